@@ -1,0 +1,126 @@
+"""The error tree of yaie, drawn once. Each error carries its HTTP status and if a retry can help.
+
+    YaieError
+    ├── InvalidRequestError          400  the request is wrong; the same request will fail again
+    │   └── ContextLengthError       400  prompt (+ max_tokens) does not fit the model's context
+    ├── AuthenticationError          401
+    ├── NotFoundError                404  unknown model or path
+    ├── PayloadTooLargeError         413
+    ├── OverloadedError              429  queue full: retry after a while
+    ├── EngineError                  500  this request failed inside the engine
+    └── UnavailableError             503  no engine can take the request now: retry
+
+Servers map the tree to OpenAI's error envelope at one seam: `YaieError.envelope`.
+Messages reach users: no paths, addresses or library names in them.
+"""
+
+from typing import Any, ClassVar
+
+
+class YaieError(Exception):
+    """Base of every error that yaie reports to a user."""
+
+    status: ClassVar[int] = 500
+    type: ClassVar[str] = "internal_error"
+    default_code: ClassVar[str | None] = None
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.code = code if code is not None else self.default_code
+        self.retry_after_s = retry_after_s
+
+    def envelope(self) -> dict[str, Any]:
+        """OpenAI's error body: `{"error": {"message", "type", "param", "code"}}`."""
+        return {
+            "error": {
+                "message": self.message,
+                "type": self.type,
+                "param": self.param,
+                "code": self.code,
+            }
+        }
+
+
+class InvalidRequestError(YaieError):
+    """The request cannot be served as written; the message says what to change."""
+
+    status = 400
+    type = "invalid_request_error"
+
+
+class ContextLengthError(InvalidRequestError):
+    """Prompt and requested output do not fit the context. Clients recognise the message's start."""
+
+    default_code = "context_length_exceeded"
+
+    def __init__(self, limit: int, prompt_tokens: int, max_tokens: int | None) -> None:
+        asked = f"{prompt_tokens} tokens in the prompt"
+        if max_tokens is not None:
+            asked = (
+                f"{prompt_tokens + max_tokens} tokens ({prompt_tokens} in the prompt, "
+                f"{max_tokens} in the completion)"
+            )
+        super().__init__(
+            f"This model's maximum context length is {limit} tokens. However, you requested "
+            f"{asked}. Please shorten the prompt or lower max_tokens.",
+            param="messages",
+        )
+
+
+class AuthenticationError(YaieError):
+    """A key is required and was missing or wrong."""
+
+    status = 401
+    type = "authentication_error"
+    default_code = "invalid_api_key"
+
+
+class NotFoundError(YaieError):
+    """No such model or path."""
+
+    status = 404
+    type = "not_found_error"
+
+
+class PayloadTooLargeError(YaieError):
+    """Body, header or list over its limit."""
+
+    status = 413
+    type = "invalid_request_error"
+    default_code = "payload_too_large"
+
+
+class OverloadedError(YaieError):
+    """The queue is full; `retry_after_s` says when to try again."""
+
+    status = 429
+    type = "overloaded_error"
+    default_code = "queue_full"
+    retryable = True
+
+
+class EngineError(YaieError):
+    """The engine failed on this request; others go on."""
+
+    status = 500
+    type = "internal_error"
+    default_code = "engine_error"
+
+
+class UnavailableError(YaieError):
+    """No engine can take the request now (starting, draining, none ready)."""
+
+    status = 503
+    type = "service_unavailable"
+    default_code = "unavailable"
+    retryable = True

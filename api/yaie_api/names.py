@@ -1,0 +1,65 @@
+"""Every name that two parts of yaie must agree on: API group, labels, ports, headers, object names.
+
+A string that appears both in a manifest and in code stands here once.
+"""
+
+from typing import Final
+
+# The custom resource.
+GROUP: Final = "yaie.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+KIND: Final = "InferenceModel"
+PLURAL: Final = "inferencemodels"
+SINGULAR: Final = "inferencemodel"
+SHORT_NAME: Final = "ym"
+CATEGORY: Final = "yaie"
+MAX_NAME_LENGTH: Final = 40
+
+# Labels on everything the operator creates.
+LABEL_MODEL: Final = f"{GROUP}/model"
+LABEL_COMPONENT: Final = f"{GROUP}/component"
+LABEL_TEMPLATE_HASH: Final = f"{GROUP}/template-hash"
+LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+MANAGED_BY: Final = "yaie-operator"
+COMPONENT_ENGINE: Final = "engine"
+COMPONENT_ROUTER: Final = "router"
+LABEL_SERVICE_NAME: Final = "kubernetes.io/service-name"
+"""Set by Kubernetes (and by the local adapter) on every EndpointSlice of a Service."""
+
+# Who writes.
+FIELD_MANAGER: Final = "yaie-operator"
+OPERATOR_LEASE: Final = "yaie-operator"
+
+# Objects that a namespace shares.
+ANCHOR: Final = "yaie-router-anchor"
+ROUTER: Final = "yaie-router"
+"""Name of the router's Deployment, Service, ServiceAccount and RoleBinding in each namespace."""
+ROUTER_SECRET: Final = "yaie-router-keys"  # noqa: S105 - the name of a Secret, not a secret
+ROUTER_CLUSTER_ROLE: Final = "yaie-router"
+RESERVED_NAME_PREFIX: Final = "yaie-router"
+
+# Ports inside pods. A Service publishes the router and each engine on HTTP_PORT too.
+HTTP_PORT: Final = 8000
+HTTP_PORT_NAME: Final = "http"
+OPERATOR_METRICS_PORT: Final = 8080
+
+# Engine and router endpoints that probes and scrapers use.
+PATH_LIVE: Final = "/livez"
+PATH_READY: Final = "/readyz"
+PATH_METRICS: Final = "/metrics"
+
+# Headers.
+HEADER_REQUEST_ID: Final = "x-request-id"
+HEADER_PREFIX: Final = "x-yaie-"
+"""Headers that yaie's parts use among themselves; the router strips them from client requests."""
+HEADER_ENDPOINT: Final = "x-yaie-endpoint"
+"""On a router's response: the engine (pod name) that answered."""
+
+# Environment variables that the operator sets on pods.
+ENV_POD_NAME: Final = "YAIE_POD_NAME"
+ENV_NAMESPACE: Final = "YAIE_NAMESPACE"
+ENV_API_SOCKET: Final = "YAIE_API_SOCKET"
+"""Path of the local adapter's Kubernetes-style API (unix socket). Unset inside a real cluster."""
+ENV_PREFIX_KEY: Final = "YAIE_PREFIX_KEY"
+"""Hex key of the keyed prefix hash, from the namespace's Secret."""

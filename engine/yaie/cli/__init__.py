@@ -1,0 +1,1 @@
+"""The `yaie` command. Every heavy import stands inside its command."""

@@ -1,0 +1,1 @@
+"""The engine's decisions: pure Python, no torch, no clock, no I/O."""

@@ -1,0 +1,1 @@
+"""The building blocks of models, on top of `yaie_kernels`."""

@@ -1,0 +1,1 @@
+"""Native model definitions and the loading of their weights."""

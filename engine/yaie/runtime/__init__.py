@@ -1,0 +1,1 @@
+"""Runs what the core decides: the loop, the model runner, device-resident state."""

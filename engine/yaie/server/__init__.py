@@ -1,0 +1,1 @@
+"""The OpenAI server process: HTTP, tokenizer, detokenizer. Imports no torch."""

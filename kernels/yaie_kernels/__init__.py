@@ -1,0 +1,1 @@
+"""Every operation of the engine: torch reference, Triton, and CUDA C++ where it pays."""

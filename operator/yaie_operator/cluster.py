@@ -1,0 +1,85 @@
+"""The port between reconcile and a cluster. Its adapters are `kube.py` (a real API server) and
+`local.py` (an object store and processes on this machine); the same tests run on both.
+
+Objects are plain JSON mappings as the Kubernetes API speaks them. Nobody mutates what it gets here.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+Object = Mapping[str, Any]
+"""A Kubernetes object as JSON."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A resource type, e.g. Kind("apps/v1", "Deployment", "deployments")."""
+
+    api_version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+
+
+@dataclass(frozen=True)
+class Change:
+    """One watch event."""
+
+    type: Literal["ADDED", "MODIFIED", "DELETED"]
+    object: Object
+
+
+class ConflictError(Exception):
+    """The object changed since it was observed (409); observe again and retry."""
+
+
+class GoneError(Exception):
+    """The object does not exist (404)."""
+
+
+class RefusedError(Exception):
+    """The API server refused the object (422/400/403); the message is for the user."""
+
+
+class UnreachableError(Exception):
+    """The API server did not answer in time; nothing is known about the write."""
+
+
+class Cluster(Protocol):
+    """What the operator needs of a cluster. Every call has a timeout of its own.
+
+    Raises: ConflictError, GoneError, RefusedError, UnreachableError as their docstrings say.
+    """
+
+    async def list(
+        self, kind: Kind, *, namespace: str | None = None, labels: Mapping[str, str] | None = None
+    ) -> list[Object]:
+        """All objects of a kind; `namespace=None` means every namespace that the operator watches."""
+        ...
+
+    def watch(self) -> AsyncIterator[Change]:
+        """Changes of InferenceModels and of everything labelled as ours. A wake-up, not a truth:
+        events may be lost or repeated; `list` is the truth.
+        """
+        ...
+
+    async def apply(self, manifest: Object, *, observed: Object | None) -> Object:
+        """Server-side apply as `names.FIELD_MANAGER`, forced. `observed` is the live object as last
+        seen (its uid and resourceVersion guard against a stale writer), None when it must be new.
+        """
+        ...
+
+    async def delete(self, observed: Object) -> None:
+        """Delete exactly the observed object (uid and resourceVersion preconditions)."""
+        ...
+
+    async def patch_status(self, observed: Object, status: Object) -> Object:
+        """Replace the status subresource of an InferenceModel as last seen."""
+        ...
+
+    async def emit(
+        self, about: Object, *, type: Literal["Normal", "Warning"], reason: str, message: str
+    ) -> None:
+        """Record a Kubernetes Event about an object."""
+        ...

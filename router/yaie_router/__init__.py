@@ -1,0 +1,1 @@
+"""The router: sends each request to the engine that already holds its prefix."""
