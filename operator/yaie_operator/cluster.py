@@ -55,7 +55,7 @@ class Cluster(Protocol):
     async def list(
         self, kind: Kind, *, namespace: str | None = None, labels: Mapping[str, str] | None = None
     ) -> list[Object]:
-        """All objects of a kind; `namespace=None` means every namespace that the operator watches."""
+        """All objects of a kind; `namespace=None`: every namespace that the operator watches."""
         ...
 
     def watch(self) -> AsyncIterator[Change]:
@@ -79,7 +79,7 @@ class Cluster(Protocol):
         ...
 
     async def emit(
-        self, about: Object, *, type: Literal["Normal", "Warning"], reason: str, message: str
+        self, about: Object, *, severity: Literal["Normal", "Warning"], reason: str, message: str
     ) -> None:
         """Record a Kubernetes Event about an object."""
         ...
