@@ -89,7 +89,8 @@ def _check_stop(stop: tuple[str, ...]) -> None:
         raise InvalidRequestError(
             f"stop has {len(stop)} strings; at most {MAX_STOP_STRINGS} are allowed.", param="stop"
         )
-    for text in stop:
+    texts: tuple[object, ...] = stop
+    for text in texts:
         if not isinstance(text, str) or not text:
             raise InvalidRequestError("stop must hold non-empty strings.", param="stop")
         if len(text) > MAX_STOP_LENGTH:
@@ -100,25 +101,25 @@ def _check_stop(stop: tuple[str, ...]) -> None:
 
 
 def _check_range(
-    name: str, value: float, low: float, high: float, *, open_low: bool = False
+    name: str, value: object, low: float, high: float, *, open_low: bool = False
 ) -> None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if (
-        is_number
-        and math.isfinite(value)
-        and low <= value <= high
-        and not (open_low and value == low)
-    ):
-        return
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        above = low < value if open_low else low <= value
+        if above and value <= high:
+            return
     bracket = "(" if open_low else "["
     raise InvalidRequestError(
         f"{name} must be a number in {bracket}{low:g}, {high:g}], got {value!r}.", param=name
     )
 
 
-def _check_integer(name: str, value: int, *, low: int, high: int | None = None) -> None:
-    is_integer = isinstance(value, int) and not isinstance(value, bool)
-    if is_integer and value >= low and (high is None or value <= high):
+def _check_integer(name: str, value: object, *, low: int, high: int | None = None) -> None:
+    if (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and value >= low
+        and (high is None or value <= high)
+    ):
         return
     wanted = f"at least {low}" if high is None else f"between {low} and {high}"
     raise InvalidRequestError(f"{name} must be an integer, {wanted}; got {value!r}.", param=name)
