@@ -1,0 +1,99 @@
+"""One way to log for every process of yaie: text on a terminal, JSON lines otherwise.
+
+A record is a constant message plus keys: `log.info("model ready", extra=fields(model="demo"))`. The
+id of the request in hand travels in a context variable and is added to each record. Prompts and
+outputs are never passed here unless the user asked for them. Standard library only.
+"""
+
+import contextvars
+import json
+import logging
+import sys
+import time
+from typing import Any, Final, Literal, TextIO
+
+LogFormat = Literal["auto", "text", "json"]
+
+request_id: Final[contextvars.ContextVar[str]] = contextvars.ContextVar("request_id", default="")
+"""Id of the request that the current task works for; empty outside requests."""
+
+
+def fields(**values: Any) -> dict[str, dict[str, Any]]:
+    """Keys of a log record, for the `extra` argument. Any name is allowed."""
+    return {"fields": values}
+
+
+def configure(
+    *,
+    level: int | str = logging.INFO,
+    log_format: LogFormat = "auto",
+    stream: TextIO | None = None,
+) -> None:
+    """Send all records of this process to `stream` (default: standard error) in one format.
+
+    `auto` is text when the stream is a terminal and JSON lines otherwise. Replaces any handler
+    that was set before, so calling it twice does not double the lines.
+    """
+    target = sys.stderr if stream is None else stream
+    if log_format == "auto":
+        log_format = "text" if target.isatty() else "json"
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(TextFormatter() if log_format == "text" else JsonFormatter())
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level.upper() if isinstance(level, str) else level)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time (RFC 3339, UTC), level, logger, message, request_id, keys."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry: dict[str, Any] = {
+            "time": _utc(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if current := request_id.get():
+            entry["request_id"] = current
+        entry |= getattr(record, "fields", {})
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str, ensure_ascii=False)
+
+
+class TextFormatter(logging.Formatter):
+    """`12:00:00 INFO logger: message  key=value`, line breaks in values escaped."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        clock = time.strftime("%H:%M:%S", time.localtime(record.created))
+        keys = dict(getattr(record, "fields", {}))
+        if current := request_id.get():
+            keys = {"request_id": current} | keys
+        tail = "".join(f"  {key}={_plain(value)}" for key, value in keys.items())
+        message = _one_line(record.getMessage())
+        line = f"{clock} {record.levelname:<7} {record.name}: {message}{tail}"
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+def _utc(created_s: float) -> str:
+    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(created_s))
+    return f"{seconds}.{int(created_s % 1 * 1000):03d}Z"
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = _one_line(str(value))
+    return f'"{text}"' if " " in text or not text else text
+
+
+def _one_line(text: str) -> str:
+    """Line breaks and other controls escaped: a value cannot fake a log line."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

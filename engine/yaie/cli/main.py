@@ -1,0 +1,78 @@
+"""The `yaie` command: finds the subcommand's module, imports only that one and runs it.
+
+Each subcommand is a module `yaie.cli.NAME` with
+
+    def add_parser(subparsers: Subparsers) -> None   # adds one parser, set_defaults(run=run)
+    def run(args: argparse.Namespace) -> int         # the exit status
+
+and one line in `COMMANDS`. At module level it imports the standard library and `yaie_api` only;
+everything heavy is imported inside `run`, so that `yaie --help` stays below 150 ms.
+"""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from yaie_api import __version__
+from yaie_api.errors import YaieError
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - its only name
+
+COMMANDS: Final = {
+    "serve": "serve one model with an OpenAI-compatible API",
+    "chat": "chat with a model behind an OpenAI-compatible endpoint",
+    "up": "run InferenceModels on this machine, without a cluster",
+    "apply": "create or change objects of a running `yaie up`",
+    "delete": "delete objects of a running `yaie up`",
+    "scale": "set the number of replicas of a model",
+    "ps": "list models and their state",
+    "logs": "print the logs of a model's pods",
+    "version": "print the version",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status (2: wrong usage, 130: interrupted)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = build_parser(command_of(arguments))
+    args = parser.parse_args(arguments)
+    run: Callable[[argparse.Namespace], int] | None = getattr(args, "run", None)
+    if run is None:
+        parser.print_help()
+        return 2
+    try:
+        return run(args)
+    except YaieError as error:
+        print(f"yaie: {error.message}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 141
+
+
+def command_of(arguments: Sequence[str]) -> str | None:
+    """The subcommand named on the command line, if it is one that we have."""
+    first = next((a for a in arguments if not a.startswith("-")), None)
+    return first if first in COMMANDS else None
+
+
+def build_parser(command: str | None) -> argparse.ArgumentParser:
+    """The parser with `command` fully defined and the others by name only."""
+    parser = argparse.ArgumentParser(
+        prog="yaie",
+        description="LLM inference: one command here, one kubectl apply in a cluster.",
+        epilog="`yaie COMMAND --help` describes a command.",
+    )
+    parser.add_argument("--version", action="version", version=f"yaie {__version__}")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for name, summary in COMMANDS.items():
+        if name == command:
+            importlib.import_module(f"yaie.cli.{name}").add_parser(subparsers)
+        else:
+            subparsers.add_parser(name, help=summary)
+    return parser

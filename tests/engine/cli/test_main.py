@@ -1,0 +1,72 @@
+import subprocess
+import sys
+import time
+
+import pytest
+
+from yaie.cli import main as cli
+
+
+def yaie(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "yaie", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_help_lists_every_command() -> None:
+    done = yaie("--help")
+    assert done.returncode == 0
+    for name, summary in cli.COMMANDS.items():
+        assert name in done.stdout
+        assert summary.split()[0] in done.stdout
+
+
+def test_help_comes_quickly() -> None:
+    """The best of several runs, so that a busy machine does not decide."""
+    best_s = float("inf")
+    for _ in range(8):
+        started = time.perf_counter()
+        yaie("--help")
+        best_s = min(best_s, time.perf_counter() - started)
+        if best_s < 0.15:
+            break
+    assert best_s < 0.15
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from yaie.cli.main import build_parser; build_parser(None).format_help();"
+        "print([m for m in ('torch','fastapi','pydantic','aiohttp','msgspec','asyncio')"
+        " if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_version_is_printed_by_command_and_flag() -> None:
+    assert yaie("version").stdout == yaie("--version").stdout
+    assert yaie("version").stdout.startswith("yaie ")
+
+
+def test_no_command_prints_help_and_fails() -> None:
+    done = yaie()
+    assert done.returncode == 2
+    assert "commands:" in done.stdout
+
+
+def test_unknown_command_names_the_choices() -> None:
+    done = yaie("serv")
+    assert done.returncode == 2
+    assert "serve" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [(["serve", "x"], "serve"), (["--version"], None), (["nope"], None), ([], None)],
+)
+def test_only_the_named_command_is_loaded(arguments: list[str], command: str | None) -> None:
+    assert cli.command_of(arguments) == command
