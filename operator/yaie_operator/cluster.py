@@ -58,6 +58,10 @@ class Cluster(Protocol):
         """All objects of a kind; `namespace=None`: every namespace that the operator watches."""
         ...
 
+    async def get(self, kind: Kind, *, namespace: str, name: str) -> Object | None:
+        """One live object of any owner, None when the name is free."""
+        ...
+
     def watch(self) -> AsyncIterator[Change]:
         """Changes of InferenceModels and of everything labelled as ours. A wake-up, not a truth:
         events may be lost or repeated; `list` is the truth.

@@ -1,0 +1,61 @@
+"""Building blocks of the InferenceModel type: the frozen base, CEL rules, shared string shapes.
+
+`model.py` says what a model is with them; `crd.py` reads them back when it renders the CRD.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+CEL_KEY: Final = "x-kubernetes-validations"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One CEL rule. The message tells the user what to write instead.
+
+    `cluster_only` rules guard what only a cluster refuses; the local adapter renders without them.
+    """
+
+    cel: str
+    message: str
+    cluster_only: bool = False
+
+
+def rules(*items: Rule) -> dict[str, Any]:
+    """`json_schema_extra` of a field or class that carries CEL rules."""
+    return {CEL_KEY: [asdict(item) for item in items]}
+
+
+class Part(BaseModel):
+    """Base of every object in an InferenceModel: frozen, camelCase in JSON, no unknown field."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True
+    )
+
+
+def _quantity(value: Any) -> Any:
+    """YAML writes `cpu: 2` as a number; Kubernetes takes both."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+INT_OR_STRING: Final = {"x-kubernetes-int-or-string": True}
+QUANTITY: Final = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
+DNS_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+DNS_SUBDOMAIN: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+LABEL_KEY: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+LABEL_VALUE: Final = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
+SERVED_NAME: Final = r"^[A-Za-z0-9][-A-Za-z0-9._/:]*$"
+
+Quantity = Annotated[
+    str,
+    Field(pattern=QUANTITY, max_length=32),
+    BeforeValidator(_quantity),
+    Field(json_schema_extra=INT_OR_STRING),
+]
+ServedName = Annotated[str, Field(pattern=SERVED_NAME, min_length=1, max_length=128)]
+SecretName = Annotated[str, Field(pattern=DNS_SUBDOMAIN, min_length=1, max_length=253)]
+SecretKey = Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$", min_length=1, max_length=253)]
