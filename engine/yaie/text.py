@@ -1,0 +1,229 @@
+"""From token ids to text, one chunk at a time: incremental detokenizer and stop strings.
+
+Pure: no clock, no I/O. One `TextStream` belongs to one request and is used by the server and by
+`LLM` alike. It never shows a half character, holds back what may become a stop string, and counts
+the tokens whose text was kept (later ones were computed for nothing and are nobody's usage).
+"""
+
+import codecs
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from yaie.core.request import SamplingParams
+
+MAX_PENDING_TOKENS: Final = 4
+"""A character has at most four bytes, so more byte tokens than that cannot be one character."""
+
+
+class Vocabulary(Protocol):
+    """What the detokenizer needs of a tokenizer."""
+
+    @property
+    def byte_level(self) -> bool:
+        """Whether text is exactly the tokens' bytes, joined and decoded as UTF-8."""
+        ...
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """Bytes of one token of a byte-level vocabulary; empty for an unknown id."""
+        ...
+
+    def is_special(self, token_id: int) -> bool: ...
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str: ...
+
+
+class Detokenizer(Protocol):
+    """Token ids in, complete characters out."""
+
+    def push(self, token_ids: Sequence[int]) -> str: ...
+
+    def finish(self) -> str: ...
+
+
+class TextStream:
+    """The text of one generation.
+
+    Attributes:
+        stopped: a stop string was met; the caller ends the generation.
+        stop_reason: the stop string that was met.
+        num_tokens: tokens consumed until the end of the kept text.
+
+    """
+
+    def __init__(self, tokenizer: Vocabulary, sampling: SamplingParams) -> None:
+        self._detokenizer = detokenizer(tokenizer, sampling.skip_special_tokens)
+        self._stops = StopStrings(sampling.stop, include=sampling.include_stop_str_in_output)
+        self._keep_stop_token = sampling.include_stop_str_in_output
+        self._min_tokens = sampling.min_tokens
+        self.num_tokens = 0
+
+    @property
+    def stopped(self) -> bool:
+        return self._stops.met is not None
+
+    @property
+    def stop_reason(self) -> str | None:
+        return self._stops.met
+
+    def push(self, token_ids: Sequence[int], *, stop_token_id: int | None = None) -> str:
+        """The text that these tokens make certain. Empty after a stop string was met.
+
+        With `stop_token_id`, the last id ended the generation: it counts as a token and its text is
+        left out, unless the request keeps stop strings.
+        """
+        if self.stopped:
+            return ""
+        shown: Sequence[int] = token_ids
+        if stop_token_id is not None and not self._keep_stop_token:
+            shown = token_ids[:-1]
+        if not self._stops:
+            self.num_tokens += len(token_ids)
+            return self._detokenizer.push(shown)
+        text = self._push_one_by_one(shown)
+        if not self.stopped:
+            self.num_tokens += len(token_ids) - len(shown)
+        return text
+
+    def finish(self) -> str:
+        """What was held back: the generation is over."""
+        if self.stopped:
+            return ""
+        tail = self._detokenizer.finish()
+        return self._stops.push(tail) + self._stops.finish()
+
+    def _push_one_by_one(self, token_ids: Sequence[int]) -> str:
+        parts: list[str] = []
+        for token_id in token_ids:
+            self.num_tokens += 1
+            text = self._detokenizer.push((token_id,))
+            if self.num_tokens < self._min_tokens:
+                parts.append(text)
+                continue
+            parts.append(self._stops.push(text))
+            if self.stopped:
+                break
+        return "".join(parts)
+
+
+class StopStrings:
+    """Finds the stop string that is complete first, however the text is cut into chunks.
+
+    Held text is the longest end of the text so far that begins a stop string, hence shorter than
+    the longest of them: the work for each chunk is bounded and the whole is linear.
+    """
+
+    def __init__(self, stops: Sequence[str], *, include: bool = False) -> None:
+        self._stops = tuple(stops)
+        self._include = include
+        self._held = ""
+        self.met: str | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._stops)
+
+    def push(self, text: str) -> str:
+        if not text or self.met is not None:
+            return ""
+        text = self._held + text
+        found = self._first_complete(text)
+        if found is not None:
+            end, start, self.met = found
+            self._held = ""
+            return text[: end if self._include else start]
+        keep = len(text) - self._undecided(text)
+        self._held = text[keep:]
+        return text[:keep]
+
+    def finish(self) -> str:
+        held, self._held = self._held, ""
+        return held
+
+    def _first_complete(self, text: str) -> tuple[int, int, str] | None:
+        """(end, start, stop) of the match that ends first; of several, the longest."""
+        matches = (
+            (start + len(stop), start, stop)
+            for stop in self._stops
+            if (start := text.find(stop)) >= 0
+        )
+        return min(matches, default=None)
+
+    def _undecided(self, text: str) -> int:
+        return max((_overlap(text, stop) for stop in self._stops), default=0)
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of `text` that is a proper beginning of `stop`."""
+    start = text.find(stop[0], max(0, len(text) - len(stop) + 1))
+    while start >= 0:
+        if stop.startswith(text[start:]):
+            return len(text) - start
+        start = text.find(stop[0], start + 1)
+    return 0
+
+
+def detokenizer(tokenizer: Vocabulary, skip_special_tokens: bool) -> Detokenizer:  # noqa: FBT001 - mirrors the field
+    """The exact byte detokenizer where the vocabulary allows it, the windowed one elsewhere."""
+    if tokenizer.byte_level:
+        return ByteDetokenizer(tokenizer, skip_special_tokens=skip_special_tokens)
+    return WindowDetokenizer(tokenizer, skip_special_tokens=skip_special_tokens)
+
+
+class ByteDetokenizer:
+    """Byte-level vocabularies: tokens are bytes, text is their UTF-8 decoding. Exact and linear."""
+
+    def __init__(self, tokenizer: Vocabulary, *, skip_special_tokens: bool) -> None:
+        self._token_bytes = tokenizer.token_bytes
+        self._is_special = tokenizer.is_special
+        self._skip = skip_special_tokens
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def push(self, token_ids: Sequence[int]) -> str:
+        if self._skip:
+            token_ids = [i for i in token_ids if not self._is_special(i)]
+        return self._decoder.decode(b"".join(map(self._token_bytes, token_ids)))
+
+    def finish(self) -> str:
+        return self._decoder.decode(b"", final=True)
+
+
+class WindowDetokenizer:
+    """Other vocabularies (byte fallback, word pieces): the decoder sees a short window of tokens.
+
+    `_ids` is [context | pending]. The context is the group that was shown last, so it begins at a
+    character's border; pending tokens wait while their text is empty or ends in a broken character.
+    """
+
+    def __init__(self, tokenizer: Vocabulary, *, skip_special_tokens: bool) -> None:
+        self._tokenizer = tokenizer
+        self._skip = skip_special_tokens
+        self._context: list[int] = []
+        self._pending: list[int] = []
+
+    def push(self, token_ids: Sequence[int]) -> str:
+        return "".join([self._push_one(token_id) for token_id in token_ids])
+
+    def finish(self) -> str:
+        return self._show(self._pending_text())
+
+    def _push_one(self, token_id: int) -> str:
+        if self._skip and self._tokenizer.is_special(token_id):
+            return ""
+        self._pending.append(token_id)
+        text = self._pending_text()
+        undecided = not text or text.endswith("\ufffd")
+        if undecided and len(self._pending) < MAX_PENDING_TOKENS:
+            return ""
+        return self._show(text)
+
+    def _pending_text(self) -> str:
+        before = self._decode(self._context)
+        return self._decode(self._context + self._pending)[len(before) :]
+
+    def _show(self, text: str) -> str:
+        if text:
+            self._context = self._pending
+        self._pending = []
+        return text
+
+    def _decode(self, token_ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(token_ids, skip_special_tokens=False)
