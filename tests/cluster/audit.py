@@ -1,0 +1,84 @@
+"""The API server's own record of who wrote what: the proof that a reconcile changed nothing.
+
+Every write to the API server is one line; reads are not recorded. Renewals of Leases are writes
+too, and tests that count writes leave them out unless they ask.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+WRITING_VERBS = ["create", "update", "patch", "delete", "deletecollection"]
+POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "verbs": WRITING_VERBS}, {"level": "None"}],
+}
+
+
+@dataclass(frozen=True)
+class Write:
+    """One mutating request, as the API server answered it."""
+
+    user: str
+    verb: str
+    resource: str
+    """Plural, with the subresource after a slash: `deployments`, `inferencemodels/status`."""
+    namespace: str
+    name: str
+    code: int
+    """HTTP status of the answer; a refused write (409, 422, 403) is a write too."""
+    agent: str
+    """The client's User-Agent."""
+
+
+class AuditLog:
+    """Reads the audit log of a control plane."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def mark(self) -> int:
+        """A position: `writes_since` of it returns what comes later."""
+        return self._path.stat().st_size if self._path.exists() else 0
+
+    def writes_since(
+        self, mark: int, *, user: str | None = None, leases: bool = False
+    ) -> list[Write]:
+        """Writes after `mark`, oldest first.
+
+        Args:
+            mark: a result of `mark()`.
+            user: only this user's, e.g. `system:serviceaccount:yaie-system:yaie`.
+            leases: with Leases, which are renewed for ever.
+
+        """
+        return [
+            write
+            for write in self._read(mark)
+            if (leases or write.resource != "leases") and user in (None, write.user)
+        ]
+
+    def _read(self, mark: int) -> Iterator[Write]:
+        with self._path.open("rb") as log:
+            log.seek(mark)
+            for line in log:
+                if line.endswith(b"\n"):  # the API server may be writing the last one
+                    yield _parse(json.loads(line))
+
+
+def _parse(event: dict[str, Any]) -> Write:
+    target = event.get("objectRef", {})
+    subresource = target.get("subresource")
+    return Write(
+        user=event["user"].get("username", ""),
+        verb=event["verb"],
+        resource=target.get("resource", "") + (f"/{subresource}" if subresource else ""),
+        namespace=target.get("namespace", ""),
+        name=target.get("name", ""),
+        code=event.get("responseStatus", {}).get("code", 0),
+        agent=event.get("userAgent", ""),
+    )

@@ -1,0 +1,3 @@
+"""Fixtures that every folder of tests may ask for."""
+
+pytest_plugins = ["cluster.fixtures"]
