@@ -1,1 +1,23 @@
-"""Every operation of the engine: torch reference, Triton, and CUDA C++ where it pays."""
+"""Every operation of the engine: a torch reference that is also the CPU backend, and Triton."""
+
+from yaie_kernels.ops import (
+    add_rms_norm,
+    copy_pages,
+    paged_attention,
+    rms_norm,
+    rope_,
+    sample,
+    silu_mul,
+    write_kv,
+)
+
+__all__ = [
+    "add_rms_norm",
+    "copy_pages",
+    "paged_attention",
+    "rms_norm",
+    "rope_",
+    "sample",
+    "silu_mul",
+    "write_kv",
+]

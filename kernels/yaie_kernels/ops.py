@@ -1,0 +1,111 @@
+"""The operations of the engine, with their shapes; `dispatch` picks who computes them.
+
+T tokens of a step, B sequences, H hidden size, Hq query heads, Hk KV heads (Hq = G * Hk),
+D head_dim, V vocabulary. Caches are contiguous [pages, page_size, Hk, D]. Row strides of
+activations may be larger than the row (views of a fused projection); the last dimension is
+contiguous. Nothing here synchronises with the device, and grids depend on shapes and host
+integers only, so every operation can be captured in a CUDA graph.
+"""
+
+from torch import Tensor
+
+from yaie_kernels.dispatch import backend
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """x / sqrt(mean(x**2) + eps) * weight over the last dimension, in float32, rounded once.
+
+    x[T,H] or x[T,heads,D], weight[H] or [D] -> new contiguous tensor of x's shape and dtype.
+    """
+    return backend(x).rms_norm(x, weight, eps)  # type: ignore[no-any-return]  # module by name
+
+
+def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """(rms_norm(x + residual), x + residual); x, residual [T,H]; the sum is rounded first."""
+    return backend(x).add_rms_norm(x, residual, weight, eps)  # type: ignore[no-any-return]  # same
+
+
+def rope_(q: Tensor, k: Tensor, positions: Tensor, cos_sin: Tensor) -> None:
+    """Rotate q[T,Hq,D] and k[T,Hk,D] in place; pairs are (i, i + D/2), as in GPT-NeoX.
+
+    positions[T] int64 index cos_sin[max_positions, D] float32 = (cos[D/2] | sin[D/2]).
+    """
+    backend(q).rope_(q, k, positions, cos_sin)
+
+
+def silu_mul(gate_up: Tensor) -> Tensor:
+    """silu(gate) * up for gate_up[T,2I] = (gate | up) -> [T,I]."""
+    return backend(gate_up).silu_mul(gate_up)  # type: ignore[no-any-return]  # module by name
+
+
+def write_kv(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slots: Tensor) -> None:
+    """Store k, v [T,Hk,D] at slots[T] int64, slot = page * page_size + offset."""
+    backend(k).write_kv(k, v, k_cache, v_cache, slots)
+
+
+def paged_attention(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_tables: Tensor,
+    seq_lens: Tensor,
+    query_start: Tensor,
+    *,
+    scale: float,
+    max_query_len: int,
+    max_seq_len: int,
+    window: int | None = None,
+    softcap: float | None = None,
+) -> Tensor:
+    """Causal attention of the last tokens of each sequence over its pages -> [T,Hq,D].
+
+    q[T,Hq,D]: the queries of row b are q[query_start[b]:query_start[b+1]] and sit at the end of
+    its seq_lens[b] tokens, whose keys and values are already in the cache (this step's too).
+    block_tables[B,max_pages] int32 (row stride free), seq_lens[B] int32 >= 1,
+    query_start[B+1] int32. max_query_len and max_seq_len are upper bounds known to the host.
+    window: token i sees j with i - window < j <= i. softcap: scores become
+    softcap * tanh(scores / softcap). Entries of a table past the sequence, and cache values past
+    its end, are never used.
+    """
+    return backend(q).paged_attention(  # type: ignore[no-any-return]  # module chosen by name
+        q,
+        k_cache,
+        v_cache,
+        block_tables,
+        seq_lens,
+        query_start,
+        scale=scale,
+        max_query_len=max_query_len,
+        max_seq_len=max_seq_len,
+        window=window,
+        softcap=softcap,
+    )
+
+
+def sample(
+    logits: Tensor,
+    temperature: Tensor,
+    top_k: Tensor,
+    top_p: Tensor,
+    min_p: Tensor,
+    seed: Tensor,
+    position: Tensor,
+) -> Tensor:
+    """One token id per row -> [B] int64; the same ids on every device for the same float32 logits.
+
+    logits[B,V] any float dtype; temperature[B] float32 (below 1e-5: argmax, lowest id on ties);
+    top_k[B] int32 (0 = off); top_p[B] float32 (1 = off); min_p[B] float32 (0 = off); seed[B] and
+    position[B] int64: the draw is a function of these two and the row's logits alone.
+    Filters apply in the order temperature, top-k, top-p, min-p; tokens tied with the last kept
+    one are kept. A row with a NaN or +inf logit yields some valid id: check rows before.
+    """
+    return backend(logits).sample(  # type: ignore[no-any-return]  # module chosen by name
+        logits, temperature, top_k, top_p, min_p, seed, position
+    )
+
+
+def copy_pages(cache: Tensor, source: Tensor, target: Tensor) -> None:
+    """cache[target[i]] = cache[source[i]] for int64 page ids [N]; targets are distinct and
+    none of them is a source.
+    """
+    backend(cache).copy_pages(cache, source, target)

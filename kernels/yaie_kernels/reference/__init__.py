@@ -1,0 +1,21 @@
+"""Torch reference of every operation, and at the same time the CPU backend of the engine.
+
+It runs on any device and dtype, which makes it the definition that kernels are judged against
+(in float64) and the thing that serves a model where there is no GPU (in float32).
+"""
+
+from yaie_kernels.reference.attention import paged_attention
+from yaie_kernels.reference.cache import copy_pages, write_kv
+from yaie_kernels.reference.elementwise import add_rms_norm, rms_norm, rope_, silu_mul
+from yaie_kernels.reference.sampling import sample
+
+__all__ = [
+    "add_rms_norm",
+    "copy_pages",
+    "paged_attention",
+    "rms_norm",
+    "rope_",
+    "sample",
+    "silu_mul",
+    "write_kv",
+]

@@ -1,0 +1,107 @@
+"""Exact, reproducible sampling: integer weights, integer sums, one 62-bit draw a row.
+
+A token's weight is trunc(2**40 * exp((logit - max) / temperature)), computed with float32
+operations that round the same way everywhere. Sums of integers do not depend on their order, so
+every device and every split of the vocabulary finds the same token for the same logits:
+
+    temperature -> top-k -> top-p -> min-p -> first token whose running sum passes r * total
+
+Filters compare values, so tokens tied with the last one kept are kept too.
+"""
+
+import torch
+from torch import Tensor
+
+from yaie_kernels.philox import philox, scaled
+
+GREEDY_BELOW = 1e-5  # temperatures under this are argmax; 1/T would overflow float32
+LOG2_E = 1.4426950408889634
+WEIGHT_BITS = 40
+FLOOR_LOG2 = -64.0  # any exponent this low truncates to weight 0
+# 2**f on [0, 1], relative error 8.3e-8 (float32 rounds at 6.0e-8); exactly 1 at 0.
+EXP2 = (
+    0.0018671301659196615,
+    0.009017029777169228,
+    0.05579991266131401,
+    0.24016444385051727,
+    0.6931512951850891,
+    1.0,
+)
+_FEW = 256  # candidates tried for top-p before the whole row is sorted
+
+
+def sample(
+    logits: Tensor,
+    temperature: Tensor,
+    top_k: Tensor,
+    top_p: Tensor,
+    min_p: Tensor,
+    seed: Tensor,
+    position: Tensor,
+) -> Tensor:
+    if logits.shape[0] == 0:
+        return logits.new_empty(0, dtype=torch.int64)
+    logits = logits.float()
+    greedy = temperature < GREEDY_BELOW
+    some_greedy = bool(greedy.any())
+    if some_greedy and bool(greedy.all()):
+        return logits.argmax(dim=-1)
+    weights = token_weights(logits, temperature.masked_fill(greedy, 1.0))
+    _filter(logits, weights, top_k.masked_fill(greedy, 0), top_p, min_p)
+    sums = weights.cumsum_(dim=-1)
+    target = scaled(philox(seed, position), sums[:, -1].clamp(min=1))
+    ids = torch.searchsorted(sums, target.unsqueeze(1), right=True).squeeze(1)
+    ids.clamp_(max=logits.shape[1] - 1)
+    return torch.where(greedy, logits.argmax(dim=-1), ids) if some_greedy else ids
+
+
+def token_weights(logits: Tensor, temperature: Tensor) -> Tensor:
+    """logits[B,V] float32, temperature[B] -> [B,V] int64, the largest of a row exactly 2**40."""
+    x = logits * temperature.reciprocal().unsqueeze(1)
+    x.sub_(x.amax(dim=-1, keepdim=True)).mul_(LOG2_E).clamp_(min=FLOOR_LOG2)
+    whole = x.floor()
+    x.sub_(whole)
+    power = torch.full_like(x, EXP2[0])
+    for coefficient in EXP2[1:]:
+        power.mul_(x).add_(coefficient)  # two roundings, as without fused multiply-add
+    exponent = whole.add_(WEIGHT_BITS).to(torch.int32).bitwise_left_shift_(23)
+    power.view(torch.int32).add_(exponent)  # times 2**(whole + 40), exactly
+    return power.to(torch.int64)
+
+
+def _filter(logits: Tensor, weights: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> None:
+    """Zero the weights of tokens that the filters drop."""
+    vocab = logits.shape[1]
+    by_count = (top_k > 0) & (top_k < vocab)
+    by_mass = top_p < 1.0
+    for chosen, keep in ((by_count, _keep_top_k), (by_mass, _keep_top_p)):
+        if bool(chosen.any()):
+            rows = chosen.nonzero().squeeze(1)
+            limits = top_k[rows] if keep is _keep_top_k else top_p[rows]
+            least = keep(logits[rows], weights[rows], limits)
+            weights[rows] = weights[rows].masked_fill_(logits[rows] < least.unsqueeze(1), 0)
+    if bool((min_p > 0).any()):
+        floor = torch.ldexp(min_p, torch.tensor(WEIGHT_BITS, device=min_p.device)).ceil()
+        weights.masked_fill_(weights < floor.long().unsqueeze(1), 0)
+
+
+def _keep_top_k(logits: Tensor, _weights: Tensor, top_k: Tensor) -> Tensor:
+    """The k-th largest logit of each row: [B]."""
+    ranked = logits.topk(int(top_k.max()), dim=-1).values
+    return ranked.gather(1, top_k.long().unsqueeze(1) - 1).squeeze(1)
+
+
+def _keep_top_p(logits: Tensor, weights: Tensor, top_p: Tensor) -> Tensor:
+    """The smallest logit of the smallest set that holds top_p of the mass: [B]."""
+    mass = weights.sum(dim=-1)
+    goal = (top_p.double() * mass.double()).ceil().long().clamp_(min=1).unsqueeze(1)
+    vocab = logits.shape[1]
+    count = min(_FEW, vocab)
+    while True:
+        ranked, tokens = logits.topk(count, dim=-1)
+        held = weights.gather(1, tokens)
+        before = held.cumsum(dim=-1).sub_(held)
+        kept = (before < goal).sum(dim=-1, keepdim=True)
+        if count == vocab or not bool((kept == count).any()):
+            return ranked.gather(1, kept - 1).squeeze(1)
+        count = vocab
