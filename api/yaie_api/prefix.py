@@ -1,0 +1,171 @@
+"""Prefix keys: what a router and an engine both call "the same beginning of a request".
+
+A request is written out canonically (a header of every field that changes the rendering, then its
+messages or prompt) and cut at every message border and every 512 bytes. Key *i* is a keyed 64-bit
+hash of everything up to cut *i*, so equal keys mean equal beginnings:
+
+    header │ system message      │ user message │ assistant message │ …
+           k0        k1          k2             k3                  k4      ← border cuts
+                (k every 512 bytes inside a longer message)
+
+No tokenizer is involved, and nothing here raises on any JSON body: a request that the engine will
+refuse still gets keys. The *home* key stands at the end of the first user message: all turns of one
+conversation share it. Raw prompts have no borders; their home is the first 512-byte cut.
+"""
+
+import hashlib
+import json
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final
+
+import msgspec
+
+STRIDE_BYTES: Final = 512
+MAX_KEYS: Final = 256
+
+_RENDERING_FIELDS: Final = (
+    "add_generation_prompt",
+    "add_special_tokens",
+    "chat_template",
+    "chat_template_kwargs",
+    "continue_final_message",
+    "documents",
+    "functions",
+    "reasoning_effort",
+    "suffix",
+    "tool_choice",
+    "tools",
+)
+_TEXT, _TOKENS, _JSON = b"T", b"I", b"J"
+_INSIDE, _BORDER = b"\x00", b"\x01"
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+@dataclass(frozen=True)
+class PrefixKeys:
+    """The keys of one request, shallow to deep.
+
+    `keys[i]` covers the first `ends[i]` of `total_bytes` canonical bytes; `home` is the index of
+    the home key. Requests longer than `MAX_KEYS` cuts have keys for their beginning only.
+    """
+
+    keys: tuple[int, ...]
+    ends: tuple[int, ...]
+    total_bytes: int
+    home: int
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A piece of the canonical request that ends at a border. `home` marks where home may stand."""
+
+    data: bytes
+    home: str = ""  # "end": at this block's border; "first": at this block's first cut
+
+
+def keys(
+    body: Mapping[str, Any], key: bytes, *, model: str | None = None, adapter: str = ""
+) -> PrefixKeys:
+    """All keys of a parsed request body under the namespace's secret `key` (at most 64 bytes).
+
+    `model` replaces the body's model name, so that a model and its aliases share their prefixes.
+    """
+    blocks = list(_blocks(body, model, adapter))
+    cuts = list(_cuts(iter(blocks), key))
+    home = next((i for i, cut in enumerate(cuts) if cut[2]), len(cuts) - 1)
+    return PrefixKeys(
+        keys=tuple(cut[0] for cut in cuts),
+        ends=tuple(cut[1] for cut in cuts),
+        total_bytes=sum(len(block.data) for block in blocks),
+        home=home,
+    )
+
+
+def home_key(
+    body: Mapping[str, Any], key: bytes, *, model: str | None = None, adapter: str = ""
+) -> int:
+    """The home key alone: equals `keys(...).keys[keys(...).home]` and stops reading there."""
+    value = 0
+    for cut, _, is_home in _cuts(_blocks(body, model, adapter), key):
+        value = cut
+        if is_home:
+            break
+    return value
+
+
+def _cuts(blocks: Iterator[_Block], key: bytes) -> Iterator[tuple[int, int, bool]]:
+    """Yield (key, end in bytes, is it the home key) for the first `MAX_KEYS` cuts."""
+    digest, end, count = b"", 0, 0
+    for block in blocks:
+        size = len(block.data)
+        for start in range(0, max(size, 1), STRIDE_BYTES):
+            piece = block.data[start : start + STRIDE_BYTES]
+            border = start + STRIDE_BYTES >= size
+            digest = hashlib.blake2b(
+                digest + (_BORDER if border else _INSIDE) + piece, digest_size=8, key=key
+            ).digest()
+            end, count = end + len(piece), count + 1
+            is_home = block.home == "first" or (block.home == "end" and border)
+            yield int.from_bytes(digest, "big"), end, is_home
+            if count == MAX_KEYS:
+                return
+
+
+def _canonical(value: object) -> bytes:
+    """Compact JSON with sorted keys. Lone surrogates (a cut emoji) are valid JSON, not UTF-8."""
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _blocks(body: Mapping[str, Any], model: str | None, adapter: str) -> Iterator[_Block]:
+    header = {name: body[name] for name in _RENDERING_FIELDS if body.get(name) is not None}
+    name = model if model is not None else body.get("model")
+    head = _Block(_canonical([name, adapter, header]))
+    if "messages" in body:
+        return chain((head,), _messages(body["messages"]))
+    return chain((head,), _prompts(body.get("prompt")))
+
+
+def _messages(messages: object) -> Iterator[_Block]:
+    if not isinstance(messages, list):
+        yield _Block(_JSON + _canonical(messages), home="end")
+        return
+    pending = "end"  # only the first user message can be home
+    for message in messages:
+        is_user = isinstance(message, dict) and message.get("role") == "user"
+        yield _Block(_message(message), home=pending if is_user else "")
+        pending = "" if is_user else pending
+
+
+def _message(message: object) -> bytes:
+    """Role first and content last: messages that begin alike share the cuts of what is alike."""
+    if not isinstance(message, dict):
+        return _JSON + _canonical(message)
+    rest = {k: v for k, v in message.items() if k not in ("role", "content")}
+    return _TEXT + _canonical([message.get("role"), rest, message.get("content")])
+
+
+def _prompts(prompt: object) -> Iterator[_Block]:
+    """Blocks of a completions prompt: text, token ids, or a list of either."""
+    if isinstance(prompt, list) and prompt and not _is_token_ids(prompt):
+        for index, one in enumerate(prompt):
+            yield _Block(_prompt(one), home="" if index else "first")
+    else:
+        yield _Block(_prompt(prompt), home="first")
+
+
+def _prompt(prompt: object) -> bytes:
+    if isinstance(prompt, str):
+        return _TEXT + prompt.encode("utf-8", "surrogatepass")
+    if isinstance(prompt, list) and _is_token_ids(prompt):
+        return _TOKENS + struct.pack(f"<{len(prompt)}I", *prompt)
+    return _JSON + _canonical(prompt)
+
+
+def _is_token_ids(prompt: list[Any]) -> bool:
+    return all(type(token) is int and 0 <= token < 1 << 32 for token in prompt)

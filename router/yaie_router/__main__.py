@@ -1,0 +1,32 @@
+"""`python -m yaie_router`: see --help."""
+
+import asyncio
+import os
+import sys
+
+from yaie_router.config import Config, parse
+
+
+def main() -> None:
+    """Parse, then serve until SIGTERM or SIGINT."""
+    config = parse(sys.argv[1:], os.environ)
+
+    import uvloop  # --help stays quick
+
+    from yaie_api import logs
+
+    logs.configure(level=config.log_level, log_format=config.log_format)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_main(config))
+
+
+async def _main(config: Config) -> None:
+    from yaie_router.run import Signals, run
+
+    signals = Signals()
+    signals.install()
+    await run(config, signals)
+
+
+if __name__ == "__main__":
+    main()

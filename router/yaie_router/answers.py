@@ -1,0 +1,42 @@
+"""The router's own answers: JSON bodies and errors in OpenAI's envelope, with their headers."""
+
+import json
+from math import ceil
+from typing import Any, Final
+
+from aiohttp import web
+
+from yaie_api.errors import InvalidRequestError, YaieError
+from yaie_api.names import HEADER_REQUEST_ID
+
+_RETRY_AFTER_S: Final = 1.0
+
+
+class MethodNotAllowedError(InvalidRequestError):
+    """The path exists, not with this method."""
+
+    status = 405
+    default_code = "method_not_allowed"
+
+
+def json_answer(body: dict[str, Any], request_id: str, status: int = 200) -> web.Response:
+    """A JSON response of our own."""
+    return web.Response(
+        status=status,
+        body=json.dumps(body, ensure_ascii=False).encode("utf-8", "replace"),
+        content_type="application/json",
+        headers={"server": "yaie", HEADER_REQUEST_ID: request_id},
+    )
+
+
+def error_answer(error: YaieError, request_id: str, *, retried: bool = False) -> web.Response:
+    """The error in OpenAI's envelope. 429 and 503 always say when to come back."""
+    response = json_answer(error.envelope(), request_id, error.status)
+    if error.retryable:
+        after_s = error.retry_after_s if error.retry_after_s is not None else _RETRY_AFTER_S
+        response.headers["retry-after"] = str(max(1, ceil(after_s)))
+    if retried:
+        response.headers["x-should-retry"] = "false"
+    if error.status in (408, 413):
+        response.force_close()  # the rest of the body is not worth reading
+    return response

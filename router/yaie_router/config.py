@@ -1,0 +1,138 @@
+"""The router's settings: flags first, then environment, then defaults. Frozen after parsing."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NoReturn
+
+from yaie_api import __version__
+from yaie_api.names import ENV_API_SOCKET, ENV_NAMESPACE, ENV_PREFIX_KEY, HTTP_PORT
+
+_EXAMPLES = f"""\
+environment:
+  {ENV_NAMESPACE}, {ENV_API_SOCKET}   defaults of --namespace and --api-socket
+  {ENV_PREFIX_KEY}   hex key of the prefix hash; routers of one namespace share it
+
+examples:
+  python -m yaie_router --namespace default              in a cluster, with the pod's account
+  python -m yaie_router --api-socket ~/.local/state/yaie/api.sock --port 8000
+"""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Durations in seconds, sizes in bytes."""
+
+    namespace: str = "default"
+    host: str = "127.0.0.1"
+    port: int = HTTP_PORT
+    api_socket: Path | None = None
+    api_address: tuple[str, str] | None = None
+    prefix_key: bytes = b""
+    max_body_bytes: int = 8 << 20
+    body_timeout_s: float = 30.0
+    max_in_flight: int = 4096
+    connect_timeout_s: float = 2.0
+    silence_timeout_s: float = 600.0
+    drain_delay_s: float = 0.0
+    drain_timeout_s: float = 300.0
+    log_level: str = "info"
+    log_format: Literal["auto", "text", "json"] = "auto"
+
+
+def parse(argv: Sequence[str], env: Mapping[str, str]) -> Config:
+    """Settings from a command line and an environment. Exits with a message when they are wrong."""
+    parser = _parser(env)
+    given = parser.parse_args(argv)
+    socket = Path(given.api_socket).expanduser() if given.api_socket else None
+    host, port = env.get("KUBERNETES_SERVICE_HOST"), env.get("KUBERNETES_SERVICE_PORT", "443")
+    if socket is None and host is None:
+        _refuse(parser, f"no API server: give --api-socket or {ENV_API_SOCKET}, or run in a pod")
+    delay_s = given.drain_delay_s
+    if delay_s is None:
+        delay_s = 0.0 if socket else 3.0
+    return Config(
+        namespace=given.namespace,
+        host=given.host,
+        port=given.port,
+        api_socket=socket,
+        api_address=(host, port) if host else None,
+        prefix_key=_key(parser, env.get(ENV_PREFIX_KEY, "")),
+        max_body_bytes=given.max_body_bytes,
+        body_timeout_s=given.body_timeout_s,
+        max_in_flight=given.max_in_flight,
+        connect_timeout_s=given.connect_timeout_s,
+        silence_timeout_s=given.silence_timeout_s,
+        drain_delay_s=delay_s,
+        drain_timeout_s=given.drain_timeout_s,
+        log_level=given.log_level,
+        log_format=given.log_format,
+    )
+
+
+def _parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="yaie-router",
+        description="Sends each OpenAI request to the engine that already holds its prefix.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    where = parser.add_argument_group("where")
+    where.add_argument("--namespace", default=env.get(ENV_NAMESPACE, "default"))
+    where.add_argument("--host", default=Config.host, help="address to listen on")
+    where.add_argument("--port", type=int, default=Config.port)
+    where.add_argument(
+        "--api-socket",
+        default=env.get(ENV_API_SOCKET),
+        metavar="PATH",
+        help="unix socket of the API that `yaie up` serves; without it, the cluster's API server",
+    )
+    limits = parser.add_argument_group("limits")
+    _number(limits, "--max-body-bytes", Config.max_body_bytes, "largest request body")
+    _number(limits, "--body-timeout-s", Config.body_timeout_s, "a body must arrive within this")
+    _number(
+        limits,
+        "--max-in-flight",
+        Config.max_in_flight,
+        "requests for one model at a time, more get 429",
+    )
+    _number(limits, "--connect-timeout-s", Config.connect_timeout_s, "to an engine")
+    _number(
+        limits,
+        "--silence-timeout-s",
+        Config.silence_timeout_s,
+        "longest silence of an engine, for a model without timeoutSeconds",
+    )
+    stop = parser.add_argument_group("stopping (SIGTERM)")
+    stop.add_argument(
+        "--drain-delay-s",
+        type=float,
+        help="keep accepting this long, not ready (default: 3 in a cluster, 0 with --api-socket)",
+    )
+    _number(stop, "--drain-timeout-s", Config.drain_timeout_s, "then streams may finish this long")
+    logs = parser.add_argument_group("logs")
+    logs.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
+    logs.add_argument("--log-format", default="auto", choices=["auto", "text", "json"])
+    return parser
+
+
+def _number(group: "argparse._ArgumentGroup", flag: str, default: float, what: str) -> None:
+    group.add_argument(
+        flag, type=type(default), default=default, help=f"{what} (default: {default:g})"
+    )
+
+
+def _key(parser: argparse.ArgumentParser, text: str) -> bytes:
+    try:
+        key = bytes.fromhex(text)
+    except ValueError:
+        _refuse(parser, f"{ENV_PREFIX_KEY} must be hexadecimal digits")
+    if len(key) > 64:
+        _refuse(parser, f"{ENV_PREFIX_KEY} must have at most 64 bytes")
+    return key
+
+
+def _refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
+    parser.error(message)

@@ -1,0 +1,62 @@
+"""Which headers cross the router: everything end-to-end, nothing hop-by-hop, nothing of ours."""
+
+import re
+import uuid
+from typing import Final
+
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from yaie_api.names import HEADER_ENDPOINT, HEADER_PREFIX, HEADER_REQUEST_ID
+
+_HOP_BY_HOP: Final = frozenset(
+    (
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    )
+)
+_NOT_FORWARDED: Final = _HOP_BY_HOP | {"host", "content-length", "expect", HEADER_REQUEST_ID}
+_NOT_RETURNED: Final = _HOP_BY_HOP | {"server", "date", HEADER_REQUEST_ID}
+_SAFE_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+def request_id(headers: CIMultiDictProxy[str]) -> str:
+    """The client's id where it is harmless in logs and headers, else a new one."""
+    given = headers.get(HEADER_REQUEST_ID, "")
+    return given if _SAFE_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+def to_engine(headers: CIMultiDictProxy[str], identity: str) -> CIMultiDict[str]:
+    """The client's headers as an engine may see them."""
+    out = _crossing(headers, _NOT_FORWARDED)
+    out[HEADER_REQUEST_ID] = identity
+    return out
+
+
+def to_client(
+    headers: CIMultiDictProxy[str], identity: str, endpoint: str, *, retried: bool
+) -> CIMultiDict[str]:
+    """An engine's headers as the client may see them. A body's Content-Length stays with it."""
+    out = _crossing(headers, _NOT_RETURNED)
+    out[HEADER_REQUEST_ID] = identity
+    out[HEADER_ENDPOINT] = endpoint
+    if retried:
+        out["x-should-retry"] = "false"  # client libraries would multiply our retries by theirs
+    return out
+
+
+def _crossing(headers: CIMultiDictProxy[str], dropped: frozenset[str]) -> CIMultiDict[str]:
+    named = headers.get("connection")
+    if named:
+        dropped = dropped | {name.strip().lower() for name in named.split(",")}
+    return CIMultiDict(
+        (name, value)
+        for name, value in headers.items()
+        if (low := name.lower()) not in dropped and not low.startswith(HEADER_PREFIX)
+    )

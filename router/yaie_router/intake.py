@@ -1,0 +1,112 @@
+"""Reading a request: a bounded body in bounded time, parsed once, and the model it asks for."""
+
+import asyncio
+import json
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from yaie_api.errors import (
+    InvalidRequestError,
+    NotFoundError,
+    PayloadTooLargeError,
+    UnavailableError,
+)
+from yaie_router.endpoints import Directory, Model
+
+_MOST_NAMES: Final = 20
+
+
+class BodyTimeoutError(InvalidRequestError):
+    """The client started a body and did not finish it."""
+
+    status = 408
+    default_code = "body_timeout"
+
+
+async def read_body(request: web.BaseRequest, *, most_bytes: int, timeout_s: float) -> bytes:
+    """The whole body. Raises PayloadTooLargeError, BodyTimeoutError, InvalidRequestError."""
+    encoding = request.headers.get("content-encoding", "identity").lower()
+    if encoding != "identity":
+        raise InvalidRequestError(
+            f"Content-Encoding {encoding[:40]!r} is not supported: send the body uncompressed."
+        )
+    if (request.content_length or 0) > most_bytes:
+        raise _too_large(most_bytes)
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(timeout_s):
+            async for part in request.content.iter_any():
+                parts.append(part)
+                size += len(part)
+                if size > most_bytes:
+                    raise _too_large(most_bytes)
+    except TimeoutError:
+        raise BodyTimeoutError(f"The body did not arrive within {timeout_s:g} s.") from None
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def parse(body: bytes) -> dict[str, Any]:
+    """The body as a JSON object. Raises InvalidRequestError."""
+    try:
+        decoded = _decode(body)
+    except (ValueError, RecursionError) as error:
+        text = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise InvalidRequestError(f"The body is not valid JSON: {text}.") from None
+    if not isinstance(decoded, dict):
+        raise InvalidRequestError("The body must be a JSON object.")
+    return decoded
+
+
+def _decode(body: bytes) -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        # Lone surrogates (a cut emoji) are JSON that msgspec refuses; engines may accept them.
+        return json.loads(body, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is not a JSON number")
+
+
+def find_model(directory: Directory, body: dict[str, Any]) -> Model:
+    """The model that the body names.
+
+    Raises InvalidRequestError, NotFoundError, and UnavailableError before the first list.
+    """
+    name = body.get("model")
+    if not isinstance(name, str) or not name:
+        raise InvalidRequestError(
+            f"Set `model` to the name of a model, as a string. {_available(directory)}",
+            param="model",
+        )
+    model = directory.find(name)
+    if model is not None:
+        return model
+    if not directory.is_listed:
+        raise UnavailableError("The router is starting and does not know the models yet.")
+    raise model_not_found(directory, name)
+
+
+def model_not_found(directory: Directory, name: str) -> NotFoundError:
+    """The error for a name that no model has."""
+    return NotFoundError(
+        f"The model {name[:100]!r} does not exist. {_available(directory)}",
+        param="model",
+        code="model_not_found",
+    )
+
+
+def _available(directory: Directory) -> str:
+    names = directory.served_names()
+    if not names:
+        return "No model is deployed here yet."
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"Available models: {', '.join(names[:_MOST_NAMES])}{more}."
+
+
+def _too_large(most_bytes: int) -> PayloadTooLargeError:
+    return PayloadTooLargeError(f"The body is larger than {most_bytes} bytes.")

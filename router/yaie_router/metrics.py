@@ -1,0 +1,64 @@
+"""The router's measurements, under the names of `yaie_api.metrics`, in a registry of their own."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from yaie_api import metrics as names
+from yaie_api.metrics import Metric
+from yaie_router.endpoints import Model
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics:
+    """One attribute for each metric family. Labels: models that exist, our routes, our causes."""
+
+    def __init__(self, silence_s: Callable[[], float]) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = self._counter(names.ROUTER_REQUESTS)
+        self.in_flight = self._gauge(names.ROUTER_IN_FLIGHT)
+        self.endpoints = self._gauge(names.ROUTER_ENDPOINTS)
+        self.first_byte = self._histogram(names.ROUTER_FIRST_BYTE)
+        self.decision = self._histogram(names.ROUTER_DECISION)
+        self.picks = self._counter(names.ROUTER_PICKS)
+        self.retries = self._counter(names.ROUTER_RETRIES)
+        self.broken_streams = self._counter(names.ROUTER_BROKEN_STREAMS)
+        self.ejections = self._counter(names.ROUTER_EJECTIONS)
+        self._gauge(names.ROUTER_API_AGE).set_function(silence_s)
+
+    def render(self, models: Iterable[Model], in_flight: Mapping[str, int]) -> bytes:
+        """The exposition format's text. Gauges of models are set here, not on the hot path."""
+        self.endpoints.clear()
+        self.in_flight.clear()
+        for model in models:
+            self.endpoints.labels(model.name).set(len(model.endpoints))
+            self.in_flight.labels(model.name).set(in_flight.get(model.name, 0))
+        return generate_latest(self.registry)
+
+    def _counter(self, metric: Metric) -> Counter:
+        name = metric.name.removesuffix("_total")
+        return Counter(name, metric.help, metric.labels, registry=self.registry)
+
+    def _gauge(self, metric: Metric) -> Gauge:
+        return Gauge(metric.name, metric.help, metric.labels, registry=self.registry)
+
+    def _histogram(self, metric: Metric) -> Histogram:
+        return Histogram(
+            metric.name, metric.help, metric.labels, buckets=metric.buckets, registry=self.registry
+        )
+
+
+class Silence:
+    """Seconds since something was last heard; counts from the start."""
+
+    def __init__(self) -> None:
+        self._heard_s = time.monotonic()
+
+    def heard(self) -> None:
+        self._heard_s = time.monotonic()
+
+    def seconds(self) -> float:
+        return time.monotonic() - self._heard_s

@@ -1,0 +1,285 @@
+"""One request to one engine and the answer's bytes back, unparsed.
+
+Until the first byte of an answer the request may be sent again, to another engine, within a budget;
+from then on it is only relayed. The client's flow control reaches the engine: each write waits for
+the client, reading pauses meanwhile, so a stream holds at most a few tens of KiB here. When the
+client leaves, the server cancels the handler and the connection to the engine closes at once.
+"""
+
+import itertools
+import time
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import aiohttp
+from aiohttp import web
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
+
+from yaie_api.errors import EngineError, UnavailableError
+from yaie_router import affinity, headers
+from yaie_router.admission import Admission
+from yaie_router.endpoints import Directory, Endpoint, Model
+from yaie_router.health import Health, RetryBudget
+from yaie_router.metrics import Metrics
+from yaie_router.stream import EventGate, last_words
+
+MAX_ATTEMPTS: Final = 3
+NO_ENGINE_RETRY_S: Final = 5.0
+_READ_BUFFER_BYTES: Final = 16 << 10
+_MOST_REFUSAL_BYTES: Final = 64 << 10
+_IDLE_S: Final = 2.0
+_UPSTREAM_FAILURES: Final = (aiohttp.ClientError, OSError, TimeoutError)
+
+Cause = Literal["connect", "unavailable", "disconnect", "silence"]
+
+
+@dataclass
+class Call:
+    """One client request, read and understood; `endpoint` and `attempts` are filled on the way."""
+
+    path: str
+    headers: CIMultiDictProxy[str]
+    body: bytes
+    model: Model
+    key: int | None
+    request_id: str
+    arrived_s: float
+    endpoint: str = ""
+    attempts: int = 0
+    tried: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An engine's own 503, kept in case nobody else can answer."""
+
+    headers: CIMultiDict[str]
+    body: bytes
+
+
+class AttemptError(Exception):
+    """An engine gave no first byte."""
+
+    def __init__(self, cause: Cause, refusal: Refusal | None = None) -> None:
+        super().__init__(cause)
+        self.cause: Cause = cause
+        self.refusal = refusal
+
+
+def engine_session(connect_timeout_s: float) -> aiohttp.ClientSession:
+    """A client session for raw relaying; the caller closes it.
+
+    Idle connections are dropped before an engine's own keep-alive timeout (5 s) can race a request.
+    """
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s),
+        skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        read_bufsize=_READ_BUFFER_BYTES,
+        trust_env=False,
+    )
+
+
+class Proxy:
+    """Chooses, sends, retries and relays. Owns no state but the turn of round robin."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        directory: Directory,
+        *,
+        admission: Admission,
+        health: Health,
+        budget: RetryBudget,
+        metrics: Metrics,
+        silence_timeout_s: float,
+    ) -> None:
+        self._session = session
+        self._directory = directory
+        self._admission = admission
+        self._health = health
+        self._budget = budget
+        self._metrics = metrics
+        self._silence_timeout_s = silence_timeout_s
+        self._turn = itertools.count()
+
+    async def forward(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
+        """Answer the request from an engine. Raises UnavailableError when none answers."""
+        self._budget.deposit()
+        while True:
+            endpoint = self._choose(call)
+            try:
+                return await self._attempt(request, call, endpoint)
+            except AttemptError as failure:
+                call.tried.add(endpoint.name)
+                if not self._may_retry(call, failure.cause):
+                    return self._give_up(call, failure)
+                self._metrics.retries.labels(call.model.name, failure.cause).inc()
+
+    def _choose(self, call: Call) -> Endpoint:
+        model = self._directory.find(call.model.served) or call.model
+        names = [endpoint.name for endpoint in model.endpoints]
+        fresh = [name for name in names if name not in call.tried]
+        unusable = self._health.ejected(fresh) | (call.tried if fresh else set())
+        decision = affinity.pick(
+            model.endpoints,
+            key=call.key,
+            loads=self._admission.loads,
+            policy=model.policy,
+            load_factor=model.load_factor,
+            turn=next(self._turn),
+            unusable=unusable,
+        )
+        if decision is None:
+            raise UnavailableError(
+                f"Model {model.served!r} has no ready engine: {model.awaiting}.",
+                retry_after_s=NO_ENGINE_RETRY_S,
+            )
+        if call.attempts == 0:
+            seconds = time.perf_counter() - call.arrived_s
+            self._metrics.decision.observe(seconds)
+        self._metrics.picks.labels(model.name, decision.outcome).inc()
+        return decision.endpoint
+
+    def _may_retry(self, call: Call, cause: Cause) -> bool:
+        """A request that was sent and lost may itself have killed the engine: it is sent to one
+        more at most. Silence is load or a hang: sending the work twice would double it.
+        """
+        if cause == "silence" or call.attempts >= MAX_ATTEMPTS:
+            return False
+        lost = cause == "disconnect"
+        if lost and call.attempts >= 2:
+            return False
+        model = self._directory.find(call.model.served) or call.model
+        others = any(endpoint.name not in call.tried for endpoint in model.endpoints)
+        # A lost connection may only have been an idle one closing: the same engine may take it.
+        return (others or lost) and self._budget.withdraw()
+
+    def _give_up(self, call: Call, failure: AttemptError) -> web.StreamResponse:
+        """The last engine's own refusal where there is one. Raises UnavailableError otherwise."""
+        if failure.refusal is not None:
+            kept = headers.to_client(
+                CIMultiDictProxy(failure.refusal.headers),
+                call.request_id,
+                call.endpoint,
+                retried=call.attempts > 1,
+            )
+            return web.Response(status=503, headers=kept, body=failure.refusal.body)
+        if failure.cause == "silence":
+            text = f"The engine of model {call.model.served!r} did not answer in time."
+        else:
+            text = f"No engine of model {call.model.served!r} could be reached."
+        raise UnavailableError(text, retry_after_s=NO_ENGINE_RETRY_S) from failure
+
+    async def _attempt(
+        self, request: web.BaseRequest, call: Call, endpoint: Endpoint
+    ) -> web.StreamResponse:
+        call.attempts += 1
+        call.endpoint = endpoint.name
+        self._health.sent(endpoint.name)
+        with self._admission.sent_to(endpoint.name):
+            try:
+                upstream, first = await self._open(call, endpoint)
+            except AttemptError as failure:
+                at_once = failure.cause == "connect"
+                if self._health.failed(endpoint.name, at_once=at_once):
+                    self._metrics.ejections.labels(call.model.name).inc()
+                raise
+            except BaseException:  # cancelled: nothing was learned about the endpoint
+                self._health.abandoned(endpoint.name)
+                raise
+            self._health.succeeded(endpoint.name)
+            try:
+                return await self._relay(request, call, upstream, first)
+            finally:
+                upstream.close()  # a no-op after a complete answer
+
+    async def _open(self, call: Call, endpoint: Endpoint) -> tuple[aiohttp.ClientResponse, bytes]:
+        """The answer's head together with its first bytes. Raises AttemptError."""
+        silence_s = call.model.timeout_s or self._silence_timeout_s
+        try:
+            upstream = await self._session.post(
+                URL(endpoint.base_url + call.path, encoded=True),
+                data=call.body,
+                headers=headers.to_engine(call.headers, call.request_id),
+                timeout=aiohttp.ClientTimeout(
+                    total=None,
+                    sock_connect=self._session.timeout.sock_connect,
+                    sock_read=silence_s,
+                ),
+                allow_redirects=False,
+            )
+        except _UPSTREAM_FAILURES as error:
+            raise AttemptError(_cause(error)) from error
+        try:
+            if upstream.status != 503:
+                return upstream, await upstream.content.readany()
+            body = await upstream.content.read(_MOST_REFUSAL_BYTES)
+        except _UPSTREAM_FAILURES as error:
+            upstream.close()
+            raise AttemptError(_cause(error)) from error
+        except BaseException:
+            upstream.close()
+            raise
+        upstream.close()
+        kept = CIMultiDict(upstream.headers)
+        kept.popall("content-length", None)
+        raise AttemptError("unavailable", Refusal(kept, body))
+
+    async def _relay(
+        self,
+        request: web.BaseRequest,
+        call: Call,
+        upstream: aiohttp.ClientResponse,
+        first: bytes,
+    ) -> web.StreamResponse:
+        out = web.StreamResponse(
+            status=upstream.status,
+            reason=upstream.reason,
+            headers=headers.to_client(
+                upstream.headers, call.request_id, call.endpoint, retried=call.attempts > 1
+            ),
+        )
+        out.headers["server"] = "yaie"
+        await out.prepare(request)
+        seconds = time.perf_counter() - call.arrived_s
+        self._metrics.first_byte.labels(call.model.name).observe(seconds)
+        is_events = upstream.content_type == "text/event-stream"
+        gate = EventGate() if is_events else None
+        data = first
+        while data:
+            if ready := gate.push(data) if gate else data:
+                await out.write(ready)
+            try:
+                data = await upstream.content.readany()
+            except _UPSTREAM_FAILURES:
+                self._metrics.broken_streams.labels(call.model.name).inc()
+                await _break_off(request, out, is_events=is_events)
+                return out
+        if gate and (rest := gate.flush()):
+            await out.write(rest)
+        await out.write_eof()
+        return out
+
+
+async def _break_off(request: web.BaseRequest, out: web.StreamResponse, *, is_events: bool) -> None:
+    """The engine died after its first byte: say so where the format can, else cut the connection
+    so that the client sees a broken body and not a short one.
+    """
+    if is_events:
+        error = EngineError("The engine stopped while it was answering.", code="engine_stopped")
+        await out.write(last_words(error))
+        await out.write_eof()
+    elif request.transport is not None:
+        request.transport.abort()
+
+
+def _cause(error: Exception) -> Cause:
+    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+        return "connect"
+    if isinstance(error, TimeoutError):
+        return "silence"
+    return "disconnect"

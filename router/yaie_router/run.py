@@ -1,0 +1,139 @@
+"""The router's life: assemble, list and watch, serve, drain, end.
+
+    starting ──first list──▶ ready ──SIGTERM──▶ draining: not ready, still accepting
+                                          └──drain_delay_s──▶ closed to new connections
+                                                 └──streams done or drain_timeout_s──▶ exit
+A second signal skips the waiting.
+"""
+
+import asyncio
+import logging
+import signal
+import time
+
+from aiohttp import web
+
+from yaie_api.logs import fields
+from yaie_api.names import GROUP, LABEL_MANAGED_BY, MANAGED_BY, PLURAL, VERSION
+from yaie_router.admission import Admission
+from yaie_router.app import App
+from yaie_router.config import Config
+from yaie_router.endpoints import Directory
+from yaie_router.health import Health, RetryBudget
+from yaie_router.metrics import Metrics, Silence
+from yaie_router.proxy import Proxy, engine_session
+from yaie_router.watch import Access, Watcher, in_cluster
+
+log = logging.getLogger(__name__)
+
+_POLL_S = 0.05
+
+
+async def run(config: Config, signals: "Signals") -> None:
+    """Serve until `signals` asks to stop, then drain."""
+    access = _access(config)
+    health = Health(time.monotonic)
+    directory = Directory(lambda: health.retain(_endpoint_names(directory)))
+    admission = Admission(time.monotonic)
+    silence = Silence()
+    metrics = Metrics(silence.seconds)
+    async with access.session() as api, engine_session(config.connect_timeout_s) as engines:
+        proxy = Proxy(
+            engines,
+            directory,
+            admission=admission,
+            health=health,
+            budget=RetryBudget(),
+            metrics=metrics,
+            silence_timeout_s=config.silence_timeout_s,
+        )
+        app = App(config, directory, admission, proxy, metrics)
+        async with asyncio.TaskGroup() as group:
+            watching = [
+                group.create_task(
+                    Watcher(api, access, path, sink, selector=selector, heard=silence.heard).run()
+                )
+                for path, sink, selector in (
+                    (models_path(config.namespace), directory.models, ""),
+                    (
+                        slices_path(config.namespace),
+                        directory.slices,
+                        f"{LABEL_MANAGED_BY}={MANAGED_BY}",
+                    ),
+                )
+            ]
+            try:
+                await _serve(config, app, admission, signals)
+            finally:
+                for task in watching:
+                    task.cancel()
+
+
+async def _serve(config: Config, app: App, admission: Admission, signals: "Signals") -> None:
+    server = web.Server(
+        app.handle, handler_cancellation=True, access_log=None, auto_decompress=False
+    )
+    runner = web.ServerRunner(server, shutdown_timeout=0.5)
+    await runner.setup()
+    site = web.TCPSite(runner, config.host, config.port, backlog=4096)
+    await site.start()
+    log.info("serving", extra=fields(host=config.host, port=config.port))
+    try:
+        await signals.stop.wait()
+        app.draining = True
+        log.info("draining", extra=fields(in_flight=admission.in_flight))
+        await signals.pause(config.drain_delay_s)
+        await site.stop()
+        deadline_s = time.monotonic() + config.drain_timeout_s
+        while admission.in_flight and time.monotonic() < deadline_s and not signals.hurry.is_set():
+            await signals.pause(_POLL_S)
+    finally:
+        await runner.cleanup()
+    log.info("stopped", extra=fields(in_flight=admission.in_flight))
+
+
+class Signals:
+    """The wish to stop: `stop` at the first SIGTERM or SIGINT, `hurry` at the second."""
+
+    def __init__(self) -> None:
+        self.stop = asyncio.Event()
+        self.hurry = asyncio.Event()
+
+    def install(self) -> None:
+        """Listen to the process's signals. Needs a running loop."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.raised)
+
+    def raised(self) -> None:
+        (self.hurry if self.stop.is_set() else self.stop).set()
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep, unless there is a hurry."""
+        try:
+            await asyncio.wait_for(self.hurry.wait(), seconds)
+        except TimeoutError:
+            return
+
+
+def models_path(namespace: str) -> str:
+    """REST path of the InferenceModels."""
+    return f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}"
+
+
+def slices_path(namespace: str) -> str:
+    """REST path of the EndpointSlices."""
+    return f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+
+
+def _access(config: Config) -> Access:
+    if config.api_socket is not None:
+        return Access("http://localhost", socket=config.api_socket)
+    if config.api_address is None:
+        msg = "config.parse ensures that there is an API server"
+        raise ValueError(msg)
+    return in_cluster(*config.api_address)
+
+
+def _endpoint_names(directory: Directory) -> set[str]:
+    return {endpoint.name for model in directory.all() for endpoint in model.endpoints}

@@ -1,0 +1,44 @@
+"""Ending a broken event stream so that clients notice: whole events, an error event, [DONE].
+
+An engine may die in the middle of an event. `EventGate` passes bytes on unchanged but holds back
+the piece after the last event border, so that what follows a death starts on a border. Engines
+write whole events, so in practice nothing waits here.
+"""
+
+import json
+from typing import Final
+
+from yaie_api.errors import YaieError
+
+_BORDERS: Final = (b"\n\n", b"\r\n\r\n")
+MOST_HELD_BYTES: Final = 64 << 10
+
+
+class EventGate:
+    """Bytes in, bytes out, cut at event borders; holds at most `MOST_HELD_BYTES`."""
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def push(self, data: bytes) -> bytes:
+        """What may be sent now (perhaps nothing)."""
+        if self._held:
+            data = self._held + data
+        if data.endswith(_BORDERS):
+            self._held = b""
+            return data
+        cut = max(data.rfind(border) + len(border) if border in data else 0 for border in _BORDERS)
+        if len(data) - cut > MOST_HELD_BYTES:
+            cut = len(data)  # one huge event: a torn end is better than unbounded memory
+        self._held = data[cut:]
+        return data[:cut]
+
+    def flush(self) -> bytes:
+        """The rest, when the stream ended by itself."""
+        held, self._held = self._held, b""
+        return held
+
+
+def last_words(error: YaieError) -> bytes:
+    """The end of a stream that an engine did not finish."""
+    return b"data: %s\n\ndata: [DONE]\n\n" % json.dumps(error.envelope()).encode()
