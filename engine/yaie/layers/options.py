@@ -1,0 +1,20 @@
+"""Where and as what a layer keeps its tensors. Passed to every layer's constructor."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+
+NamedTensors = Iterator[tuple[str, torch.Tensor]]
+"""Pairs of (name in the checkpoint, destination): loading copies into the destination."""
+
+
+class TensorOptions(NamedTuple):
+    """Device and dtype of a model's weights."""
+
+    device: torch.device
+    dtype: torch.dtype
+
+    def empty(self, *shape: int) -> torch.Tensor:
+        """Return an uninitialised tensor of `shape`."""
+        return torch.empty(shape, device=self.device, dtype=self.dtype)

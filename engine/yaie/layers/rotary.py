@@ -1,0 +1,106 @@
+"""Rotary position embedding: the table of angles for each scaling kind that Llama and Qwen use.
+
+The angles are computed in float32 exactly as the checkpoints' reference code does (a float64 table
+would differ from what the model was trained with).
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+
+import yaie_kernels as ops
+from yaie.models.config import RopeConfig
+
+Frequencies = tuple[torch.Tensor, float]
+"""(inverse frequencies [head_dim / 2] float32, factor on cos and sin)."""
+
+
+class Rotary:
+    """Rotates queries and keys in place by their positions."""
+
+    def __init__(
+        self, rope: RopeConfig, head_dim: int, max_positions: int, device: torch.device
+    ) -> None:
+        self.cos_sin = angle_table(rope, head_dim, max_positions).to(device)
+
+    def rotate_(self, q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor) -> None:
+        """Rotate q [T, heads, D] and k [T, kv_heads, D] by positions [T] int64."""
+        ops.rope_(q, k, positions, self.cos_sin)
+
+
+def angle_table(rope: RopeConfig, head_dim: int, max_positions: int) -> torch.Tensor:
+    """[max_positions, head_dim] float32: cos in the first half of a row, sin in the second."""
+    inverse, factor = _FREQUENCIES[rope.kind](rope, head_dim)
+    positions = torch.arange(max_positions, dtype=torch.float32)
+    angles = positions[:, None] * inverse
+    return torch.cat((angles.cos() * factor, angles.sin() * factor), dim=-1)
+
+
+def _powers(rope: RopeConfig, head_dim: int) -> torch.Tensor:
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
+    powers: torch.Tensor = rope.theta**exponents
+    return powers
+
+
+def _default(rope: RopeConfig, head_dim: int) -> Frequencies:
+    return 1.0 / _powers(rope, head_dim), 1.0
+
+
+def _linear(rope: RopeConfig, head_dim: int) -> Frequencies:
+    return 1.0 / _powers(rope, head_dim) / rope.factor, 1.0
+
+
+def _llama3(rope: RopeConfig, head_dim: int) -> Frequencies:
+    """Long wavelengths are slowed by `factor`, short ones kept, the band between is blended."""
+    inverse = 1.0 / _powers(rope, head_dim)
+    wavelength = 2 * math.pi / inverse
+    low, high = rope.low_freq_factor, rope.high_freq_factor
+    longest = rope.original_max_positions / low
+    shortest = rope.original_max_positions / high
+    scaled = torch.where(wavelength > longest, inverse / rope.factor, inverse)
+    smooth = (rope.original_max_positions / wavelength - low) / (high - low)
+    blended = (1 - smooth) * scaled / rope.factor + smooth * scaled
+    between = (wavelength >= shortest) & (wavelength <= longest)
+    return torch.where(between, blended, scaled), 1.0
+
+
+def _yarn(rope: RopeConfig, head_dim: int) -> Frequencies:
+    """Interpolate slow dimensions by `factor`, keep fast ones, ramp between them."""
+    powers = _powers(rope, head_dim)
+    low, high = _yarn_range(rope, head_dim)
+    ramp = (torch.arange(head_dim // 2, dtype=torch.float32) - low) / (high - low)
+    kept = 1 - ramp.clamp(0, 1)
+    inverse = (1.0 / (rope.factor * powers)) * (1 - kept) + (1.0 / powers) * kept
+    return inverse, _yarn_attention_factor(rope)
+
+
+def _yarn_range(rope: RopeConfig, head_dim: int) -> tuple[float, float]:
+    def dimension(rotations: float) -> float:
+        wavelength = rope.original_max_positions / (rotations * 2 * math.pi)
+        return head_dim * math.log(wavelength) / (2 * math.log(rope.theta))
+
+    low, high = dimension(rope.beta_fast), dimension(rope.beta_slow)
+    if rope.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, head_dim - 1)
+    return low, high + 0.001 if low == high else high
+
+
+def _yarn_attention_factor(rope: RopeConfig) -> float:
+    def mscale(weight: float) -> float:
+        return 1.0 if rope.factor <= 1 else 0.1 * weight * math.log(rope.factor) + 1.0
+
+    if rope.attention_factor is not None:
+        return rope.attention_factor
+    if rope.mscale and rope.mscale_all_dim:
+        return mscale(rope.mscale) / mscale(rope.mscale_all_dim)
+    return mscale(1.0)
+
+
+_FREQUENCIES: dict[str, Callable[[RopeConfig, int], Frequencies]] = {
+    "default": _default,
+    "linear": _linear,
+    "llama3": _llama3,
+    "yarn": _yarn,
+}

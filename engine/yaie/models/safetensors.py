@@ -1,0 +1,115 @@
+"""Reading safetensors files ourselves: header checked in full, tensor bytes mapped, never copied.
+
+A header that lies about offsets would make a reader hand out memory of another tensor, so every
+range is checked against the shape, the dtype, its neighbours and the file's length first.
+"""
+
+import json
+import math
+import mmap
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from yaie_api.errors import InvalidRequestError
+
+MAX_HEADER_BYTES = 100_000_000
+LENGTH_BYTES = 8
+DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+}
+
+
+class TensorEntry(NamedTuple):
+    """One tensor of a file: [start, end) are bytes from the beginning of the file."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+
+class SafetensorsFile:
+    """A checked, memory-mapped file. Tensors are views of the mapping (private, copy on write)."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = path.name
+        self.entries = read_header(path)
+        with path.open("rb") as file:
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """Return the tensor, backed by the mapped file."""
+        dtype, shape, start, end = self.entries[name]
+        if start == end:
+            return torch.empty(shape, dtype=dtype)
+        count = (end - start) // dtype.itemsize
+        return torch.frombuffer(self._map, dtype=dtype, count=count, offset=start).view(shape)
+
+
+def read_header(path: Path) -> dict[str, TensorEntry]:
+    """Read and check the header of a safetensors file.
+
+    Raises:
+        InvalidRequestError: the file is truncated, the header is not what the format says, or a
+            tensor has a dtype that is not supported.
+
+    """
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(LENGTH_BYTES), "little")
+            _check(2 <= length <= min(MAX_HEADER_BYTES, size - LENGTH_BYTES), path, "header length")
+            raw = json.loads(file.read(length))
+    except OSError as error:
+        raise InvalidRequestError(f"{path.name} cannot be read.", param="model") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError(
+            f"{path.name}: the safetensors header is not valid JSON.", param="model"
+        ) from error
+    _check(isinstance(raw, dict), path, "header")
+    base = LENGTH_BYTES + length
+    raw.pop("__metadata__", None)
+    entries = {name: _entry(path, name, value, base) for name, value in raw.items()}
+    _check_layout(path, entries, base, size)
+    return entries
+
+
+def _entry(path: Path, name: str, value: Any, base: int) -> TensorEntry:
+    _check(isinstance(value, dict), path, name)
+    shape, offsets, dtype = (value.get(key) for key in ("shape", "data_offsets", "dtype"))
+    _check(isinstance(shape, list) and all(_is_size(n) for n in shape), path, name)
+    _check(isinstance(offsets, list) and len(offsets) == 2, path, name)
+    _check(all(_is_size(n) for n in offsets), path, name)
+    if dtype not in DTYPES:
+        raise InvalidRequestError(
+            f"{path.name}: {name} has dtype {dtype!r}; supported: {', '.join(DTYPES)}.",
+            param="model",
+        )
+    start, end = offsets
+    _check(end - start == math.prod(shape) * DTYPES[dtype].itemsize, path, name)
+    return TensorEntry(DTYPES[dtype], tuple(shape), base + start, base + end)
+
+
+def _check_layout(path: Path, entries: dict[str, TensorEntry], base: int, size: int) -> None:
+    """Tensors must fill the data section without holes or overlaps."""
+    position = base
+    for name, entry in sorted(entries.items(), key=lambda item: (item[1].start, item[1].end)):
+        _check(entry.start == position, path, name)
+        position = entry.end
+    _check(position == size, path, "file length")
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**48
+
+
+def _check(holds: bool, path: Path, what: str) -> None:  # noqa: FBT001 - a bare condition
+    if not holds:
+        raise InvalidRequestError(
+            f"{path.name} is not a valid safetensors file ({what[:120]}).", param="model"
+        )

@@ -1,0 +1,121 @@
+"""Filling a model's tensors: from one safetensors file or an index of shards, or random numbers.
+
+The model names what it wants and where it goes (`parameters()`); the checkpoint's tensors are
+copied from the mapped file straight into place on the device, cast on the way.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from yaie.layers.options import NamedTensors
+from yaie.models.safetensors import SafetensorsFile
+from yaie.models.source import read_json, refuse_pickled_weights
+from yaie_api.errors import InvalidRequestError
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+IGNORED_SUFFIXES = (".rotary_emb.inv_freq",)
+"""Buffers that old checkpoints carry and that are computed here."""
+DUMMY_SCALE = 0.02
+
+
+class Parameterised(Protocol):
+    """Anything that can name its tensors."""
+
+    def parameters(self) -> NamedTensors: ...
+
+
+@torch.inference_mode()
+def load(model: Parameterised, folder: Path) -> None:
+    """Copy the checkpoint in `folder` into the model.
+
+    Raises:
+        InvalidRequestError: pickled weights, a malformed file, or tensors that are missing, left
+            over or of another shape than the config says.
+
+    """
+    refuse_pickled_weights(folder)
+    wanted = dict(model.parameters())
+    left_over = []
+    for file in _files(folder):
+        for name in file.entries:
+            destination = wanted.pop(name, None)
+            if destination is not None:
+                _copy(file, name, destination)
+            elif not name.endswith(IGNORED_SUFFIXES):
+                left_over.append(name)
+    _report_missing(list(wanted))
+    _report_left_over(model, left_over)
+
+
+@torch.inference_mode()
+def fill_dummy(model: Parameterised, seed: int = 0) -> None:
+    """Fill with random numbers (norm weights with ones): for benchmarks without a checkpoint."""
+    generators: dict[torch.device, torch.Generator] = {}
+    for name, tensor in model.parameters():
+        if "norm" in name:
+            tensor.fill_(1.0)
+            continue
+        if tensor.device not in generators:
+            generators[tensor.device] = torch.Generator(tensor.device).manual_seed(seed)
+        tensor.normal_(0.0, DUMMY_SCALE, generator=generators[tensor.device])
+
+
+def count(model: Parameterised) -> tuple[int, int]:
+    """Return (parameters, bytes) of the model; a tied head counts once."""
+    sizes = [(tensor.numel(), tensor.nbytes) for _, tensor in model.parameters()]
+    return sum(number for number, _ in sizes), sum(size for _, size in sizes)
+
+
+def _files(folder: Path) -> Iterator[SafetensorsFile]:
+    if not (folder / INDEX).exists():
+        names = [SINGLE]
+    else:
+        weight_map = read_json(folder / INDEX).get("weight_map")
+        if not isinstance(weight_map, dict) or not weight_map:
+            raise InvalidRequestError(f"{INDEX} has no 'weight_map'.", param="model")
+        names = sorted({str(name) for name in weight_map.values()})
+    for name in names:
+        if Path(name).name != name or not name.endswith(".safetensors"):
+            raise InvalidRequestError(f"{INDEX} names a file outside the folder.", param="model")
+        yield SafetensorsFile(folder / name)
+
+
+def _copy(file: SafetensorsFile, name: str, destination: torch.Tensor) -> None:
+    source = file.tensor(name)
+    if source.shape != destination.shape:
+        raise InvalidRequestError(
+            f"{name} has shape {list(source.shape)}; config.json asks for "
+            f"{list(destination.shape)}.",
+            param="model",
+        )
+    destination.copy_(source)
+
+
+def _report_missing(names: list[str]) -> None:
+    if names:
+        raise InvalidRequestError(
+            f"The checkpoint lacks {len(names)} tensors: {_some(names)}.", param="model"
+        )
+
+
+def _report_left_over(model: Parameterised, names: list[str]) -> None:
+    """A tied checkpoint may repeat the head; anything else means the config is another model's."""
+    unknown = [name for name in names if not (name == "lm_head.weight" and _is_tied(model))]
+    if unknown:
+        raise InvalidRequestError(
+            f"The checkpoint holds {len(unknown)} tensors that the model has no place for: "
+            f"{_some(unknown)}.",
+            param="model",
+        )
+
+
+def _is_tied(model: Parameterised) -> bool:
+    return "lm_head.weight" not in dict(model.parameters())
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(sorted(names)[:3]) + (", …" if len(names) > 3 else "")

@@ -1,0 +1,109 @@
+"""CUDA graphs of decode steps, captured when a size is first needed.
+
+One graph runs `rows` sequences by one token: it reads the slots' last tokens, derives cache slots
+and context lengths on the device, runs the model, samples, and writes the slots' last tokens. Its
+only inputs are two integers per row. Padded rows run the scratch slot, whose pages are page 0.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from yaie.layers.attention import Segment, StepInput
+from yaie.models.llama import Llama
+from yaie.runtime.kv_tensors import KVTensors
+from yaie.runtime.sampler import Draw, draw
+from yaie.runtime.slots import Slots
+
+FIRST_CONTEXT = 2048
+"""Smallest context bound that a graph is captured for; each next one is four times larger."""
+SIZES = (1, 2, 4, 8, *range(16, 129, 16), *range(160, 513, 32))
+
+
+@dataclass(frozen=True, slots=True)
+class _Captured:
+    graph: torch.cuda.CUDAGraph
+    drawn: Draw
+
+
+class DecodeGraphs:
+    """Graphs by (rows, context bound, greedy), sharing one memory pool and one input buffer."""
+
+    def __init__(self, model: Llama, kv: KVTensors, slots: Slots, max_model_len: int) -> None:
+        self.model = model
+        self.kv = kv
+        self.slots = slots
+        self.max_model_len = max_model_len
+        largest = next((size for size in SIZES if size >= slots.scratch), slots.scratch)
+        self.sizes = sorted({size for size in SIZES if size < largest} | {largest})
+        self._slots = torch.full((largest,), slots.scratch, device=model.options.device)
+        self._positions = torch.zeros_like(self._slots)
+        self._columns = torch.arange(largest + 1, dtype=torch.int32, device=model.options.device)
+        self._pool = torch.cuda.graph_pool_handle()
+        self._captured: dict[tuple[int, int, bool], _Captured] = {}
+
+    def padded(self, rows: int) -> int:
+        """Return the captured size that holds `rows`, or 0 when none does."""
+        return next((size for size in self.sizes if size >= rows), 0)
+
+    def replay(
+        self, slots: torch.Tensor, positions: torch.Tensor, longest: int, *, greedy: bool
+    ) -> Draw:
+        """Run one step of len(slots) rows (a captured size); the Draw is overwritten by the next.
+
+        Args:
+            slots: [rows] slot of each row, the scratch slot where padded.
+            positions: [rows] position of each row's last token.
+            longest: longest context of a row after this step.
+            greedy: every row takes its most likely token.
+
+        """
+        rows, bound = len(slots), self._bound(longest)
+        captured = self._captured.get((rows, bound, greedy))
+        if captured is None:
+            captured = self._capture(rows, bound, greedy=greedy)
+            self._captured[rows, bound, greedy] = captured
+        self._slots[:rows] = slots
+        self._positions[:rows] = positions
+        captured.graph.replay()
+        return captured.drawn
+
+    def _bound(self, longest: int) -> int:
+        bound = FIRST_CONTEXT
+        while bound < longest:
+            bound *= 4
+        return min(bound, self.max_model_len)
+
+    def _capture(self, rows: int, bound: int, *, greedy: bool) -> _Captured:
+        """Warm up on the scratch slot (kernels compile there), then record."""
+        self._slots[:rows] = self.slots.scratch
+        self._positions[:rows] = 0
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call] - torch leaves it untyped
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self._step(rows, bound, greedy=greedy)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            drawn = self._step(rows, bound, greedy=greedy)
+        return _Captured(graph, drawn)
+
+    def _step(self, rows: int, bound: int, *, greedy: bool) -> Draw:
+        slots, positions = self._slots[:rows], self._positions[:rows]
+        page_size = self.kv.page_size
+        tables = self.slots.tables[:, : -(-bound // page_size)].index_select(0, slots)
+        page = tables.gather(1, (positions // page_size)[:, None]).squeeze(1)
+        kv_slots = page * page_size + positions % page_size
+        seq_lens = positions + 1
+        segment = Segment(
+            first=0,
+            last=rows,
+            block_tables=tables,
+            seq_lens=seq_lens.int(),
+            query_start=self._columns[: rows + 1],
+            max_query_len=1,
+            max_seq_len=bound,
+        )
+        step = StepInput(positions, kv_slots, (segment,), self.kv.caches)
+        hidden = self.model.forward(self.slots.last_token[slots], step)
+        return draw(self.model.logits(hidden), self.slots, slots, seq_lens, greedy=greedy)

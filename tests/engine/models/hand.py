@@ -1,0 +1,106 @@
+"""Driving a ModelRunner by hand-made Batches: pages handed out in order, no scheduler."""
+
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+
+import torch
+
+from yaie.core.batch import Batch, PageAppend, Row, SlotInit
+from yaie.core.request import SamplingParams
+from yaie.layers.options import TensorOptions
+from yaie.models import config as model_config
+from yaie.models import registry, weights
+from yaie.models.source import read_config
+from yaie.runtime.kv_tensors import KVTensors
+from yaie.runtime.runner import ModelRunner
+
+GREEDY = SamplingParams(temperature=0.0, max_tokens=64)
+
+
+def load_runner(
+    folder: Path, *, pages: int = 64, page_size: int = 16, max_num_seqs: int = 8
+) -> ModelRunner:
+    """Build a float32 CPU runner over the checkpoint in `folder`."""
+    config = model_config.parse(read_config(folder))
+    options = TensorOptions(torch.device("cpu"), torch.float32)
+    with torch.inference_mode():
+        model = registry.model_class(config.architecture)(config, options, config.max_positions)
+    weights.load(model, folder)
+    kv = KVTensors(config, pages, page_size, options)
+    return ModelRunner(model, kv, max_num_seqs=max_num_seqs, max_model_len=config.max_positions)
+
+
+class Hand:
+    """Runs sequences by hand. `tokens[i]` grows by what is sampled; `logits[i][p]` predicts p."""
+
+    def __init__(self, runner: ModelRunner) -> None:
+        self.runner = runner
+        self.tokens: dict[int, list[int]] = {}
+        self.computed: dict[int, int] = {}
+        self.pages: dict[int, list[int]] = {}
+        self.logits: dict[int, dict[int, torch.Tensor]] = {}
+        self.finite: dict[int, bool] = {}
+        self._next_page = count(1)
+        self._steps = count()
+        self._inits: list[SlotInit] = []
+        self._appends: list[PageAppend] = []
+
+    def start(
+        self,
+        seq: int,
+        prompt: Sequence[int],
+        *,
+        sampling: SamplingParams = GREEDY,
+        seed: int = 0,
+        shared_pages: Sequence[int] = (),
+    ) -> None:
+        """Enter a sequence into slot `seq`, its first pages taken over from another one."""
+        self.tokens[seq] = list(prompt)
+        self.computed[seq] = len(shared_pages) * self.runner.kv.page_size
+        self.pages[seq] = list(shared_pages)
+        self.logits[seq] = {}
+        self._inits.append(SlotInit(seq, seq, sampling, seed, (tuple(shared_pages),)))
+
+    def step(self, chunks: dict[int, int]) -> None:
+        """Run `chunks[seq]` tokens of each sequence, decodes first, and sample where complete."""
+        rows = [self._row(seq, n_tokens) for seq, n_tokens in chunks.items()]
+        rows.sort(key=lambda row: len(row.tokens) > 0)
+        batch = Batch(
+            next(self._steps), (), tuple(self._inits), tuple(self._appends), (), tuple(rows)
+        )
+        self._inits, self._appends = [], []
+        ticket = self.runner.launch(batch)
+        if ticket.logits is not None:
+            sampled = [row for row in rows if row.sample]
+            for row, logits in zip(sampled, ticket.logits, strict=True):
+                self.logits[row.seq_id][row.start + row.n_tokens] = logits.clone()
+        self.runner.sample(ticket)
+        result = self.runner.collect(ticket)
+        assert result.step_id == batch.step_id
+        for row, token, finite in zip(rows, result.tokens, result.finite, strict=True):
+            assert (token >= 0) == row.sample
+            self.finite[row.seq_id] = finite
+            if row.sample:
+                self.tokens[row.seq_id].append(token)
+
+    def decode(self, *seqs: int, steps: int = 1) -> None:
+        """Run `steps` decode steps of the sequences together."""
+        for _ in range(steps):
+            self.step(dict.fromkeys(seqs, 1))
+
+    def _row(self, seq: int, n_tokens: int) -> Row:
+        start, known = self.computed[seq], self.tokens[seq]
+        end = start + n_tokens
+        self._grow(seq, end)
+        self.computed[seq] = end
+        decoding = end == len(known) and n_tokens == 1 and bool(self.logits[seq])
+        ids = () if decoding else tuple(known[start:end])
+        return Row(seq, seq, 0, start, n_tokens, ids, end == len(known))
+
+    def _grow(self, seq: int, tokens: int) -> None:
+        missing = -(-tokens // self.runner.kv.page_size) - len(self.pages[seq])
+        if missing > 0:
+            fresh = tuple(next(self._next_page) for _ in range(missing))
+            self.pages[seq].extend(fresh)
+            self._appends.append(PageAppend(seq, 0, fresh))
