@@ -1,0 +1,100 @@
+"""Builds the training set: tokenizer, packed token ids for training, held-out ids for evaluation.
+
+    python tools/demo_model/corpus.py TEXTS OUT
+
+TEXTS is what `sources.py` made. OUT receives tokenizer.json, train.npy, chat.npy and heldout.npy
+(uint16). One document in fifty, chosen by the hash of its text, is held out of everything.
+"""
+
+import hashlib
+import random
+import sys
+from pathlib import Path
+
+import dialogues
+import numpy as np
+import prose
+import wordnet
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+VOCAB_SIZE = 4096
+END_OF_TEXT, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+SEED = 20
+
+
+def held_out(text: str) -> bool:
+    """Whether a document belongs to the held-out fiftieth."""
+    return hashlib.sha256(text.encode()).digest()[0] % 50 == 0
+
+
+def render(conversation: dialogues.Conversation) -> str:
+    """A conversation as the chat template writes it."""
+    return "".join(f"{START}{role}\n{text}{END}\n" for role, text in conversation)
+
+
+def train_tokenizer(texts: list[str]) -> Tokenizer:
+    """A byte-level BPE: any text round-trips. `max_token_length` keeps grammars possible."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCAB_SIZE,
+        special_tokens=[END_OF_TEXT, START, END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        max_token_length=24,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def pack(tokenizer: Tokenizer, texts: list[str], end: str = "") -> np.ndarray:
+    """All texts in one row of ids (uint16), each followed by `end`."""
+    encoded = tokenizer.encode_batch([text + end for text in texts])
+    return np.concatenate([np.array(item.ids, dtype=np.uint16) for item in encoded])
+
+
+def conversations(root: Path, pages: list, rng: random.Random) -> tuple[list[str], list[str]]:
+    """(training, held-out) conversations; frequent words and handwritten ones come more often."""
+    train: list[str] = []
+    test: list[str] = []
+    for sense in wordnet.senses(root / "wordnet-base/usr/share/wordnet"):
+        if held_out(sense.word + sense.definition):
+            test.append(render(dialogues.from_sense(sense, rng)))
+            continue
+        copies = 1 + (3 if sense.tagged else 0) + (4 if sense.tagged > 2 else 0)
+        train += [
+            render(dialogues.with_system(dialogues.from_sense(sense, rng), rng))
+            for _ in range(copies)
+        ]
+    for page in pages:
+        target = test if held_out(page[0][1]) else train
+        target += [render(item) for item in dialogues.from_page(page, rng)]
+    train += [render(dialogues.with_system(dialogues.from_hand(rng), rng)) for _ in range(12000)]
+    train += [render(dialogues.from_arithmetic(rng)) for _ in range(6000)]
+    rng.shuffle(train)
+    return train, test
+
+
+def main(root: Path, out: Path) -> None:
+    """Write the training set below `out`."""
+    out.mkdir(parents=True, exist_ok=True)
+    rng = random.Random(SEED)
+    pages = [page for page in prose.documents(root) if page]
+    texts = ["\n\n".join(text for _, text in page) for page in pages]
+    test_texts = [text for text in texts if held_out(text[:200])]
+    train_texts = [text for text in texts if not held_out(text[:200])]
+    chat, chat_test = conversations(root, pages, rng)
+    rng.shuffle(train_texts)
+    tokenizer = train_tokenizer(train_texts + list(chat[:60000]))
+    tokenizer.save(str(out / "tokenizer.json"))
+    np.save(out / "train.npy", pack(tokenizer, train_texts, END_OF_TEXT))
+    np.save(out / "chat.npy", pack(tokenizer, chat))
+    np.save(out / "heldout_prose.npy", pack(tokenizer, test_texts, END_OF_TEXT))
+    np.save(out / "heldout_chat.npy", pack(tokenizer, chat_test))
+    for path in sorted(out.glob("*.npy")):
+        print(path.name, f"{np.load(path).size:,} tokens")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
