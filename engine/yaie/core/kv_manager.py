@@ -1,0 +1,212 @@
+"""Pages and radix nodes, both owned here: sequences ask by verbs and see block tables only.
+
+    admit ──▶ Table ──▶ extend* ──▶ commit* ──▶ release     finished, aborted or preempted
+                                            └─▶ discard     its logits were not finite
+
+Pages enter the tree when the step that wrote them is committed, never when it is launched.
+A table owns each of its pages once; the tree owns its pages once more. In each layer group
+free + cached + held + scratch = total.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from yaie.core.blocks import BlockPool
+from yaie.core.kv_spec import KVSpec
+from yaie.core.radix import TOKEN_BYTES, Node, Pages, RadixTree, common_pages
+
+
+class Table:
+    """The pages of one admitted sequence. Only `KVManager` changes it.
+
+    `pages[g]`: block table in layer group g. `key`: the packed tokens known at admission.
+    `cached_tokens`: leading positions whose keys and values were found in the tree.
+    """
+
+    __slots__ = ("cached_tokens", "capacity", "frontier", "key", "n_inserted", "node", "pages")
+
+    def __init__(self, key: bytes, node: Node, pages: Pages, cached_tokens: int) -> None:
+        self.key = key
+        self.node = node
+        self.pages = pages
+        self.cached_tokens = cached_tokens
+        self.capacity = 0
+        self.n_inserted = 0
+        self.frontier: tuple[Node, bytes] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Somebody is computing a prefix that this prompt needs: wait until `tokens` are committed."""
+
+    leader: Table
+    tokens: int
+
+
+class KVManager:
+    """Pages for all sequences. `num_pages`: pages of each layer group, scratch included."""
+
+    def __init__(self, spec: KVSpec, num_pages: int, *, enable_prefix_caching: bool = True) -> None:
+        self.page_size = spec.page_size
+        self.num_pages = num_pages
+        self._page_bytes = spec.page_size * TOKEN_BYTES
+        self._caching = enable_prefix_caching
+        self._pools = tuple(BlockPool(num_pages) for _ in spec.groups)
+        self._tree = RadixTree(spec.page_size, len(spec.groups))
+        self._frontiers: dict[tuple[Node, bytes], Table] = {}
+
+    @property
+    def capacity_tokens(self) -> int:
+        """Longest sequence that fits when it is alone."""
+        return (self.num_pages - 1) * self.page_size
+
+    @property
+    def free_pages(self) -> int:
+        return self._pools[0].free
+
+    @property
+    def cached_pages(self) -> int:
+        """Pages that hold a prefix nobody uses now; they are evicted when pages run out."""
+        return self._tree.cached_pages
+
+    def lookup(self, salt: str, key: bytes) -> int:
+        """Tokens of a packed prompt that the cache would save now. Changes nothing."""
+        return self._tree.lookup(salt, key, self._reusable(key)) * self.page_size
+
+    def admit(self, salt: str, key: bytes, *, reserve: int) -> Table | Shared | None:
+        """Give a sequence its cached prefix and pages for all its known tokens (packed in `key`).
+
+        `reserve` pages must stay obtainable for the others. None: there is no room now.
+        """
+        node, n_cached = self._tree.hold(salt, key, self._reusable(key))
+        outcome = self._leader(node, key, n_cached) or self._allocate(node, key, n_cached, reserve)
+        if not isinstance(outcome, Table):
+            self._tree.release(node)
+        return outcome
+
+    def extend(self, table: Table) -> tuple[int, ...] | None:
+        """Append one page in each group to `table`: the new pages by group, or None."""
+        if not self._obtain(1):
+            return None
+        new = tuple(pool.allocate(1)[0] for pool in self._pools)
+        for pages, page in zip(table.pages, new, strict=True):
+            pages.append(page)
+        table.capacity += self.page_size
+        return new
+
+    def commit(self, table: Table, n_tokens: int) -> None:
+        """The first `n_tokens` positions are computed: others may use their whole pages."""
+        if self._caching:
+            self._insert(table, table.key[: n_tokens * TOKEN_BYTES])
+            self._move_frontier(table)
+
+    def release(self, table: Table, key: bytes) -> None:
+        """Give the pages back; whole pages of the computed tokens packed in `key` stay cached."""
+        if self._caching:
+            self._insert(table, key)
+        self._drop(table)
+
+    def discard(self, table: Table) -> None:
+        """Give the pages back and forget what nobody else uses of them: they may be poisoned."""
+        node = table.node
+        self._drop(table)
+        self._free(self._tree.forget(node))
+
+    # -- inside -----------------------------------------------------------------------------
+
+    def _reusable(self, key: bytes) -> int:
+        """Pages that may come from the cache: the last token is always computed."""
+        return (len(key) - TOKEN_BYTES) // self._page_bytes if self._caching else 0
+
+    def _leader(self, node: Node, key: bytes, n_cached: int) -> Shared | None:
+        if n_cached >= self._reusable(key):
+            return None
+        leader = self._frontiers.get((node, self._page_key(key, n_cached)))
+        if leader is None:
+            return None
+        shared = min(common_pages(leader.key, key, self._page_bytes), self._reusable(key))
+        return Shared(leader, shared * self.page_size)
+
+    def _allocate(self, node: Node, key: bytes, n_cached: int, reserve: int) -> Table | None:
+        n_new = -(-len(key) // self._page_bytes) - n_cached
+        if self._tree.cached_pages + self.free_pages < n_new + reserve or not self._obtain(n_new):
+            return None
+        pages = self._tree.pages(node)
+        for pool, group in zip(self._pools, pages, strict=True):
+            pool.share(group)
+            group.extend(pool.allocate(n_new))
+        table = Table(key, node, pages, n_cached * self.page_size)
+        table.n_inserted = n_cached
+        table.capacity = (n_cached + n_new) * self.page_size
+        self._move_frontier(table)
+        return table
+
+    def _obtain(self, n_pages: int) -> bool:
+        """Make sure that `n_pages` are free in every group, evicting cached ones if need be."""
+        missing = n_pages - self.free_pages
+        if missing <= 0:
+            return True
+        if missing > self._tree.cached_pages:
+            return False
+        self._free(self._tree.evict(missing))
+        return True
+
+    def _free(self, pages: Pages) -> None:
+        for pool, group in zip(self._pools, pages, strict=True):
+            pool.release(group)
+
+    def _insert(self, table: Table, key: bytes) -> None:
+        """Put the whole pages of `key` that are not in the tree yet into it."""
+        start, end = table.n_inserted, len(key) // self._page_bytes
+        if end <= start:
+            return
+        new = tuple(group[start:end] for group in table.pages)
+        tail = key[start * self._page_bytes : end * self._page_bytes]
+        table.node, known = self._tree.insert(table.node, tail, new)
+        table.n_inserted = end
+        for pool, group in zip(self._pools, new, strict=True):
+            pool.share(group[known:])
+
+    def _drop(self, table: Table) -> None:
+        self._clear_frontier(table)
+        self._tree.release(table.node)
+        self._free(table.pages)
+
+    def _move_frontier(self, table: Table) -> None:
+        """Announce the next page that `table` will compute, so that others can wait for it."""
+        self._clear_frontier(table)
+        page = self._page_key(table.key, table.n_inserted)
+        if len(page) == self._page_bytes and self._caching:
+            table.frontier = (table.node, page)
+            self._frontiers.setdefault(table.frontier, table)
+
+    def _clear_frontier(self, table: Table) -> None:
+        if table.frontier is not None and self._frontiers.get(table.frontier) is table:
+            del self._frontiers[table.frontier]
+        table.frontier = None
+
+    def _page_key(self, key: bytes, index: int) -> bytes:
+        return key[index * self._page_bytes : (index + 1) * self._page_bytes]
+
+    def check(self, tables: list[Table]) -> None:
+        """Prove the invariants given every live table; raises AssertionError."""
+        nodes = self._tree.check()
+        for index, pool in enumerate(self._pools):
+            owners = Counter(page for node in nodes for page in node[index])
+            owners.update(page for table in tables for page in table.pages[index])
+            pool.check(owners)
+            self._check_sum(index, tables)
+        for table in tables:
+            if table.capacity != len(table.pages[0]) * self.page_size:
+                raise AssertionError("a table's capacity differs from its pages")
+        if not set(map(id, self._frontiers.values())) <= set(map(id, tables)):
+            raise AssertionError("a frontier belongs to no live table")
+
+    def _check_sum(self, index: int, tables: list[Table]) -> None:
+        """Prove that free + cached + held + scratch = total, held being counted from its users."""
+        in_use = {page for table in tables for page in table.pages[index]}
+        for table in tables:
+            in_use.update(self._tree.pages(table.node)[index])
+        total = self._pools[index].free + self.cached_pages + len(in_use) + 1
+        if total != self.num_pages:
+            raise AssertionError(f"free + cached + held + scratch is {total}, not {self.num_pages}")

@@ -1,0 +1,236 @@
+"""The engine loop: commands in, steps through the runner, events out.
+
+Up to `runner.depth` steps stay in flight beyond the one being built, so that a device never waits
+for Python: with depth 1 the forward of step N+1 is launched before the result of N is collected.
+A step that raises fails its own sequences only. Time comes from the injected clock, in seconds.
+"""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from threading import Event as StopEvent
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from yaie.core.batch import Batch, StepResult
+from yaie.core.messages import Command, Event, Generate
+from yaie.core.scheduler import Scheduler
+from yaie.runtime.budget import StepBudget, StepLoad
+
+IDLE_WAIT_S = 0.5
+"""An idle loop wakes this often to publish its statistics: they are its sign of life."""
+STATS_INTERVAL_S = 0.25
+
+TicketT = TypeVar("TicketT")
+logger = logging.getLogger(__name__)
+
+
+class FatalRunnerError(Exception):
+    """The device is lost: no later step can succeed, the process has to be restarted."""
+
+
+class Runner(Protocol[TicketT]):
+    """Computes batches in the order given, as on one stream."""
+
+    @property
+    def depth(self) -> int:
+        """Steps that may be in flight beyond the one being built: GPU 1, CPU 0."""
+
+    def launch(self, batch: Batch) -> TicketT:
+        """Enqueue the forward pass."""
+
+    def sample(self, ticket: TicketT) -> None:
+        """Enqueue sampling."""
+
+    def collect(self, ticket: TicketT) -> StepResult:
+        """Block until the result is there."""
+
+
+class Port(Protocol):
+    """The loop's inbox and outbox."""
+
+    def drain(self, *, wait_s: float) -> list[Command]:
+        """Commands received so far; with `wait_s` > 0 wait that long for the first."""
+
+    def publish(self, events: list[Event]) -> None:
+        """Send events, in order."""
+
+
+class _Flight(Generic[TicketT]):
+    """A launched step. `launched_at` in seconds of the loop's clock."""
+
+    __slots__ = ("batch", "launched_at", "sampled", "ticket")
+
+    def __init__(self, batch: Batch, ticket: TicketT, launched_at: float) -> None:
+        self.batch = batch
+        self.ticket = ticket
+        self.launched_at = launched_at
+        self.sampled = False
+
+
+class EngineLoop(Generic[TicketT]):
+    """Drives one scheduler and one runner. Not thread-safe: one thread calls `step` or `run`."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: Runner[TicketT],
+        port: Port,
+        *,
+        budget: StepBudget,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._scheduler = scheduler
+        self._runner = runner
+        self._port = port
+        self._budget = budget
+        self._clock = clock
+        self._in_flight: deque[_Flight[TicketT]] = deque()
+        self._events: list[Event] = []
+        self._step_budget = 0
+        self._step_seconds = 0.0
+        self._collected_at = self._progress_at = clock()
+        self._stats_at = float("-inf")
+        self._was_idle = True
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing to run and nothing in flight."""
+        return self._scheduler.is_idle
+
+    def last_step_age_s(self) -> float:
+        """Seconds since the loop made progress while it has work; 0 when it is idle."""
+        return 0.0 if self.is_idle else self._clock() - self._progress_at
+
+    def step(self) -> bool:
+        """Move the pipeline on by one step; False: there was nothing to do."""
+        n_commands = self._drain()
+        batch = self._schedule()
+        newest = self._launch(batch)
+        committed = self._commit_oldest(keep=self._runner.depth if newest else 0)
+        self._sample(newest)
+        self._publish()
+        return n_commands > 0 or newest is not None or committed
+
+    def run(self, stop: StopEvent) -> None:
+        """Step until `stop` is set. Whatever ends it, nobody is left waiting for an answer.
+
+        Raises:
+            FatalRunnerError: the device is lost; every request was told so.
+
+        """
+        reason = "The engine is shutting down."
+        try:
+            while not stop.is_set():
+                self.step()
+        except BaseException:
+            reason = "The engine failed and has to be restarted."
+            raise
+        finally:
+            self._events.extend(self._scheduler.fail_all(reason))
+            self._flush()
+
+    # -- the six lines ----------------------------------------------------------------------
+
+    def _drain(self) -> int:
+        idle = self.is_idle
+        commands = self._port.drain(wait_s=IDLE_WAIT_S if idle else 0.0)
+        if idle:
+            self._progress_at = self._clock()
+        for command in commands:
+            if isinstance(command, Generate):
+                self._events.append(self._scheduler.add(command))
+            elif (ended := self._scheduler.abort(command.request_id)) is not None:
+                self._events.append(ended)
+        return len(commands)
+
+    def _schedule(self) -> Batch | None:
+        scheduler = self._scheduler
+        self._step_budget = self._budget.tokens(scheduler.n_decoding, scheduler.prefill_position)
+        return scheduler.schedule(self._clock(), self._step_budget)
+
+    def _launch(self, batch: Batch | None) -> _Flight[TicketT] | None:
+        if batch is None:
+            return None
+        launched_at = self._clock()
+        try:
+            ticket = self._runner.launch(batch)
+        except Exception as error:  # noqa: BLE001 - whatever a step raises is contained in it
+            self._contain(batch, error)
+            return None
+        flight = _Flight(batch, ticket, launched_at)
+        self._in_flight.append(flight)
+        return flight
+
+    def _commit_oldest(self, *, keep: int) -> bool:
+        """Commit the oldest step when more than `keep` are in flight."""
+        if len(self._in_flight) <= keep:
+            return False
+        flight = self._in_flight[0]
+        self._sample(flight)  # with depth 0 the oldest is the newest
+        if self._in_flight and self._in_flight[0] is flight:
+            self._in_flight.popleft()
+            self._collect(flight)
+        return True
+
+    def _sample(self, flight: _Flight[TicketT] | None) -> None:
+        if flight is None or flight.sampled:
+            return
+        flight.sampled = True
+        try:
+            self._runner.sample(flight.ticket)
+        except Exception as error:  # noqa: BLE001 - whatever a step raises is contained in it
+            self._in_flight.remove(flight)
+            self._contain(flight.batch, error)
+
+    def _publish(self) -> None:
+        """Events of this step, and statistics four times a second and when the loop falls idle."""
+        now, idle = self._clock(), self.is_idle
+        since_s = now - self._stats_at
+        if since_s >= (IDLE_WAIT_S if idle else STATS_INTERVAL_S) or (idle and not self._was_idle):
+            self._stats_at = now
+            self._events.append(
+                msgspec.structs.replace(
+                    self._scheduler.stats(),
+                    step_seconds=self._step_seconds,
+                    step_budget_tokens=self._step_budget,
+                )
+            )
+        self._was_idle = idle
+        self._flush()
+
+    # -- inside -----------------------------------------------------------------------------
+
+    def _collect(self, flight: _Flight[TicketT]) -> None:
+        try:
+            result = self._runner.collect(flight.ticket)
+        except Exception as error:  # noqa: BLE001 - whatever a step raises is contained in it
+            self._contain(flight.batch, error)
+            return
+        now = self._clock()
+        # Steps overlap: one lasts from its launch, or from the end of the one before, if later.
+        seconds = now - max(flight.launched_at, self._collected_at)
+        self._collected_at = self._progress_at = now
+        self._step_seconds += seconds
+        self._budget.observe(StepLoad.of(flight.batch), seconds)
+        self._events.extend(self._scheduler.commit(result, now))
+
+    def _contain(self, batch: Batch, error: Exception) -> None:
+        """End the sequences of a failed step; raise again when no later step can succeed."""
+        if isinstance(error, FatalRunnerError):
+            raise error
+        self._collected_at = self._progress_at = self._clock()
+        logger.error(
+            "step failed",
+            exc_info=error,
+            extra={"step_id": batch.step_id, "rows": len(batch.rows), "tokens": batch.n_tokens},
+        )
+        reason = f"The engine failed on this request ({type(error).__name__})."
+        self._events.extend(self._scheduler.fail_step(batch.step_id, reason))
+
+    def _flush(self) -> None:
+        events, self._events = self._events, []
+        if events:
+            self._port.publish(events)
