@@ -3,13 +3,13 @@
 A conversation is a list of (role, text). Every random choice comes from the given generator.
 """
 
+import itertools
 import random
 import re
 from collections.abc import Iterable, Iterator
 
 import handwritten
 from wordnet import Sense
-import itertools
 
 Conversation = list[tuple[str, str]]
 

@@ -1,0 +1,63 @@
+# Entry points of the project. `make help` lists them.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest
+KUBE := $(BIN)/python tests/cluster/build.py
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast e2e lint fmt bench manifests images constraints clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 16
+
+setup: $(STAMP) ## make .venv and install everything, pinned by hash
+
+$(STAMP): constraints/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
+	  || { echo "the venv module is missing: apt-get install python3-venv"; exit 1; }
+	@echo "installing packages (torch is large: several minutes the first time)"
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --progress-bar off --require-hashes -r constraints/dev.txt
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(STAMP) ## run the built-in model through operator, router and engine, and chat with it
+	@$(BIN)/python tools/demo.py
+
+lint: $(STAMP) ## formatter, linter, types, import contracts
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet --output-format concise .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache >/dev/null || $(BIN)/lint-imports --no-cache
+
+fmt: $(STAMP) ## format and apply safe fixes
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: lint ## lint, types and every test that needs no cluster node
+	$(PYTEST) tests --ignore=tests/e2e -m "not gpu and not e2e"
+
+test-fast: $(STAMP) ## the tests that need neither Go nor minutes
+	$(PYTEST) tests --ignore=tests/e2e -m "not gpu and not e2e and not cluster and not slow" -x -q
+
+e2e: $(STAMP) ## a real Kubernetes node, the chart, the images, an OpenAI client (needs root and Go)
+	$(PYTEST) tests/e2e -m e2e -p no:cacheprovider --timeout=1800
+
+bench: $(STAMP) ## the engine's workloads on this machine's GPU
+	$(BIN)/python bench/offline.py
+
+manifests: $(STAMP) ## regenerate the CRD and install.yaml from their sources
+	$(BIN)/python tools/render_manifests.py
+
+images: $(STAMP) ## build both images with docker or buildah
+	images/build.sh
+
+constraints: $(STAMP) ## resolve the pinned requirements again
+	tools/pin.sh
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
