@@ -65,11 +65,8 @@ KUBECTL_FIELDS: Final = frozenset({"uid", "resourceVersion", "generation", "crea
 def load(text: str, *, filename: str, kinds: Iterable[str] = (names.KIND,)) -> list[Document]:
     """The documents of a YAML file. Raises: ManifestError with every problem found."""
     try:
-        parsed = [
-            _parse(node)
-            for node in yaml.compose_all(text, Loader=yaml.SafeLoader)
-            if node is not None
-        ]
+        nodes = yaml.compose_all(text, Loader=yaml.SafeLoader)
+        parsed = [item for node in nodes if (item := _parse(node)).data is not None]
     except yaml.YAMLError as error:
         raise ManifestError(f"{filename}:{_yaml_line(error)}: not YAML: {_first(error)}") from None
     problems = [

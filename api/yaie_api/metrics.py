@@ -76,3 +76,114 @@ ROUTER_EJECTIONS: Final = Metric(
 ROUTER_API_AGE: Final = Metric(
     "yaie_router_api_silence_seconds", "gauge", "Time since the API server was last heard from."
 )
+
+# The engine. Request metrics are measured by the HTTP process, the rest by the engine process.
+ENGINE_HTTP_REQUESTS: Final = Metric(
+    "yaie_engine_http_requests_total",
+    "counter",
+    "HTTP requests answered, by route and status (499: the client left first).",
+    ("route", "status"),
+)
+ENGINE_GENERATIONS: Final = Metric(
+    "yaie_engine_generations_total",
+    "counter",
+    "Generations ended, by reason: stop, length, abort or error.",
+    ("finish_reason",),
+)
+ENGINE_TTFT: Final = Metric(
+    "yaie_engine_time_to_first_token_seconds",
+    "histogram",
+    "From the request's arrival to its first token.",
+    (),
+    LATENCY_BUCKETS_S,
+)
+ENGINE_ITL: Final = Metric(
+    "yaie_engine_inter_token_latency_seconds",
+    "histogram",
+    "Time between tokens of one generation.",
+    (),
+    LATENCY_BUCKETS_S,
+)
+ENGINE_E2E: Final = Metric(
+    "yaie_engine_request_seconds",
+    "histogram",
+    "From the request's arrival to the end of its generation.",
+    (),
+    LATENCY_BUCKETS_S,
+)
+ENGINE_QUEUE: Final = Metric(
+    "yaie_engine_queue_seconds",
+    "histogram",
+    "From a generation's arrival in the engine to its first step.",
+    (),
+    LATENCY_BUCKETS_S,
+)
+ENGINE_UNKNOWN_FIELDS: Final = Metric(
+    "yaie_engine_unknown_fields_total", "counter", "Request fields that this server ignored."
+)
+ENGINE_RESTARTS: Final = Metric(
+    "yaie_engine_restarts_total", "counter", "Engine processes started after the first one."
+)
+ENGINE_RUNNING: Final = Metric(
+    "yaie_engine_running_requests", "gauge", "Generations that have pages and take part in steps."
+)
+ENGINE_WAITING: Final = Metric(
+    "yaie_engine_waiting_requests", "gauge", "Generations in the waiting queue."
+)
+ENGINE_KV_UTILIZATION: Final = Metric(
+    "yaie_engine_kv_utilization_ratio", "gauge", "Share of KV pages held by live generations."
+)
+ENGINE_KV_PAGES: Final = Metric("yaie_engine_kv_pages", "gauge", "KV pages in all.")
+ENGINE_KV_PAGES_FREE: Final = Metric("yaie_engine_kv_pages_free", "gauge", "KV pages free.")
+ENGINE_KV_PAGES_CACHED: Final = Metric(
+    "yaie_engine_kv_pages_cached", "gauge", "KV pages that only the prefix cache holds."
+)
+ENGINE_PROMPT_TOKENS: Final = Metric(
+    "yaie_engine_prompt_tokens_total", "counter", "Prompt tokens of admitted generations."
+)
+ENGINE_CACHED_PROMPT_TOKENS: Final = Metric(
+    "yaie_engine_cached_prompt_tokens_total",
+    "counter",
+    "Prompt tokens that the prefix cache held already.",
+)
+ENGINE_GENERATED_TOKENS: Final = Metric(
+    "yaie_engine_generated_tokens_total", "counter", "Tokens generated."
+)
+ENGINE_PREEMPTIONS: Final = Metric(
+    "yaie_engine_preemptions_total", "counter", "Generations put back for want of KV pages."
+)
+ENGINE_STEPS: Final = Metric("yaie_engine_steps_total", "counter", "Steps of the engine loop.")
+ENGINE_STEP_SECONDS: Final = Metric(
+    "yaie_engine_step_seconds_total", "counter", "Time spent in steps."
+)
+ENGINE_STEP_BUDGET: Final = Metric(
+    "yaie_engine_step_budget_tokens", "gauge", "Tokens that the next step may hold."
+)
+
+# The operator.
+OPERATOR_RECONCILE_SECONDS: Final = Metric(
+    "yaie_operator_reconcile_seconds",
+    "histogram",
+    "Time of one reconcile, by what was reconciled (model or namespace).",
+    ("scope",),
+    LATENCY_BUCKETS_S,
+)
+OPERATOR_RECONCILES: Final = Metric(
+    "yaie_operator_reconciles_total",
+    "counter",
+    "Reconciles by result: ok, conflict, unreachable or error.",
+    ("scope", "result"),
+)
+OPERATOR_WRITES: Final = Metric(
+    "yaie_operator_writes_total",
+    "counter",
+    "Writes to the API server (Lease renewals left out), by kind of object.",
+    ("kind",),
+)
+OPERATOR_QUEUE_DEPTH: Final = Metric(
+    "yaie_operator_queue_depth", "gauge", "Keys that wait for a worker."
+)
+OPERATOR_LEADER: Final = Metric(
+    "yaie_operator_leader", "gauge", "1 while this process holds the Lease."
+)
+OPERATOR_MODELS: Final = Metric("yaie_operator_models", "gauge", "InferenceModels known.")

@@ -1,0 +1,121 @@
+"""What engines and routers have in common: labels, ownership, the restricted security context,
+probes, and how a manifest is finished.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from yaie_api import names
+from yaie_operator.cluster import Object
+
+ANNOTATION_APPLIED: Final = f"{names.GROUP}/applied"
+"""Hash of the whole manifest as last applied. It differs when a field is no longer wanted, which a
+comparison with the live object cannot see."""
+
+NOBODY: Final = 65532
+"""User and group of every container; the images run as it too."""
+
+CONTAINER_SECURITY: Final = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
+POD_SECURITY: Final = {
+    "runAsNonRoot": True,
+    "runAsUser": NOBODY,
+    "runAsGroup": NOBODY,
+    "fsGroup": NOBODY,
+    "fsGroupChangePolicy": "OnRootMismatch",
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""Pod Security Standards: restricted."""
+
+SETTLE_S: Final = 5
+"""Seconds between a pod's leaving the Services and its SIGTERM: routers see the change first."""
+
+
+def digest(value: Any) -> str:
+    """Short stable hash of plain data, fit for a label."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def labels(component: str, model: str | None = None) -> dict[str, str]:
+    """Labels of an object that the operator makes."""
+    common = {
+        "app.kubernetes.io/name": "yaie",
+        "app.kubernetes.io/component": component,
+        names.LABEL_COMPONENT: component,
+        names.LABEL_MANAGED_BY: names.MANAGED_BY,
+    }
+    if model is None:
+        return common
+    return common | {"app.kubernetes.io/instance": model, names.LABEL_MODEL: model}
+
+
+def owner(api_version: str, kind: str, name: str, uid: str, *, controller: bool) -> dict[str, Any]:
+    """An ownerReference. The garbage collector deletes what it stands on with the owner."""
+    reference = {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid}
+    return reference | ({"controller": True} if controller else {})
+
+
+def manifest(
+    api_version: str,
+    kind: str,
+    *,
+    name: str,
+    namespace: str,
+    labels: Mapping[str, str],
+    owners: Sequence[Mapping[str, Any]],
+    annotations: Mapping[str, str] | None = None,
+    **body: Any,
+) -> Object:
+    """A complete manifest that carries the hash of itself."""
+    metadata: dict[str, Any] = {
+        "name": name,
+        "namespace": namespace,
+        "labels": dict(labels),
+        "annotations": dict(annotations or {}),
+        "ownerReferences": list(owners),
+    }
+    whole = {"apiVersion": api_version, "kind": kind, "metadata": metadata, **body}
+    metadata["annotations"] = {**metadata["annotations"], ANNOTATION_APPLIED: digest(whole)}
+    return whole
+
+
+def http_probe(path: str, *, period_s: int, failures: int) -> dict[str, Any]:
+    """A probe of the container's HTTP port."""
+    return {
+        "httpGet": {"path": path, "port": names.HTTP_PORT_NAME},
+        "periodSeconds": period_s,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+
+
+def http_service(
+    *,
+    name: str,
+    namespace: str,
+    labels: Mapping[str, str],
+    owners: Sequence[Mapping[str, Any]],
+    selector: Mapping[str, str],
+    service_type: str = "ClusterIP",
+) -> Object:
+    """A Service that publishes the HTTP port of the selected pods."""
+    port = {"name": names.HTTP_PORT_NAME, "port": names.HTTP_PORT, "protocol": "TCP"}
+    return manifest(
+        "v1",
+        "Service",
+        name=name,
+        namespace=namespace,
+        labels=labels,
+        owners=owners,
+        spec={
+            "type": service_type,
+            "selector": dict(selector),
+            "ports": [port | {"targetPort": names.HTTP_PORT_NAME}],
+        },
+    )

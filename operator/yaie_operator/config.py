@@ -1,0 +1,82 @@
+"""The operator's settings: one frozen object, read once from the environment and flags."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Self, TypeVar
+
+ServiceType = Literal["ClusterIP", "NodePort", "LoadBalancer"]
+PullPolicy = Literal["Always", "IfNotPresent", "Never"]
+Choice = TypeVar("Choice", bound=str)
+
+
+@dataclass(frozen=True)
+class OperatorConfig:
+    """Everything that is the same for all models.
+
+    Attributes:
+        namespaces: namespaces to watch; empty: all of them.
+        engine_image: image of engines whose spec names none, at the time they are created.
+        router_image: image of the routers.
+        image_pull_policy: of engines and routers alike.
+        router_replicas: routers per namespace.
+        router_service_type: type of the Service in front of the routers.
+        endpoint_format: `status.endpoint`, with {namespace} filled in.
+        workers: keys that are reconciled at once.
+        resync_s: seconds between full lists; each wait varies by ±20 %.
+        debounce_s: how long changes of a namespace gather before its shared objects are planned.
+        retry_base_s: first wait after a failure; it doubles up to `retry_max_s`.
+        recheck_s: wait before a look at something that no watch reports, such as a foreign object
+            in the way.
+
+    """
+
+    namespaces: tuple[str, ...] = ()
+    engine_image: str = "yaie-engine:latest"
+    router_image: str = "yaie-control-plane:latest"
+    image_pull_policy: PullPolicy = "IfNotPresent"
+    router_replicas: int = 1
+    router_service_type: ServiceType = "ClusterIP"
+    endpoint_format: str = "http://yaie-router.{namespace}.svc:8000/v1"
+    workers: int = 4
+    resync_s: float = 60.0
+    debounce_s: float = 1.0
+    retry_base_s: float = 0.2
+    retry_max_s: float = 60.0
+    recheck_s: float = 10.0
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str]) -> Self:
+        """Read YAIE_* variables. Raises: ValueError that names the variable."""
+        default = cls()
+        return cls(
+            namespaces=_names(environ.get("YAIE_NAMESPACES", "")),
+            engine_image=environ.get("YAIE_ENGINE_IMAGE") or default.engine_image,
+            router_image=environ.get("YAIE_ROUTER_IMAGE") or default.router_image,
+            image_pull_policy=_choice(
+                environ, "YAIE_IMAGE_PULL_POLICY", ("IfNotPresent", "Always", "Never")
+            ),
+            router_replicas=_count(environ, "YAIE_ROUTER_REPLICAS", default.router_replicas),
+            router_service_type=_choice(
+                environ, "YAIE_ROUTER_SERVICE_TYPE", ("ClusterIP", "NodePort", "LoadBalancer")
+            ),
+        )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _choice(environ: Mapping[str, str], name: str, choices: tuple[Choice, ...]) -> Choice:
+    """The first choice is the default."""
+    text = environ.get(name) or choices[0]
+    for choice in choices:
+        if text == choice:
+            return choice
+    raise ValueError(f"{name} is {text!r}; write one of {', '.join(choices)}")
+
+
+def _count(environ: Mapping[str, str], name: str, default: int) -> int:
+    text = environ.get(name) or str(default)
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"{name} is {text!r}; write a number of at least 1")
+    return int(text)

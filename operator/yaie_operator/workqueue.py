@@ -1,0 +1,99 @@
+"""A queue of keys: each key at most once in the queue, and never in two hands at a time.
+
+A key that is added while it is being worked on is queued again when that is done. Delayed keys keep
+their earliest time. Only the event loop that calls it may touch a queue.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+
+class WorkQueue:
+    """Keys to reconcile. `jitter` spreads retries; it multiplies each back-off."""
+
+    def __init__(
+        self,
+        *,
+        retry_base_s: float,
+        retry_max_s: float,
+        jitter: Callable[[], float] = lambda: 1.0,
+    ) -> None:
+        self._retry_base_s = retry_base_s
+        self._retry_max_s = retry_max_s
+        self._jitter = jitter
+        self._ready: deque[str] = deque()
+        self._queued: set[str] = set()
+        self._active: set[str] = set()
+        self._failures: dict[str, int] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._wakeup = asyncio.Event()
+
+    def __len__(self) -> int:
+        """Keys that wait for a worker now; delayed keys are not counted."""
+        return len(self._ready)
+
+    def add(self, key: str) -> None:
+        """Queue a key, unless it is queued already."""
+        if key in self._queued:
+            return
+        self._queued.add(key)
+        if key not in self._active:
+            self._ready.append(key)
+            self._wakeup.set()
+
+    def add_after(self, key: str, delay_s: float) -> None:
+        """Queue a key later. An earlier time that was asked for before stands."""
+        loop = asyncio.get_running_loop()
+        pending = self._timers.get(key)
+        if pending is not None and pending.when() <= loop.time() + delay_s:
+            return
+        if pending is not None:
+            pending.cancel()
+        self._timers[key] = loop.call_later(delay_s, self._due, key)
+
+    def retry(self, key: str) -> float:
+        """Queue a key after its back-off, which doubles with each failure. Returns the delay."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        delay_s = min(self._retry_base_s * 2.0 ** min(failures, 30), self._retry_max_s)
+        delay_s *= self._jitter()
+        self.add_after(key, delay_s)
+        return delay_s
+
+    def forget(self, key: str) -> None:
+        """The key was done well: its next failure starts from the shortest back-off."""
+        self._failures.pop(key, None)
+
+    async def get(self) -> str:
+        """The next key; the caller must hand it back with `done`."""
+        while not self._ready:
+            self._wakeup.clear()
+            await self._wakeup.wait()
+        key = self._ready.popleft()
+        self._queued.discard(key)
+        self._active.add(key)
+        return key
+
+    def done(self, key: str) -> None:
+        """Hand a key back; it is queued again if it was added meanwhile."""
+        self._active.discard(key)
+        if key in self._queued:
+            self._ready.append(key)
+            self._wakeup.set()
+
+    def close(self) -> None:
+        """Cancel every delayed key."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def check(self) -> None:
+        """Each queued key waits in the deque once, unless it is in somebody's hands."""
+        waiting = list(self._ready)
+        assert len(waiting) == len(set(waiting)), waiting  # noqa: S101 - integrity check for tests
+        assert set(waiting) == self._queued - self._active, waiting  # noqa: S101 - same
+
+    def _due(self, key: str) -> None:
+        del self._timers[key]
+        self.add(key)

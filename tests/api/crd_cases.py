@@ -1,0 +1,179 @@
+"""Specs that the CRD accepts or refuses: one table, run against `yaie_operator.admission` and
+against a real API server.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from yaie_api import names
+
+
+@dataclass(frozen=True)
+class Case:
+    """`refused`: a part of the message that the user must see; None when the object is accepted.
+
+    `before` is the spec that is stored already, for transition rules.
+    """
+
+    title: str
+    spec: dict[str, Any]
+    refused: str | None = None
+    name: str = "case"
+    before: dict[str, Any] | None = field(default=None)
+
+    def object(self, namespace: str, spec: dict[str, Any] | None = None) -> dict[str, Any]:
+        return {
+            "apiVersion": names.API_VERSION,
+            "kind": names.KIND,
+            "metadata": {"name": self.name, "namespace": namespace},
+            "spec": self.spec if spec is None else spec,
+        }
+
+
+def spec(source: str = "builtin://yaie-demo", **rest: Any) -> dict[str, Any]:
+    model = {"source": source, **rest.pop("model", {})}
+    return {"model": model, **rest}
+
+
+def source(title: str, value: str, refused: str | None = None) -> Case:
+    return Case(title, spec(value), refused)
+
+
+CASES = (
+    Case("the smallest spec", spec()),
+    source("a Hugging Face model", "hf://Qwen/Qwen3-0.6B"),
+    source("a Hugging Face model at a revision", "hf://Qwen/Qwen3-0.6B@main"),
+    source("a volume", "pvc://models/llama/3.2"),
+    source("the root of a volume", "pvc://models"),
+    source("a bare repository name", "Qwen/Qwen3-0.6B", "write hf://ORG/NAME"),
+    source("a file", "file:///models/a", "write pvc://CLAIM/PATH"),
+    source("a path", "/models/a", "write pvc://CLAIM/PATH"),
+    source("an image", "oci://ghcr.io/a/b", "oci:// is not supported; write hf://ORG/NAME"),
+    source("a bucket", "s3://bucket/a", "s3:// is not supported; write hf://ORG/NAME"),
+    source("an unknown scheme", "http://example.org/a", "a source begins with its kind"),
+    source("a Hugging Face name without organisation", "hf://gpt2", "write hf://ORG/NAME"),
+    source("a climbing path", "pvc://models/../etc", "does not contain '..'"),
+    source("a climbing end", "pvc://models/..", "does not contain '..'"),
+    source("an upper-case claim", "pvc://Models/a", "write pvc://CLAIM/PATH"),
+    source("an empty source", "", "spec.model.source"),
+    source("a source of 600 characters", "hf://a/" + "b" * 600, "spec.model.source"),
+    Case("no model", {}, "spec.model"),
+    Case("a revision", spec("hf://a/b", model={"revision": "v1.0"})),
+    Case(
+        "a revision of a built-in model",
+        spec(model={"revision": "v1.0"}),
+        "model.revision belongs to hf:// sources only",
+    ),
+    Case(
+        "a revision given twice",
+        spec("hf://a/b@main", model={"revision": "v1.0"}),
+        "the revision is given twice",
+    ),
+    Case("a token", spec("hf://a/b", model={"secretRef": {"name": "hf"}})),
+    Case(
+        "a token for a volume",
+        spec("pvc://a/b", model={"secretRef": {"name": "hf"}}),
+        "remove it for other sources",
+    ),
+    Case("names", spec(model={"servedName": "Qwen/Qwen3", "aliases": ["a", "b"]})),
+    Case("an alias twice", spec(model={"aliases": ["a", "a"]}), "spec.model.aliases"),
+    Case(
+        "the served name among the aliases",
+        spec(model={"servedName": "a", "aliases": ["b", "a"]}),
+        "model.aliases repeats model.servedName",
+    ),
+    Case(
+        "a changed served name",
+        spec(model={"servedName": "b"}),
+        "model.servedName cannot change",
+        before=spec(model={"servedName": "a"}),
+    ),
+    Case(
+        "a removed served name",
+        spec(),
+        "add the new name to model.aliases",
+        before=spec(model={"servedName": "a"}),
+    ),
+    Case(
+        "a changed source and a new alias",
+        spec("hf://a/c", model={"servedName": "a", "aliases": ["c"]}),
+        before=spec("hf://a/b", model={"servedName": "a"}),
+    ),
+    Case("a flag", spec(engine={"args": ["--max-num-batched-tokens=4096", "--enforce-eager"]})),
+    Case(
+        "a flag that a field owns",
+        spec(engine={"args": ["--max-model-len=4096"]}),
+        "write instead: engine.maxModelLen",
+    ),
+    Case(
+        "a flag that the operator owns",
+        spec(engine={"args": ["--port", "80"]}),
+        "engine.args does not take --port",
+    ),
+    Case("65 flags", spec(engine={"args": ["--x"] * 65}), "spec.engine.args"),
+    Case(
+        "variables",
+        spec(
+            engine={
+                "env": [
+                    {"name": "A", "value": "1"},
+                    {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+                ]
+            }
+        ),
+    ),
+    Case(
+        "a variable without a value",
+        spec(engine={"env": [{"name": "A"}]}),
+        "exactly one of value and valueFrom",
+    ),
+    Case(
+        "a variable of the operator",
+        spec(engine={"env": [{"name": "YAIE_POD_NAME", "value": "x"}]}),
+        "variables that begin with YAIE_ are set by the operator",
+    ),
+    Case(
+        "a variable twice",
+        spec(engine={"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}),
+        "spec.engine.env",
+    ),
+    Case("an unknown dtype", spec(engine={"dtype": "int3"}), "spec.engine.dtype"),
+    Case("an odd page size", spec(engine={"kvCache": {"pageSize": 17}}), "pageSize"),
+    Case("all the memory", spec(engine={"kvCache": {"memoryFraction": 1.5}}), "memoryFraction"),
+    Case("a context of nothing", spec(engine={"maxModelLen": 0}), "spec.engine.maxModelLen"),
+    Case(
+        "resources",
+        spec(
+            resources={
+                "gpu": {"count": 1},
+                "cpu": 2,
+                "memory": "16Gi",
+                "nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-L4"},
+                "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+                "priorityClassName": "high",
+                "runtimeClassName": "nvidia",
+            }
+        ),
+    ),
+    Case("no quantity", spec(resources={"memory": "lots"}), "spec.resources.memory"),
+    Case("negative GPUs", spec(resources={"gpu": {"count": -1}}), "spec.resources.gpu.count"),
+    Case("GPUs as a string", spec(resources={"gpu": {"count": "1"}}), "spec.resources.gpu.count"),
+    Case("negative replicas", spec(replicas=-1), "spec.replicas"),
+    Case("too many replicas", spec(replicas=1001), "spec.replicas"),
+    Case(
+        "a rollout that cannot move",
+        spec(rollout={"maxSurge": 0}),
+        "rollout.maxSurge and rollout.maxUnavailable are both 0",
+    ),
+    Case("a rollout without a spare GPU", spec(rollout={"maxSurge": 0, "maxUnavailable": 1})),
+    Case("an unknown policy", spec(routing={"policy": "Random"}), "spec.routing.policy"),
+    Case("a load factor below one", spec(routing={"loadFactor": 0.5}), "spec.routing.loadFactor"),
+    Case("a suspended model", spec(suspend=True)),
+    Case("a name of 40 characters", spec(), name="a" * 40),
+    Case("a name of 41 characters", spec(), "longer than 40 characters", name="a" * 41),
+    Case("a name with a dot", spec(), "write qwen3-0-6b for qwen3-0.6b", name="qwen3-0.6b"),
+    Case("a name that begins with a digit", spec(), "begins with a letter", name="3b"),
+    Case("the router's name", spec(), "belong to the router", name="yaie-router"),
+    Case("a name like the router's", spec(), "belong to the router", name="yaie-router-2"),
+    Case("an unknown field", spec(modle={}), "modle"),
+)
