@@ -1,0 +1,182 @@
+"""The one ASGI layer around the application: ids, keys, limits, errors and the access record.
+
+Everything a client gets passes here, so every answer has its request id and every error has the
+same envelope. Access is denied by default: only the paths in `OPEN_PATHS`, compared as the router
+of the application will see them, need no key.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import re
+import time
+import uuid
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from yaie.server.http import STATUS_CLIENT_LEFT, error_response
+from yaie.server.metrics import ServerMetrics
+from yaie_api import names
+from yaie_api.errors import (
+    AuthenticationError,
+    EngineError,
+    InvalidRequestError,
+    PayloadTooLargeError,
+    YaieError,
+)
+from yaie_api.logs import fields, request_id
+
+log = logging.getLogger("yaie.access")
+
+OPEN_PATHS: Final = frozenset({names.PATH_LIVE, names.PATH_READY, "/health"})
+QUIET_PATHS: Final = OPEN_PATHS | {names.PATH_METRICS}
+"""Not logged while they say ready or not: probes and scrapes come every few seconds."""
+
+_HEADER_ID: Final = names.HEADER_REQUEST_ID.encode()
+_VALID_ID: Final = re.compile(r"[A-Za-z0-9_.:\-]{1,128}")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request may take."""
+
+    body_bytes: int = 4 * 1024 * 1024
+    body_s: float = 30.0
+
+
+class Edge:
+    """Wraps `app`. `api_keys` empty: no key is asked for."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: ServerMetrics,
+        *,
+        api_keys: tuple[str, ...] = (),
+        limits: Limits | None = None,
+    ) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._key_digests = tuple(_digest(key.encode()) for key in api_keys)
+        self._limits = limits or Limits()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        exchange = Exchange(scope, receive, send, self._limits)
+        token = request_id.set(exchange.id)
+        try:
+            await self._serve(exchange)
+        finally:
+            self._record(exchange)
+            request_id.reset(token)
+
+    async def _serve(self, exchange: "Exchange") -> None:
+        try:
+            self._check_key(exchange)
+            exchange.check_declared_length()
+            await self._app(exchange.scope, exchange.receive, exchange.send)
+        except YaieError as error:
+            await exchange.fail(error)
+        except Exception:
+            log.exception("request failed")
+            await exchange.fail(EngineError("The request failed. Its id is in the headers."))
+
+    def _check_key(self, exchange: "Exchange") -> None:
+        if not self._key_digests or exchange.path in OPEN_PATHS:
+            return
+        scheme, _, key = exchange.header(b"authorization").partition(b" ")
+        given = _digest(key.strip() if scheme.lower() == b"bearer" else b"")
+        # Every key is compared, so that time does not tell which one was nearly right.
+        matches = [hmac.compare_digest(given, digest) for digest in self._key_digests]
+        if not any(matches):
+            raise AuthenticationError("A valid API key is required: Authorization: Bearer KEY.")
+
+    def _record(self, exchange: "Exchange") -> None:
+        status = exchange.status or STATUS_CLIENT_LEFT
+        route = exchange.route
+        self._metrics.answered(route, status)
+        if exchange.path in QUIET_PATHS and status in (200, 503):
+            return
+        log.info(
+            "request",
+            extra=fields(
+                method=exchange.scope["method"],
+                path=route,
+                status=status,
+                seconds=round(time.monotonic() - exchange.started_s, 4),
+            ),
+        )
+
+
+class Exchange:
+    """One request and its response on their way through."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
+        self.scope = scope
+        self.path: str = scope["path"]
+        self.started_s = time.monotonic()
+        self.status = 0
+        self._receive = receive
+        self._send = send
+        self._limits = limits
+        self._body_left = limits.body_bytes
+        self._body_complete = False
+        given = self.header(_HEADER_ID).decode("latin-1")
+        self.id = given if _VALID_ID.fullmatch(given) else uuid.uuid4().hex
+
+    @property
+    def route(self) -> str:
+        """The matched route, not the raw path: metrics and logs keep few distinct values."""
+        route = self.scope.get("route")
+        return str(getattr(route, "path", "unmatched"))
+
+    def header(self, name: bytes) -> bytes:
+        values: list[bytes] = [v for n, v in self.scope["headers"] if n == name]
+        return values[0] if len(values) == 1 else b""
+
+    def check_declared_length(self) -> None:
+        declared = self.header(b"content-length")
+        if declared.isdigit() and int(declared) > self._limits.body_bytes:
+            raise self._too_large()
+
+    async def receive(self) -> Message:
+        """The next part of the body, within the limits of size and time."""
+        if self._body_complete:
+            return await self._receive()
+        left_s = self._limits.body_s - (time.monotonic() - self.started_s)
+        try:
+            message = await asyncio.wait_for(self._receive(), max(left_s, 0.0))
+        except TimeoutError:
+            raise InvalidRequestError("The request body came too slowly.") from None
+        self._body_left -= len(message.get("body", b""))
+        if self._body_left < 0:
+            raise self._too_large()
+        self._body_complete = not message.get("more_body", False)
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = [*message.get("headers", ()), (_HEADER_ID, self.id.encode())]
+            message = {**message, "headers": headers}
+        await self._send(message)
+
+    async def fail(self, error: YaieError) -> None:
+        """Answer with the error; when the response has begun, it can only be cut off."""
+        if self.status:
+            return
+        await error_response(error)(self.scope, self._receive, self.send)
+
+    def _too_large(self) -> PayloadTooLargeError:
+        return PayloadTooLargeError(
+            f"The request body is larger than {self._limits.body_bytes} bytes."
+        )
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()

@@ -1,0 +1,67 @@
+"""Liveness and readiness, told from what the engine process last said.
+
+Live: the event loop answers, and the engine either loads, is being started again, or beats. Ready:
+the model is loaded, steps end, and the server is not draining. Neither depends on load.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from yaie.server.client import EngineState
+from yaie.server.http import json_response, service_of
+from yaie.server.service import Service
+
+LIVE_SILENCE_S: Final = 120.0
+READY_SILENCE_S: Final = 20.0
+
+
+@dataclass(frozen=True)
+class Health:
+    """A verdict and its reason, which is a word for logs and people."""
+
+    ok: bool
+    reason: str
+
+
+def liveness(state: EngineState, silence_s: float) -> Health:
+    if state in (EngineState.FAILED, EngineState.STOPPED):
+        return Health(ok=False, reason=state)
+    if state is EngineState.READY and silence_s > LIVE_SILENCE_S:
+        return Health(ok=False, reason="engine silent")
+    return Health(ok=True, reason=state)
+
+
+def readiness(state: EngineState, silence_s: float, *, draining: bool, loaded: bool) -> Health:
+    if draining:
+        return Health(ok=False, reason="draining")
+    if state is not EngineState.READY or not loaded:
+        return Health(ok=False, reason=state)
+    if silence_s > READY_SILENCE_S:
+        return Health(ok=False, reason="engine silent")
+    return Health(ok=True, reason="ready")
+
+
+async def livez(request: Request) -> Response:
+    engine = service_of(request).engine
+    return _respond(liveness(engine.state, engine.silence_s), service_of(request))
+
+
+async def readyz(request: Request) -> Response:
+    service = service_of(request)
+    verdict = readiness(
+        service.engine.state,
+        service.engine.silence_s,
+        draining=service.draining,
+        loaded=service.tokenizer_or_none is not None,
+    )
+    return _respond(verdict, service)
+
+
+def _respond(verdict: Health, service: Service) -> Response:
+    body = {"status": "ok" if verdict.ok else "unavailable", "reason": verdict.reason}
+    if service.engine.state is EngineState.LOADING:
+        body["stage"] = service.engine.stage
+    return json_response(body, 200 if verdict.ok else 503)

@@ -1,0 +1,51 @@
+"""Small things that the endpoints share: the body as JSON, answers as JSON, the service."""
+
+from typing import Any, Final, cast
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from yaie.server.service import Service
+from yaie_api.errors import InvalidRequestError, YaieError
+
+_json: Final = msgspec.json.Encoder().encode
+STATUS_CLIENT_LEFT: Final = 499
+
+
+def service_of(request: Request) -> Service:
+    return cast(Service, request.app.state.service)
+
+
+async def read_json(request: Request) -> Any:
+    """The body as JSON values.
+
+    Raises:
+        InvalidRequestError: not JSON, or a number that does not fit.
+
+    """
+    body = await request.body()
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        reason = str(error) if isinstance(error, msgspec.DecodeError) else "nested too deeply"
+        raise InvalidRequestError(f"The request body is not valid JSON: {reason}.") from None
+
+
+def json_response(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(_json(body), status, headers, media_type="application/json")
+
+
+def error_response(error: YaieError) -> Response:
+    """OpenAI's envelope; `Retry-After` where a retry can help."""
+    headers = {}
+    if error.retry_after_s is not None:
+        headers["retry-after"] = str(max(1, round(error.retry_after_s)))
+    elif error.retryable:
+        headers["retry-after"] = "1"
+    return json_response(error.envelope(), error.status, headers)
+
+
+def left_response() -> Response:
+    """For the log and the metrics only: nobody is there to read it."""
+    return Response(status_code=STATUS_CLIENT_LEFT)

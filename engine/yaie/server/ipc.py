@@ -1,0 +1,141 @@
+"""Bytes between the HTTP process and the engine process: zmq PAIR sockets over a unix socket.
+
+Both sides speak msgpack through msgspec, never pickle. The HTTP process binds in a folder that only
+its user can enter; each start of the engine process gets an address of its own, so a new one never
+reads the messages of a dead one. Many commands or events travel as one message.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+import zmq
+
+from yaie.config import ModelInfo
+from yaie.core.messages import Command, Event
+
+MAX_MESSAGE_BYTES: Final = 256 * 1024 * 1024
+HIGH_WATER_MARK: Final = 100_000
+HEARTBEAT_INTERVAL_S: Final = 0.5
+
+
+class Loading(msgspec.Struct, frozen=True, tag="loading"):
+    """The engine process is busy with a stage of its start."""
+
+    stage: str
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    """The model is loaded; requests are taken from now on."""
+
+    info: ModelInfo
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """The start failed; the process ends. The message is meant for the user."""
+
+    message: str
+
+
+class Events(msgspec.Struct, frozen=True, tag="events"):
+    """What one step of the loop has to say. Empty: a heartbeat."""
+
+    events: list[Event]
+
+
+FromEngine = Loading | Ready | Failed | Events
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode_from_engine: Final = msgspec.msgpack.Decoder(FromEngine).decode
+_decode_commands: Final = msgspec.msgpack.Decoder(list[Command]).decode
+
+
+class EnginePort:
+    """The engine's side: the loop's inbox and outbox. Blocking, for one thread."""
+
+    def __init__(self, address: str) -> None:
+        self._context = zmq.Context()
+        self._socket = _pair(self._context)
+        self._socket.connect(address)
+        self._last_sent = 0.0
+
+    def send(self, message: FromEngine) -> None:
+        self._socket.send(_encode(message))
+        self._last_sent = time.monotonic()
+
+    def drain(self, *, wait_s: float) -> list[Command]:
+        """All commands that have arrived; waits up to `wait_s` for the first one."""
+        self._beat()
+        commands: list[Command] = []
+        if wait_s > 0:
+            self._socket.poll(int(min(wait_s, HEARTBEAT_INTERVAL_S) * 1000) or 1)
+        with contextlib.suppress(zmq.Again):
+            while True:
+                commands += _decode_commands(self._socket.recv(zmq.NOBLOCK))
+        return commands
+
+    def publish(self, events: Sequence[Event]) -> None:
+        if events:
+            self.send(Events(list(events)))
+
+    def close(self) -> None:
+        self._socket.close(linger=1000)
+        self._context.term()
+
+    def _beat(self) -> None:
+        """The loop drains once a step, so a beat says that steps still end."""
+        if time.monotonic() - self._last_sent > HEARTBEAT_INTERVAL_S:
+            self.send(Events([]))
+
+
+class EngineChannel:
+    """The HTTP process's side, on the running event loop. Commands of one tick share a message."""
+
+    def __init__(self, address: str, on_message: Callable[[FromEngine], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_message = on_message
+        self._context = zmq.Context()
+        self._socket = _pair(self._context)
+        self._socket.bind(address)
+        self._outbox: list[Command] = []
+        self._closed = False
+        self._loop.add_reader(self._socket.FD, self._receive)
+
+    def send(self, command: Command) -> None:
+        if not self._outbox:
+            self._loop.call_soon(self._flush)
+        self._outbox.append(command)
+
+    def close(self) -> None:
+        """Hand on what has arrived, then close."""
+        if self._closed:
+            return
+        self._receive()
+        self._closed = True
+        self._loop.remove_reader(self._socket.FD)
+        self._socket.close(linger=0)
+        self._context.term()
+
+    def _flush(self) -> None:
+        commands, self._outbox = self._outbox, []
+        if self._closed:
+            return
+        self._socket.send(_encode(commands), zmq.NOBLOCK)
+        # zmq's descriptor signals edges, and sending may consume one: look for messages again.
+        self._receive()
+
+    def _receive(self) -> None:
+        with contextlib.suppress(zmq.Again):
+            while not self._closed:
+                self._on_message(_decode_from_engine(self._socket.recv(zmq.NOBLOCK)))
+
+
+def _pair(context: "zmq.Context[zmq.Socket[bytes]]") -> "zmq.Socket[bytes]":
+    socket: zmq.Socket[bytes] = context.socket(zmq.PAIR)
+    socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+    socket.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
+    socket.setsockopt(zmq.RCVHWM, HIGH_WATER_MARK)
+    return socket

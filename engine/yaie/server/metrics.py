@@ -1,0 +1,105 @@
+"""What the HTTP process measures, and what the engine's last snapshot says, for Prometheus.
+
+Names and buckets stand in `yaie_api.metrics`; each server has a registry of its own.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from yaie.core.messages import Stats
+from yaie_api import metrics as names
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class ServerMetrics:
+    """Requests as clients see them, plus the engine's snapshot when there is one."""
+
+    def __init__(self, engine: "EngineStatus | None" = None) -> None:
+        self.registry = CollectorRegistry()
+        self._requests = _counter(names.ENGINE_HTTP_REQUESTS, self.registry)
+        self._finished = _counter(names.ENGINE_GENERATIONS, self.registry)
+        self._ttft = _histogram(names.ENGINE_TTFT, self.registry)
+        self._itl = _histogram(names.ENGINE_ITL, self.registry)
+        self._e2e = _histogram(names.ENGINE_E2E, self.registry)
+        self._unknown_fields = _counter(names.ENGINE_UNKNOWN_FIELDS, self.registry)
+        for reason in ("stop", "length", "abort", "error"):
+            self._finished.labels(reason)
+        if engine is not None:
+            self.registry.register(engine)
+
+    def answered(self, route: str, status: int) -> None:
+        self._requests.labels(route, str(status)).inc()
+
+    def first_token(self, seconds: float) -> None:
+        self._ttft.observe(seconds)
+
+    def more_tokens(self, seconds: float, count: int) -> None:
+        """`count` tokens came `seconds` after the ones before them."""
+        for _ in range(count):
+            self._itl.observe(seconds / count)
+
+    def finished(self, reason: str, seconds: float) -> None:
+        self._finished.labels(reason).inc()
+        self._e2e.observe(seconds)
+
+    def unknown_fields(self, count: int) -> None:
+        self._unknown_fields.inc(count)
+
+    def render(self) -> bytes:
+        """The text exposition."""
+        return generate_latest(self.registry)
+
+
+class EngineStatus(Collector):
+    """The engine's counters and gauges, read from its last snapshot at scrape time.
+
+    A new engine process counts from zero again, which Prometheus understands as a reset.
+    """
+
+    def __init__(self, stats: Callable[[], Stats | None], restarts: Callable[[], int]) -> None:
+        self._stats = stats
+        self._restarts = restarts
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        yield _family(names.ENGINE_RESTARTS, self._restarts())
+        stats = self._stats()
+        if stats is not None:
+            for metric, value in _values(stats):
+                yield _family(metric, value)
+
+
+def _values(stats: Stats) -> Iterator[tuple[names.Metric, float]]:
+    yield names.ENGINE_RUNNING, stats.running
+    yield names.ENGINE_WAITING, stats.waiting
+    used = stats.pages_total - stats.pages_free - stats.pages_cached
+    yield names.ENGINE_KV_UTILIZATION, used / stats.pages_total if stats.pages_total else 0.0
+    yield names.ENGINE_KV_PAGES, stats.pages_total
+    yield names.ENGINE_KV_PAGES_FREE, stats.pages_free
+    yield names.ENGINE_KV_PAGES_CACHED, stats.pages_cached
+    yield names.ENGINE_PROMPT_TOKENS, stats.prompt_tokens
+    yield names.ENGINE_CACHED_PROMPT_TOKENS, stats.cached_prompt_tokens
+    yield names.ENGINE_GENERATED_TOKENS, stats.generated_tokens
+    yield names.ENGINE_PREEMPTIONS, stats.preemptions
+    yield names.ENGINE_STEPS, stats.steps
+    yield names.ENGINE_STEP_SECONDS, stats.step_seconds
+    yield names.ENGINE_STEP_BUDGET, stats.step_budget_tokens
+
+
+def _family(metric: names.Metric, value: float) -> CounterMetricFamily | GaugeMetricFamily:
+    kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+    return kind(metric.name, metric.help, value=value)
+
+
+def _counter(metric: names.Metric, registry: CollectorRegistry) -> Counter:
+    return Counter(metric.name, metric.help, metric.labels, registry=registry)
+
+
+def _histogram(metric: names.Metric, registry: CollectorRegistry) -> Histogram:
+    return Histogram(
+        metric.name, metric.help, metric.labels, buckets=metric.buckets, registry=registry
+    )

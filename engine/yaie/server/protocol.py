@@ -1,0 +1,49 @@
+"""uvicorn's h11 protocol with a deadline for headers: a slow or silent client cannot hold a socket.
+
+uvicorn itself only closes connections that are idle after a request. Here the clock starts with the
+connection and with each further request's first byte, and stops when its headers are complete.
+"""
+
+import asyncio
+from typing import Any, Final
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEADER_DEADLINE_S: Final = 10.0
+
+
+class DeadlineH11(H11Protocol):
+    """Closes a connection whose request headers are not complete in time."""
+
+    header_deadline_s = HEADER_DEADLINE_S
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._arm()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
+            self._arm()
+        elif self.conn.their_state is not h11.IDLE:
+            self._disarm()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+
+    def _arm(self) -> None:
+        if self._deadline is None:
+            self._deadline = self.loop.call_later(self.header_deadline_s, self._expire)
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _expire(self) -> None:
+        self._deadline = None
+        if not self.transport.is_closing():
+            self.transport.close()

@@ -1,0 +1,159 @@
+"""Keeps an engine process under the HTTP process: starts it, watches it, starts it again.
+
+A process that dies while it serves is replaced, a few times within a while; one that cannot load
+its model, or dies too often, ends the server with a reason. A process that has said nothing for
+`watchdog_s` is killed. The engine ends by itself when its standard input closes, so it never
+outlives the HTTP process, however that one ended.
+"""
+
+import asyncio
+import logging
+import signal
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from yaie.config import ModelInfo
+from yaie.server.client import AsyncEngine, EngineState
+from yaie.server.ipc import EngineChannel, Events, Failed, FromEngine, Loading, Ready
+from yaie_api.errors import UnavailableError, YaieError
+from yaie_api.logs import fields
+
+log = logging.getLogger(__name__)
+
+STOP_GRACE_S: Final = 5.0
+POLL_S: Final = 1.0
+LAST_WORDS_S: Final = 0.05
+"""What a process sent just before its end is still on its way."""
+
+
+class Supervisor:
+    """Runs engine processes, one after the other.
+
+    Args:
+        command: the argument list of an engine process that connects to a given address.
+        engine: told what the process says and when it comes and goes.
+        on_ready: awaited before requests are taken (loads the tokenizer).
+        max_deaths: deaths within `window_s` after which the server gives up.
+
+    """
+
+    def __init__(
+        self,
+        command: Callable[[str], Sequence[str]],
+        engine: AsyncEngine,
+        on_ready: Callable[[ModelInfo], Awaitable[None]],
+        *,
+        max_deaths: int = 3,
+        window_s: float = 600.0,
+        backoff_s: float = 1.0,
+        watchdog_s: float = 300.0,
+    ) -> None:
+        self._command = command
+        self._engine = engine
+        self._on_ready = on_ready
+        self._max_deaths = max_deaths
+        self._window_s = window_s
+        self._backoff_s = backoff_s
+        self._watchdog_s = watchdog_s
+        self._deaths: list[float] = []
+        self._process: asyncio.subprocess.Process | None = None
+        self._channel: EngineChannel | None = None
+        self._stopping = False
+        self._failure: YaieError | None = None
+        self._starts = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Serve until `stop`. Raises UnavailableError when the engine cannot be kept alive."""
+        with tempfile.TemporaryDirectory(prefix="yaie-") as folder:  # mode 0700
+            while not self._stopping:
+                status = await self._one_process(Path(folder))
+                if not self._stopping:
+                    await self._after_death(status)
+
+    async def stop(self) -> None:
+        """End the engine process: SIGTERM, then SIGKILL after a grace period."""
+        self._stopping = True
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), STOP_GRACE_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+    async def _one_process(self, folder: Path) -> int:
+        self._starts += 1
+        address = f"ipc://{folder}/engine-{self._starts}"
+        self._channel = EngineChannel(address, self._receive)
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command(address), stdin=asyncio.subprocess.PIPE
+            )
+            return await self._watch(self._process)
+        finally:
+            await asyncio.sleep(LAST_WORDS_S)
+            self._channel.close()
+
+    async def _watch(self, process: asyncio.subprocess.Process) -> int:
+        while True:
+            try:
+                return await asyncio.wait_for(process.wait(), POLL_S)
+            except TimeoutError:
+                serving = self._engine.state is EngineState.READY
+                if serving and self._engine.silence_s > self._watchdog_s:
+                    log.critical("engine hangs", extra=fields(silence_s=self._engine.silence_s))
+                    process.kill()
+
+    async def _after_death(self, status: int) -> None:
+        served = self._engine.state is EngineState.READY
+        self._deaths = [t for t in self._deaths if time.monotonic() - t < self._window_s]
+        self._deaths.append(time.monotonic())
+        give_up = self._failure is not None or len(self._deaths) > self._max_deaths
+        if give_up or not (served or self._engine.restarts):
+            self._engine.detach(EngineState.FAILED)
+            raise self._failure or UnavailableError(f"The engine process ended: {_why(status)}.")
+        log.error("engine died, starting it again", extra=fields(status=_why(status)))
+        self._engine.detach(EngineState.RESTARTING)
+        await asyncio.sleep(self._backoff_s * 2 ** (len(self._deaths) - 1))
+
+    def _receive(self, message: FromEngine) -> None:
+        self._engine.heard()
+        if isinstance(message, Events):
+            for event in message.events:
+                self._engine.dispatch(event)
+        elif isinstance(message, Loading):
+            self._engine.stage = message.stage
+            log.info("loading", extra=fields(stage=message.stage))
+        elif isinstance(message, Failed):
+            self._failure = UnavailableError(message.message)
+        elif isinstance(message, Ready):
+            self._hold(asyncio.get_running_loop().create_task(self._ready(message.info)))
+
+    async def _ready(self, info: ModelInfo) -> None:
+        channel = self._channel
+        try:
+            await self._on_ready(info)
+        except YaieError as error:
+            self._failure = error
+            if self._process is not None:
+                self._process.terminate()
+            return
+        if channel is self._channel and channel is not None:
+            self._engine.attach(channel, info)
+
+    def _hold(self, task: asyncio.Task[None]) -> None:
+        """The event loop keeps weak references only."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _why(status: int) -> str:
+    if status >= 0:
+        return f"exit status {status}"
+    return f"killed by {signal.Signals(-status).name}"

@@ -1,0 +1,48 @@
+"""`yaie.server.run.serve` over the scripted engine, as a program: PORT_FILE STUB_JSON [options]."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from yaie.server import run
+from yaie.server.edge import Limits
+from yaie_api import logs
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("port_file", type=Path)
+    parser.add_argument("stub")
+    parser.add_argument("--api-key", action="append", default=[])
+    parser.add_argument("--drain-s", type=float, default=5.0)
+    parser.add_argument("--log-prompts", action="store_true")
+    parser.add_argument("--body-s", type=float, default=30.0)
+    parser.add_argument("--header-s", type=float, default=10.0)
+    args = parser.parse_args()
+    logs.configure(level="debug")
+    run.DeadlineH11.header_deadline_s = args.header_s  # type: ignore[attr-defined]  # imported there
+    bind = run.bind
+
+    def bind_and_tell(host: str, port: int) -> object:
+        listener = bind(host, port)
+        args.port_file.write_text(str(listener.getsockname()[1]))
+        return listener
+
+    run.bind = bind_and_tell  # type: ignore[assignment]  # the test learns the port this way
+    stub = json.loads(args.stub)
+    return run.serve(
+        run.ServeOptions(
+            command=lambda address: [sys.executable, *stub, "--address", address],
+            port=0,
+            names=("stub", "alias"),
+            api_keys=tuple(args.api_key),
+            drain_s=args.drain_s,
+            log_prompts=args.log_prompts,
+            limits=Limits(body_s=args.body_s),
+        )
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""A scripted engine process: the real messages, no model. The prompt's first word says what to do.
+
+hello …   repeats the prompt's tokens, one a step, until max_tokens
+slow …    the same, 20 ms a step
+stop …    ends with the end-of-text token after three tokens
+fail …    two tokens, then finish_reason error
+refuse …  is rejected with 429
+never …   is rejected as one that does not fit
+mute …    is accepted and says nothing
+die …     two tokens, then the process exits with status 3
+crash …   the process exits at once, before it accepts
+burst …   all tokens in one message
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from yaie.config import ModelInfo
+from yaie.core.messages import Abort, Accepted, Command, Event, Generate, Rejected, Stats, Tokens
+from yaie.server.ipc import EnginePort, Failed, Loading, Ready
+
+
+class Stub:
+    def __init__(self, port: EnginePort, folder: Path, journal: Path) -> None:
+        self.port = port
+        self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self.end = self.tokenizer.token_to_id("<|endoftext|>")
+        self.journal = journal
+        self.running: dict[str, tuple[Generate, str, int]] = {}
+        self.generated = 0
+
+    def note(self, **entry: object) -> None:
+        with self.journal.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+
+    def step(self) -> None:
+        events: list[Event] = []
+        for command in self.port.drain(wait_s=0.0 if self.running else 0.05):
+            events += self.take(command)
+        for request_id in list(self.running):
+            events += self.advance(request_id)
+        stats = Stats(
+            running=len(self.running),
+            waiting=0,
+            pages_total=100,
+            pages_free=90 - len(self.running),
+            pages_cached=10,
+            prompt_tokens=7,
+            cached_prompt_tokens=3,
+            generated_tokens=self.generated,
+            preemptions=0,
+            steps=1,
+            step_seconds=0.5,
+            step_budget_tokens=64,
+        )
+        self.port.publish([*events, stats])
+
+    def take(self, command: Command) -> list[Event]:
+        if isinstance(command, Abort):
+            self.note(event="abort")
+            self.running.pop(command.request_id, None)
+            return []
+        text = self.tokenizer.decode(command.prompt_token_ids).removeprefix("user\n")
+        word = text.split()[0] if text.split() else ""
+        self.note(event="generate", word=word, salt=command.salt)
+        return self.admit(command, word)
+
+    def admit(self, command: Generate, word: str) -> list[Event]:
+        request_id = command.request_id
+        if word == "crash":
+            os._exit(3)
+        if word == "refuse":
+            return [Rejected(request_id, 429, "queue_full", "The queue is full.", None, 3.0)]
+        if word == "never":
+            return [Rejected(request_id, 400, "never_fits", "It can never fit.", "messages")]
+        if word != "mute":
+            self.running[request_id] = (command, word, 0)
+        return [Accepted(request_id)]
+
+    def advance(self, request_id: str) -> list[Event]:
+        command, word, done = self.running[request_id]
+        limit = command.sampling.max_tokens or 1
+        prompt = command.prompt_token_ids
+        if word == "slow":
+            time.sleep(0.02)
+        if word == "die" and done == 2:
+            time.sleep(0.1)
+            os._exit(3)
+        if word == "fail" and done == 2:
+            del self.running[request_id]
+            return [Tokens(request_id, (), "error", error="The numbers were not finite.")]
+        if word == "burst":
+            del self.running[request_id]
+            return [Tokens(request_id, prompt[:limit], "length")]
+        if word == "stop" and done == 3:
+            del self.running[request_id]
+            return [Tokens(request_id, (self.end,), "stop", stop_token_id=self.end)]
+        done += 1
+        self.generated += 1
+        finish = "length" if done == limit else None
+        if finish:
+            del self.running[request_id]
+        else:
+            self.running[request_id] = (command, word, done)
+        return [Tokens(request_id, (prompt[(done - 1) % len(prompt)],), finish, cached_tokens=5)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--address", required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--journal", type=Path, required=True)
+    parser.add_argument("--refuse-to-load", action="store_true")
+    parser.add_argument("--loading-s", type=float, default=0.0)
+    args = parser.parse_args()
+    port = EnginePort(args.address)
+    port.send(Loading("weights"))
+    time.sleep(args.loading_s)
+    if args.refuse_to_load:
+        port.send(Failed("The model folder has pickled weights."))
+        port.close()
+        sys.exit(1)
+    stub = Stub(port, args.folder, args.journal)
+    stub.note(event="start", pid=os.getpid())
+    port.send(
+        Ready(
+            ModelInfo(
+                served_model_name="stub",
+                path=str(args.folder),
+                architecture="Stub",
+                parameters=1,
+                weight_bytes=1,
+                max_model_len=256,
+                vocab_size=stub.tokenizer.get_vocab_size(),
+                eos_token_ids=(stub.end,),
+                kv_pages=100,
+                page_size=16,
+                device="cpu",
+                dtype="float32",
+            )
+        )
+    )
+    while os.getppid() != 1:
+        stub.step()
+
+
+if __name__ == "__main__":
+    main()
