@@ -47,8 +47,8 @@ test-fast: $(STAMP) ## the tests that need neither Go nor minutes
 e2e: $(STAMP) ## a real Kubernetes node, the chart, the images, an OpenAI client (needs root and Go)
 	$(PYTEST) tests/e2e -m e2e -p no:cacheprovider --timeout=1800
 
-bench: $(STAMP) ## the engine's workloads on this machine's GPU
-	$(BIN)/python bench/offline.py
+bench: $(STAMP) ## batching, prefix cache and stalls as ratios, measured on this machine's CPU
+	$(BIN)/python bench/promises.py
 
 manifests: $(STAMP) ## regenerate the CRD and install.yaml from their sources
 	$(BIN)/python tools/render_manifests.py
