@@ -183,7 +183,7 @@ async def gaps_under_prefill(base: str, rng: random.Random) -> tuple[list[float]
         while min(map(len, arrivals)) < 32:  # noqa: ASYNC110 - lists have no event
             await asyncio.sleep(0.01)
         start = time.perf_counter()
-        end = [moment async for moment in stream(session, base, prompt(rng, LONG_PROMPT), 1)][0]
+        (end, *_) = [moment async for moment in stream(session, base, prompt(rng, LONG_PROMPT), 1)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
