@@ -163,8 +163,8 @@ def _awaiting(spec: Object, status: Object) -> str:
         if condition.get("type") == "Ready" and condition.get("reason") == "Idle":
             return "it is scaled to zero"
         if condition.get("status") != "True" and condition.get("type") not in _NOT_AWAITED:
-            reason, message = condition.get("reason", ""), condition.get("message", "")
-            return f"{condition.get('type')} is {condition.get('status')}: {message or reason}"
+            told = condition.get("message") or condition.get("reason", "")
+            return f"{condition.get('type')} is {condition.get('status')}: {told.rstrip('.')}"
     if spec.get("suspend"):
         return "it is suspended"
     if spec.get("replicas") == 0:

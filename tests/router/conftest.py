@@ -36,7 +36,7 @@ class Stack:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.config.port}"
 
-    async def serve(self, model: str, *engines: FakeEngine, **spec: Any) -> None:
+    async def serve(self, model: str, /, *engines: FakeEngine, **spec: Any) -> None:
         """Store the model and its engines, and wait until the router knows them."""
         await self.api.put(inference_model(model, **spec))
         for index, engine in enumerate(engines):

@@ -1,0 +1,307 @@
+"""Small pure parts of the router: endpoints, health, budget, admission, streams, settings."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router.fakes import FakeEngine, endpoint_slice, event, inference_model
+from yaie_api.errors import EngineError, OverloadedError
+from yaie_router.admission import Admission
+from yaie_router.config import parse
+from yaie_router.endpoints import Directory, Endpoint, parse_model, parse_slice
+from yaie_router.health import Health, RetryBudget
+from yaie_router.stream import MOST_HELD_BYTES, EventGate, last_words
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+# Endpoints
+
+
+def slice_of(model: str, *names: str, address: str = "10.0.0.1", **more: Any) -> dict[str, Any]:
+    entries = [{"addresses": [address], "targetRef": {"name": name}} for name in names]
+    metadata = {"name": more.pop("name", f"{model}-0"), "labels": {"yaie.dev/model": model}}
+    return {"metadata": metadata, "ports": [{"port": 8000}], "endpoints": entries} | more
+
+
+def test_a_model_reads_what_routing_needs() -> None:
+    model = parse_model(
+        inference_model(
+            "big",
+            model={"source": "x", "servedName": "org/big", "aliases": ["a"]},
+            routing={"policy": "LeastLoaded", "loadFactor": 2, "timeoutSeconds": 30},
+        )
+        | {"status": {"model": {"contextLength": 4096}}}
+    )
+    assert (model.name, model.served, model.aliases) == ("big", "org/big", ("a",))
+    assert (model.policy, model.load_factor, model.timeout_s) == ("LeastLoaded", 2.0, 30)
+    assert model.context_length == 4096
+
+
+def test_a_bare_model_has_the_defaults() -> None:
+    model = parse_model({"metadata": {"name": "m"}})
+    assert (model.served, model.policy, model.load_factor) == ("m", "PrefixAffinity", 1.25)
+    assert model.awaiting == "the operator has not acted on it yet"
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "awaiting"),
+    [
+        ({}, {"conditions": [{"type": "Ready", "status": "True", "reason": "Idle"}]}, "zero"),
+        ({"suspend": True}, {}, "suspended"),
+        ({"replicas": 0}, {}, "0 replicas"),
+        ({}, {"phase": "Starting"}, "engines are starting"),
+        (
+            {},
+            {"conditions": [{"type": "Accepted", "status": "False", "reason": "NameConflict"}]},
+            "Accepted is False: NameConflict",
+        ),
+        (
+            {},
+            {
+                "conditions": [
+                    {"type": "RouterReady", "status": "False", "message": "router"},
+                    {"type": "EnginesReady", "status": "Unknown", "message": "engines"},
+                ]
+            },
+            "EnginesReady is Unknown: engines",
+        ),
+    ],
+)
+def test_a_model_says_what_it_awaits(
+    spec: dict[str, Any], status: dict[str, Any], awaiting: str
+) -> None:
+    model = parse_model(inference_model("m", **spec) | {"status": status})
+    assert awaiting in model.awaiting
+
+
+def test_a_slice_gives_endpoints_that_take_requests() -> None:
+    item = slice_of("m", "ready", "unready", "leaving", "unnamed")
+    item["endpoints"][1]["conditions"] = {"ready": False}
+    item["endpoints"][2]["conditions"] = {"ready": True, "terminating": True}
+    del item["endpoints"][3]["targetRef"]
+    item["endpoints"][3]["addresses"] = ["10.0.0.9"]
+    assert parse_slice(item) == (
+        "m",
+        (Endpoint("ready", "10.0.0.1", 8000), Endpoint("10.0.0.9", "10.0.0.9", 8000)),
+    )
+
+
+def test_the_http_port_is_chosen_by_name() -> None:
+    ports = [{"name": "metrics", "port": 1}, {"name": "http", "port": 2}]
+    assert parse_slice(slice_of("m", "a", ports=ports))[1][0].port == 2
+    assert parse_slice(slice_of("m", "a", ports=[]))[1][0].port == 8000
+
+
+def test_empty_slices_and_absent_lists_are_no_endpoints() -> None:
+    assert parse_slice(endpoint_slice("m")) == ("m", ())
+    assert parse_slice({"metadata": {"name": "s"}, "endpoints": None}) == ("", ())
+
+
+def test_addresses_of_version_six_are_bracketed_in_urls() -> None:
+    assert Endpoint("a", "fd00::1", 80).base_url == "http://[fd00::1]:80"
+    assert Endpoint("a", "10.0.0.1", 80).base_url == "http://10.0.0.1:80"
+
+
+def test_a_pod_in_two_slices_is_one_endpoint() -> None:
+    directory = Directory()
+    directory.models.replace([inference_model("m")])
+    directory.slices.replace(
+        [
+            slice_of("m", "pod", name="m-ipv4"),
+            slice_of("m", "pod", name="m-ipv6", address="fd00::1"),
+            slice_of("other", "elsewhere", name="other-0"),
+        ]
+    )
+    model = directory.find("m")
+    assert model is not None
+    assert model.endpoints == (Endpoint("pod", "10.0.0.1", 8000),)
+
+
+def test_a_served_name_wins_over_aliases_and_the_oldest_among_equals() -> None:
+    directory = Directory()
+    taken = {"source": "x", "aliases": ["b", "shared"]}
+    old = inference_model("a", model=taken)
+    young = inference_model("c", model={"source": "x", "servedName": "b", "aliases": ["shared"]})
+    old["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
+    directory.models.replace([young, old])
+    found = {name: directory.find(name) for name in ("b", "shared")}
+    assert {name: model.name for name, model in found.items() if model} == {"b": "c", "shared": "a"}
+
+
+def test_unchanged_objects_change_nothing() -> None:
+    changes: list[int] = []
+    directory = Directory(lambda: changes.append(1))
+    directory.models.replace([inference_model("m")])
+    directory.models.put(inference_model("m") | {"status": {}})
+    directory.models.drop(inference_model("unknown"))
+    assert len(changes) == 1
+    assert not directory.is_listed
+    directory.slices.replace([])
+    assert directory.is_listed
+
+
+# Health
+
+
+def test_three_failures_in_a_row_eject_and_a_success_between_does_not() -> None:
+    health = Health(Clock())
+    assert [health.failed("a", at_once=False) for _ in range(2)] == [False, False]
+    health.succeeded("a")
+    assert [health.failed("a", at_once=False) for _ in range(3)] == [False, False, True]
+    assert health.ejected(["a", "b"]) == {"a"}
+
+
+def test_a_refused_connection_ejects_at_once_and_the_pause_doubles() -> None:
+    clock = Clock()
+    health = Health(clock)
+    for pause_s in (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0):
+        assert health.failed("a", at_once=True)
+        clock.now_s += pause_s - 0.01
+        assert health.ejected(["a", "b"]) == {"a"}
+        clock.now_s += 0.02
+        assert health.ejected(["a", "b"]) == set()
+
+
+def test_half_open_lets_one_request_through() -> None:
+    clock = Clock()
+    health = Health(clock)
+    health.failed("a", at_once=True)
+    clock.now_s += 1.5
+    health.sent("a")
+    assert health.ejected(["a", "b"]) == {"a"}
+    health.abandoned("a")  # the client left: the next request may probe
+    assert health.ejected(["a", "b"]) == set()
+    health.sent("a")
+    health.succeeded("a")
+    assert health.ejected(["a", "b"]) == set()
+
+
+def test_when_all_fail_all_are_tried() -> None:
+    health = Health(Clock())
+    health.failed("a", at_once=True)
+    health.failed("b", at_once=True)
+    assert health.ejected(["a", "b"]) == set()
+    assert health.ejected(["a", "b", "c"]) == {"a", "b"}
+
+
+def test_endpoints_that_are_gone_are_forgotten() -> None:
+    health = Health(Clock())
+    health.failed("a", at_once=True)
+    health.retain({"b"})
+    assert health.ejected(["a", "b"]) == set()
+
+
+@settings(deadline=None)
+@given(st.lists(st.booleans(), max_size=2000))
+def test_retries_never_exceed_the_reserve_and_a_fifth_of_requests(requests: list[bool]) -> None:
+    budget = RetryBudget(ratio=0.2, reserve=10.0)
+    sent = 0
+    for wants_retry in requests:
+        budget.deposit()
+        sent += wants_retry and budget.withdraw()
+    assert sent <= 10 + 0.2 * len(requests) + 1e-6
+
+
+# Admission
+
+
+def test_places_are_given_back_and_counts_leave_no_trace() -> None:
+    admission = Admission(Clock())
+    with admission.admitted("m", 2), admission.admitted("m", 2):
+        assert admission.in_flight == 2
+        with pytest.raises(OverloadedError) as refused, admission.admitted("m", 2):
+            pass
+        with admission.admitted("other", 2), admission.sent_to("pod"):
+            assert admission.loads == {"pod": 1}
+    assert refused.value.retry_after_s == 1
+    assert admission.in_flight == 0
+    assert not admission.loads
+    assert not admission.in_flight_by_model
+
+
+def test_retry_after_follows_the_measured_duration() -> None:
+    clock = Clock()
+    admission = Admission(clock)
+    with admission.admitted("m", 1):
+        clock.now_s += 40.0
+    with admission.admitted("m", 8), admission.admitted("m", 8):
+        assert admission.retry_after_s("m") == 20  # 40 s each, two in flight
+    assert admission.retry_after_s("never seen") == 1
+
+
+# Streams
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from([b"data: {}\n\n", b"\r\n\r\n", b"x", b"\n", b": ping\n\n"])))
+def test_the_gate_changes_no_byte_and_cuts_at_events(pieces: list[bytes]) -> None:
+    gate = EventGate()
+    sent = [gate.push(piece) for piece in pieces]
+    assert all(not out or out.endswith((b"\n\n", b"\r\n\r\n")) for out in sent)
+    assert b"".join(sent) + gate.flush() == b"".join(pieces)
+
+
+def test_whole_events_are_not_held() -> None:
+    gate = EventGate()
+    assert gate.push(event("a") + event("b")) == event("a") + event("b")
+    assert gate.flush() == b""
+
+
+def test_the_gate_holds_bounded_memory() -> None:
+    gate = EventGate()
+    huge = b"x" * (MOST_HELD_BYTES + 1)
+    assert gate.push(huge) == huge
+    assert gate.flush() == b""
+
+
+def test_last_words_are_one_event_and_done() -> None:
+    first, second, rest = last_words(EngineError("why\nnot")).split(b"\n\n")
+    assert json.loads(first.removeprefix(b"data: "))["error"]["message"] == "why\nnot"
+    assert (second, rest) == (b"data: [DONE]", b"")
+
+
+# Settings
+
+
+def test_settings_come_from_flags_then_environment() -> None:
+    env = {"YAIE_NAMESPACE": "team", "YAIE_API_SOCKET": "/run/api.sock", "YAIE_PREFIX_KEY": "00ff"}
+    config = parse([], env)
+    assert (config.namespace, str(config.api_socket)) == ("team", "/run/api.sock")
+    assert (config.prefix_key, config.drain_delay_s) == (b"\x00\xff", 0.0)
+    assert parse(["--namespace", "x", "--port", "9"], env).namespace == "x"
+
+
+def test_in_a_cluster_the_router_drains_after_a_delay() -> None:
+    config = parse([], {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"})
+    assert config.api_address == ("10.0.0.1", "443")
+    assert config.drain_delay_s == 3.0
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        ({}, "no API server"),
+        ({"YAIE_API_SOCKET": "/s", "YAIE_PREFIX_KEY": "xyz"}, "hexadecimal"),
+        ({"YAIE_API_SOCKET": "/s", "YAIE_PREFIX_KEY": "00" * 65}, "64 bytes"),
+    ],
+)
+def test_wrong_settings_are_refused_with_a_message(
+    env: dict[str, str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse([], env)
+    assert message in capsys.readouterr().err
+
+
+def test_an_engine_double_without_knobs_is_wellbehaved() -> None:
+    assert FakeEngine().pieces[-1] == b"data: [DONE]\n\n"
