@@ -6,7 +6,13 @@ Names and buckets stand in `yaie_api.metrics`; each server has a registry of its
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -20,6 +26,7 @@ class ServerMetrics:
     """Requests as clients see them, plus the engine's snapshot when there is one."""
 
     def __init__(self, engine: "EngineStatus | None" = None) -> None:
+        disable_created_metrics()  # a second series for each one, which nobody asks for
         self.registry = CollectorRegistry()
         self._requests = _counter(names.ENGINE_HTTP_REQUESTS, self.registry)
         self._finished = _counter(names.ENGINE_GENERATIONS, self.registry)

@@ -1,0 +1,92 @@
+"""The engine process: `python -m yaie.runtime.process --address ipc://… --config JSON`.
+
+Started by the HTTP process. Loads the model, says `Ready`, and runs the loop until SIGTERM or until
+its standard input closes, which happens when the HTTP process is gone, however it ended. Whatever
+stops the start is told in words as `Failed`.
+"""
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from yaie.config import EngineConfig
+from yaie.logging import setup
+from yaie.server.ipc import EnginePort, Failed, Loading, Ready
+from yaie_api.errors import YaieError
+from yaie_api.logs import fields
+
+log = logging.getLogger(__name__)
+
+EXIT_GRACE_S: Final = 3.0
+"""How long the running step may take once the process has to end."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one engine. Returns the exit status: 0 when asked to stop, 1 when it cannot start."""
+    args = _parser().parse_args(argv)
+    setup(args.log_level, args.log_format)
+    # Ctrl-C reaches the whole process group; the HTTP process decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    stop = threading.Event()
+    _end_with_parent(stop)
+    port = EnginePort(args.address)
+    try:
+        config = msgspec.json.decode(args.config, type=EngineConfig)
+        return serve(config, port, stop)
+    finally:
+        port.close()
+
+
+def serve(config: EngineConfig, port: EnginePort, stop: threading.Event) -> int:
+    """Load the model and run the loop until `stop` is set."""
+    try:
+        port.send(Loading("importing"))
+        from yaie.runtime import factory
+
+        port.send(Loading("model"))
+        engine = factory.create(config)
+    except YaieError as error:
+        port.send(Failed(error.message))
+        return 1
+    except Exception as error:
+        log.exception("engine cannot start")
+        port.send(Failed(f"The engine cannot start: {type(error).__name__}: {error}"))
+        return 1
+    signal.signal(signal.SIGTERM, lambda _signal, _frame: stop.set())
+    port.send(Ready(engine.info))
+    engine.loop(port).run(stop)
+    return 0
+
+
+def _end_with_parent(stop: threading.Event) -> None:
+    """Watch standard input from a thread; its end means that the parent is gone."""
+
+    def watch() -> None:
+        while sys.stdin.buffer.read(1):
+            continue
+        log.info("parent is gone", extra=fields(pid=os.getpid()))
+        stop.set()
+        threading.Event().wait(EXIT_GRACE_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m yaie.runtime.process")
+    parser.add_argument("--address", required=True, help="ipc address of the HTTP process")
+    parser.add_argument("--config", required=True, help="EngineConfig as JSON")
+    parser.add_argument("--log-level", default="info")
+    parser.add_argument("--log-format", default="auto", choices=("auto", "text", "json"))
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+import argparse
+import json
+
+import msgspec
+import pytest
+
+from yaie.cli import serve
+from yaie.cli.main import build_parser
+from yaie.config import EngineConfig
+
+
+def parse(*arguments: str) -> argparse.Namespace:
+    return build_parser("serve").parse_args(["serve", *arguments])
+
+
+def test_defaults_are_those_of_the_engine() -> None:
+    assert serve.engine_config(parse("builtin://x")) == EngineConfig(model="builtin://x")
+
+
+def test_every_field_of_the_engine_has_a_flag() -> None:
+    flags = vars(parse("m"))
+    assert {field.name for field in msgspec.structs.fields(EngineConfig)} <= flags.keys()
+
+
+def test_flags_reach_the_configuration() -> None:
+    config = serve.engine_config(
+        parse(
+            *("m", "--max-model-len", "512", "--dtype", "bfloat16", "--device", "cpu"),
+            *("--served-model-name", "a", "b", "--block-size", "8", "--enforce-eager"),
+            *("--no-enable-prefix-caching", "--gpu-memory-utilization", "0.5", "--seed", "7"),
+        )
+    )
+    assert config == EngineConfig(
+        model="m",
+        max_model_len=512,
+        dtype="bfloat16",
+        device="cpu",
+        served_model_name="a",
+        page_size=8,
+        enforce_eager=True,
+        enable_prefix_caching=False,
+        gpu_memory_utilization=0.5,
+        seed=7,
+    )
+
+
+def test_the_engine_process_gets_its_configuration_as_one_argument() -> None:
+    config = EngineConfig(model="/models/with space; rm -rf")
+    command = serve.engine_command(config, "info", "json")("ipc:///tmp/x")
+    assert command[1:3] == ["-m", "yaie.runtime.process"]
+    assert command[-2:] == ["--address", "ipc:///tmp/x"]
+    sent = command[command.index("--config") + 1]
+    assert msgspec.json.decode(sent, type=EngineConfig) == config
+    assert json.loads(sent)["model"] == "/models/with space; rm -rf"
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "keys"),
+    [
+        ([], None, ()),
+        ([], "", ()),
+        ([], "secret", ("secret",)),
+        (["a", "b"], "secret", ("a", "b")),
+        ([""], "secret", ()),
+    ],
+)
+def test_keys_come_from_flags_then_from_the_environment(
+    flags: list[str], environment: str | None, keys: tuple[str, ...]
+) -> None:
+    assert serve.api_keys(flags, environment) == keys
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--port", "70000"],
+        ["--port", "x"],
+        ["--max-num-seqs", "0"],
+        ["--gpu-memory-utilization", "1.5"],
+        ["--gpu-memory-utilization", "nan"],
+        ["--shutdown-timeout", "-1"],
+        ["--shutdown-timeout", "inf"],
+        ["--dtype", "int4"],
+    ],
+)
+def test_values_out_of_range_are_refused(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse("m", *arguments)
+    assert ended.value.code == 2
+    assert arguments[0] in capsys.readouterr().err
