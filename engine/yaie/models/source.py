@@ -114,7 +114,7 @@ def _existing(path: Path, source: str) -> Path:
 
 
 def _builtin(name: str) -> Path:
-    names = sorted(path.name for path in BUILTIN.iterdir()) if BUILTIN.is_dir() else []
+    names = sorted(path.parent.name for path in BUILTIN.glob("*/config.json"))
     if name not in names:
         raise InvalidRequestError(
             f"There is no built-in model {name!r}. Built in: {', '.join(names) or 'none'}.",

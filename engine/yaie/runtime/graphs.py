@@ -78,7 +78,7 @@ class DecodeGraphs:
         """Warm up on the scratch slot (kernels compile there), then record."""
         self._slots[:rows] = self.slots.scratch
         self._positions[:rows] = 0
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call] - torch leaves it untyped
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # untyped in torch
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             self._step(rows, bound, greedy=greedy)

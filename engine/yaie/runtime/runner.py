@@ -193,7 +193,7 @@ class ModelRunner:
         if self.cuda:
             pinned = torch.empty(output.shape, dtype=output.dtype, pin_memory=True)
             ticket.output = pinned.copy_(output, non_blocking=True)
-            ticket.ready = torch.cuda.Event()  # type: ignore[no-untyped-call] - torch leaves it so
+            ticket.ready = torch.cuda.Event()  # type: ignore[no-untyped-call]  # untyped in torch
             ticket.ready.record()
         else:
             ticket.output = output

@@ -1,0 +1,84 @@
+"""How large the KV cache becomes: measured on a GPU, a plain default on a CPU."""
+
+import torch
+
+from yaie.config import EngineConfig
+from yaie.core.kv_spec import KVSpec
+from yaie.layers.attention import Segment, StepInput
+from yaie.layers.options import TensorOptions
+from yaie.models.llama import Llama
+from yaie.runtime.kv_tensors import KVTensors
+from yaie_api.errors import InvalidRequestError
+
+CPU_CACHE_BYTES = 2**30
+GRAPH_RESERVE_BYTES = 2**29
+"""Activations of captured decode graphs live in a pool of their own."""
+
+
+def num_pages(
+    config: EngineConfig, model: Llama, spec: KVSpec, *, max_model_len: int, step_tokens: int
+) -> int:
+    """Pages of the KV cache, the scratch page included.
+
+    Raises:
+        InvalidRequestError: the memory does not hold one sequence of a few pages.
+
+    """
+    if config.kv_cache_tokens is not None:
+        pages = -(-config.kv_cache_tokens // spec.page_size)
+    elif model.options.device.type == "cuda":
+        pages = _measured_bytes(config, model, step_tokens) // spec.bytes_per_page
+    else:
+        per_sequence = -(-max_model_len // spec.page_size)
+        pages = min(CPU_CACHE_BYTES // spec.bytes_per_page, per_sequence * config.max_num_seqs)
+    if pages < 1:
+        raise InvalidRequestError(
+            "There is no memory left for the KV cache. Use a smaller model or a larger "
+            "gpu_memory_utilization.",
+            param="gpu_memory_utilization",
+        )
+    return pages + 1
+
+
+def _measured_bytes(config: EngineConfig, model: Llama, step_tokens: int) -> int:
+    """What is left of our share of the GPU after weights and one largest step."""
+    device = model.options.device
+    activations = _peak_activations(config, model, step_tokens)
+    free, total = torch.cuda.mem_get_info(device)
+    kept_free = int(total * (1.0 - config.gpu_memory_utilization))
+    return free - kept_free - activations - GRAPH_RESERVE_BYTES
+
+
+@torch.inference_mode()
+def _peak_activations(config: EngineConfig, model: Llama, step_tokens: int) -> int:
+    """Run one prefill of `step_tokens` on a one-page cache and measure its peak, in bytes."""
+    device = model.options.device
+    kv = KVTensors(model.config, 1, config.page_size, model.options)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    ids = torch.zeros(step_tokens, dtype=torch.int64, device=device)
+    hidden = model.forward(ids, _one_row(step_tokens, config.page_size, kv, model.options))
+    rows = min(config.max_num_seqs, step_tokens)
+    logits = model.logits(hidden[:rows])
+    logits.float().max(dim=-1)
+    torch.cuda.synchronize(device)
+    peak = torch.cuda.max_memory_allocated(device) - before
+    del kv, ids, hidden, logits
+    torch.cuda.empty_cache()
+    return peak
+
+
+def _one_row(tokens: int, page_size: int, kv: KVTensors, options: TensorOptions) -> StepInput:
+    """One sequence of `tokens` tokens whose every page is the scratch page."""
+    device, pages = options.device, -(-tokens // page_size)
+    positions = torch.arange(tokens, device=device)
+    segment = Segment(
+        first=0,
+        last=tokens,
+        block_tables=torch.zeros((1, pages), dtype=torch.int32, device=device),
+        seq_lens=torch.tensor([tokens], dtype=torch.int32, device=device),
+        query_start=torch.tensor([0, tokens], dtype=torch.int32, device=device),
+        max_query_len=tokens,
+        max_seq_len=tokens,
+    )
+    return StepInput(positions, positions % page_size, (segment,), kv.caches)
