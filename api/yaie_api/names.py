@@ -63,3 +63,6 @@ ENV_API_SOCKET: Final = "YAIE_API_SOCKET"
 """Path of the local adapter's Kubernetes-style API (unix socket). Unset inside a real cluster."""
 ENV_PREFIX_KEY: Final = "YAIE_PREFIX_KEY"
 """Hex key of the keyed prefix hash, from the namespace's Secret."""
+ENV_LISTEN_FD: Final = "YAIE_LISTEN_FD"
+"""Number of an inherited listening socket that a router accepts on beside its own address; set by
+`yaie up`, which publishes the router on 127.0.0.1."""

@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Literal, NoReturn
 
 from yaie_api import __version__
-from yaie_api.names import ENV_API_SOCKET, ENV_NAMESPACE, ENV_PREFIX_KEY, HTTP_PORT
+from yaie_api.names import (
+    ENV_API_SOCKET,
+    ENV_LISTEN_FD,
+    ENV_NAMESPACE,
+    ENV_PREFIX_KEY,
+    HTTP_PORT,
+)
 
 _EXAMPLES = f"""\
 environment:
@@ -27,6 +33,7 @@ class Config:
     namespace: str = "default"
     host: str = "127.0.0.1"
     port: int = HTTP_PORT
+    listen_fd: int | None = None
     api_socket: Path | None = None
     api_address: tuple[str, str] | None = None
     prefix_key: bytes = b""
@@ -56,6 +63,7 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Config:
         namespace=given.namespace,
         host=given.host,
         port=given.port,
+        listen_fd=_fd(parser, env.get(ENV_LISTEN_FD)),
         api_socket=socket,
         api_address=(host, port) if host else None,
         prefix_key=_key(parser, env.get(ENV_PREFIX_KEY, "")),
@@ -122,6 +130,12 @@ def _number(group: "argparse._ArgumentGroup", flag: str, default: float, what: s
     group.add_argument(
         flag, type=type(default), default=default, help=f"{what} (default: {default:g})"
     )
+
+
+def _fd(parser: argparse.ArgumentParser, text: str | None) -> int | None:
+    if text is not None and not text.isdecimal():
+        _refuse(parser, f"{ENV_LISTEN_FD} must be the number of an open socket")
+    return None if text is None else int(text)
 
 
 def _key(parser: argparse.ArgumentParser, text: str) -> bytes:

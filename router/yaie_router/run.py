@@ -9,6 +9,7 @@ A second signal skips the waiting.
 import asyncio
 import logging
 import signal
+import socket
 import time
 
 from aiohttp import web
@@ -27,6 +28,7 @@ from yaie_router.watch import Access, Watcher, in_cluster
 log = logging.getLogger(__name__)
 
 _POLL_S = 0.05
+_BACKLOG = 4096
 
 
 async def run(config: Config, signals: "Signals") -> None:
@@ -75,21 +77,32 @@ async def _serve(config: Config, app: App, admission: Admission, signals: "Signa
     )
     runner = web.ServerRunner(server, shutdown_timeout=0.5)
     await runner.setup()
-    site = web.TCPSite(runner, config.host, config.port, backlog=4096)
-    await site.start()
+    sites = _sites(runner, config)
+    for site in sites:
+        await site.start()
     log.info("serving", extra=fields(host=config.host, port=config.port))
     try:
         await signals.stop.wait()
         app.draining = True
         log.info("draining", extra=fields(in_flight=admission.in_flight))
         await signals.pause(config.drain_delay_s)
-        await site.stop()
+        for site in sites:
+            await site.stop()
         deadline_s = time.monotonic() + config.drain_timeout_s
         while admission.in_flight and time.monotonic() < deadline_s and not signals.hurry.is_set():
             await signals.pause(_POLL_S)
     finally:
         await runner.cleanup()
     log.info("stopped", extra=fields(in_flight=admission.in_flight))
+
+
+def _sites(runner: web.ServerRunner, config: Config) -> list[web.BaseSite]:
+    """The router's own address and, under `yaie up`, the published socket that it inherits."""
+    sites: list[web.BaseSite] = [web.TCPSite(runner, config.host, config.port, backlog=_BACKLOG)]
+    if config.listen_fd is not None:
+        inherited = socket.socket(fileno=config.listen_fd)
+        sites.append(web.SockSite(runner, inherited, backlog=_BACKLOG))
+    return sites
 
 
 class Signals:
