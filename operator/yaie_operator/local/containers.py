@@ -1,0 +1,212 @@
+"""From a pod's container to a command that runs on this machine. Pure.
+
+Environment variables, `$(VAR)` and the downward API mean what they mean in Kubernetes. Three things
+differ, because a process shares the machine's file system and network: `yaie` and `python` are this
+installation's own, 0.0.0.0 becomes the pod's address, and paths under a mount become its folder.
+"""
+
+import base64
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from yaie_operator.cluster import Object
+
+ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - replaced by the pod's address, never bound
+_REFERENCE: Final = re.compile(r"\$\$|\$\(([-A-Za-z0-9_.]+)\)")
+_DOWNWARD: Final = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
+_PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "yaie": (sys.executable, "-m", "yaie"),
+    "python": (sys.executable,),
+    "python3": (sys.executable,),
+}
+
+CACHES: Final = frozenset({"HOME", "XDG_CACHE_HOME", "HF_HOME", "TRITON_CACHE_DIR"})
+"""Variables that keep the user's own value where the pod only points them into an emptyDir: a model
+that was downloaded once stays on this machine."""
+
+
+class ConfigError(Exception):
+    """The container cannot be started as written; the message is for the user."""
+
+
+Lookup = Callable[[str, str], Object | None]
+"""Finds a Secret or ConfigMap of the pod's namespace: (kind, name) → object."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a pod runs: its address and the folder of each of its volumes."""
+
+    address: str
+    volumes: Mapping[str, Path]
+
+
+def command(pod: Object, env: Mapping[str, str], place: Place) -> list[str]:
+    """The argument list of the pod's container. Raises ConfigError without a command."""
+    container = pod["spec"]["containers"][0]
+    words = container.get("command") or []
+    if not words:
+        raise ConfigError(
+            "the container has no command; images are not used on this machine, so write one"
+        )
+    expanded = [expand(word, env) for word in (*words, *(container.get("args") or ()))]
+    mounts = mounted(container, place)
+    local = [_localised(word, place.address, mounts) for word in expanded]
+    return [*_PROGRAMS.get(local[0], (local[0],)), *local[1:]]
+
+
+def environment(
+    pod: Object, place: Place, lookup: Lookup, base: Mapping[str, str]
+) -> dict[str, str]:
+    """`base` and the container's own variables. Raises ConfigError for a missing reference."""
+    container = pod["spec"]["containers"][0]
+    own: dict[str, str] = {}
+    for source in container.get("envFrom") or ():
+        own |= _all_of(source, lookup)
+    for variable in container.get("env") or ():
+        value = _value(variable, pod, place, lookup, own)
+        if value is not None:
+            own[variable["name"]] = value
+    scratch = [PurePosixPath(path) for path in _scratch_mounts(pod)]
+    kept = {key: v for key, v in own.items() if not (key in CACHES and _is_below(v, scratch))}
+    mounts = mounted(container, place)
+    return {**base, **{key: _under_mount(value, mounts) for key, value in kept.items()}}
+
+
+def expand(text: str, env: Mapping[str, str]) -> str:
+    """`$(VAR)` replaced where VAR is known, `$$` as one `$`, everything else left alone."""
+
+    def value(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return "$"
+        return env.get(match[1], match[0])
+
+    return _REFERENCE.sub(value, text)
+
+
+def mounted(container: Mapping[str, Any], place: Place) -> list[tuple[PurePosixPath, Path]]:
+    """Mount paths with their folders, the deepest first."""
+    pairs = [
+        (PurePosixPath(mount["mountPath"]), _mounted_folder(mount, place))
+        for mount in container.get("volumeMounts") or ()
+    ]
+    return sorted(pairs, key=lambda pair: len(pair[0].parts), reverse=True)
+
+
+def decode_secret(secret: Object) -> dict[str, str]:
+    """The values of a Secret as text."""
+    data = secret.get("data") or {}
+    plain = {key: base64.b64decode(value).decode() for key, value in data.items()}
+    return {**plain, **(secret.get("stringData") or {})}
+
+
+def _scratch_mounts(pod: Object) -> list[str]:
+    """Mount paths of the pod's emptyDirs."""
+    empty = {v["name"] for v in pod["spec"].get("volumes") or () if "emptyDir" in v}
+    mounts = pod["spec"]["containers"][0].get("volumeMounts") or ()
+    return [mount["mountPath"] for mount in mounts if mount["name"] in empty]
+
+
+def _is_below(text: str, folders: Sequence[PurePosixPath]) -> bool:
+    return any(PurePosixPath(text).is_relative_to(folder) for folder in folders)
+
+
+def _mounted_folder(mount: Mapping[str, Any], place: Place) -> Path:
+    folder = place.volumes.get(mount["name"])
+    if folder is None:
+        raise ConfigError(f'volumeMounts names the volume "{mount["name"]}", which is not there')
+    inside = PurePosixPath(mount.get("subPath", ""))
+    if inside.is_absolute() or ".." in inside.parts:
+        raise ConfigError(f'subPath "{inside}" leaves its volume')
+    return folder / inside
+
+
+def _localised(word: str, address: str, mounts: Sequence[tuple[PurePosixPath, Path]]) -> str:
+    """An argument with the pod's address for 0.0.0.0 and folders for mount paths."""
+    flag, equals, value = word.partition("=")
+    if word.startswith("--") and equals:
+        return f"{flag}={_localised(value, address, mounts)}"
+    return address if word == ANY_ADDRESS else _under_mount(word, mounts)
+
+
+def _under_mount(text: str, mounts: Sequence[tuple[PurePosixPath, Path]]) -> str:
+    """A path at or below a mount path as the path of its folder; other text unchanged."""
+    scheme, mark, rest = text.rpartition("://")
+    if not rest.startswith("/"):
+        return text
+    path = PurePosixPath(rest)
+    for mount, folder in mounts:
+        if path.is_relative_to(mount):
+            return f"{scheme}{mark}{folder / path.relative_to(mount)}"
+    return text
+
+
+def _value(
+    variable: Mapping[str, Any],
+    pod: Object,
+    place: Place,
+    lookup: Lookup,
+    earlier: Mapping[str, str],
+) -> str | None:
+    """A variable's value; None when an optional reference is missing."""
+    source = variable.get("valueFrom")
+    if source is None:
+        return expand(variable.get("value", ""), earlier)
+    if "fieldRef" in source:
+        return _field(source["fieldRef"]["fieldPath"], pod, place)
+    for key, kind in (("secretKeyRef", "Secret"), ("configMapKeyRef", "ConfigMap")):
+        if key in source:
+            return _from_object(source[key], kind, lookup)
+    raise ConfigError(f"env {variable['name']}: this valueFrom is not supported on this machine")
+
+
+def _field(path: str, pod: Object, place: Place) -> str:
+    meta = pod["metadata"]
+    known = {
+        "metadata.name": meta["name"],
+        "metadata.namespace": meta["namespace"],
+        "metadata.uid": meta["uid"],
+        "status.podIP": place.address,
+        "status.hostIP": "127.0.0.1",
+        "spec.nodeName": "localhost",
+        "spec.serviceAccountName": pod["spec"].get("serviceAccountName", "default"),
+    }
+    if path in known:
+        return str(known[path])
+    keyed = _DOWNWARD.fullmatch(path)
+    if keyed is None:
+        raise ConfigError(f"fieldRef {path} is not supported on this machine")
+    return str((meta.get(keyed[1]) or {}).get(keyed[2], ""))
+
+
+def _from_object(reference: Mapping[str, Any], kind: str, lookup: Lookup) -> str | None:
+    name, key = reference["name"], reference["key"]
+    found = lookup(kind, name)
+    values = _values(found) if found is not None else {}
+    if key in values:
+        return values[key]
+    if reference.get("optional"):
+        return None
+    what = f'no key "{key}" in {kind}' if found is not None else f"no {kind}"
+    raise ConfigError(f'{what} "{name}" in this namespace; create it with `yaie apply -f`')
+
+
+def _all_of(source: Mapping[str, Any], lookup: Lookup) -> dict[str, str]:
+    prefix = source.get("prefix", "")
+    for key, kind in (("secretRef", "Secret"), ("configMapRef", "ConfigMap")):
+        reference = source.get(key)
+        if reference is None:
+            continue
+        found = lookup(kind, reference["name"])
+        if found is None and not reference.get("optional"):
+            raise ConfigError(f'no {kind} "{reference["name"]}" in this namespace')
+        return {prefix + k: v for k, v in (_values(found) if found else {}).items()}
+    return {}
+
+
+def _values(obj: Object) -> dict[str, str]:
+    return decode_secret(obj) if obj["kind"] == "Secret" else dict(obj.get("data") or {})

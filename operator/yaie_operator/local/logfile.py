@@ -1,0 +1,100 @@
+"""The output of a pod in a file that stays below a size: one older part is kept beside it."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import BinaryIO, Final
+
+MAX_BYTES: Final = 10 << 20
+_CHUNK_BYTES: Final = 1 << 16
+_POLL_S: Final = 0.2
+
+
+class LogFile:
+    """Appends to `path`; at `max_bytes` it becomes `path.1` and a new one begins."""
+
+    def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES) -> None:
+        self._path = path
+        self._max_bytes = max_bytes
+        self._file = _open(path)
+
+    async def copy(self, source: asyncio.StreamReader) -> None:
+        """Append what `source` yields until its end."""
+        while chunk := await source.read(_CHUNK_BYTES):
+            self.write(chunk)
+
+    def write(self, data: bytes) -> None:
+        if self._file.tell() + len(data) > self._max_bytes and self._file.tell() > 0:
+            self._file.close()
+            self._path.replace(older(self._path))
+            self._file = _open(self._path)
+        self._file.write(data)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def older(path: Path) -> Path:
+    """Where the part before the present file lies."""
+    return path.with_name(path.name + ".1")
+
+
+def tail(path: Path, lines: int | None) -> bytes:
+    """The last `lines` lines (None: all), the older part included."""
+    data = b"".join(part.read_bytes() for part in (older(path), path) if part.exists())
+    if lines is None:
+        return data
+    wanted = data.splitlines(keepends=True)
+    return b"".join(
+        wanted[len(wanted) - lines :] if 0 < lines < len(wanted) else wanted * (lines > 0)
+    )
+
+
+class Follower:
+    """Reads what is appended to a file from its end on, across rotations."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._inode, self._offset = _identity(path)
+
+    def read(self) -> bytes:
+        """What came since the last call."""
+        inode, size = _identity(self._path)
+        if inode == self._inode:
+            data = _read(self._path, self._offset)
+            self._offset += len(data)
+            return data
+        rest = _read(older(self._path), self._offset) if self._inode else b""
+        self._inode, self._offset = inode, 0
+        return rest + (self.read() if size else b"")
+
+
+async def follow(follower: Follower) -> AsyncGenerator[bytes]:
+    """What is appended, until cancelled."""
+    while True:
+        data = follower.read()
+        if data:
+            yield data
+        else:
+            await asyncio.sleep(_POLL_S)
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """Inode and size; (0, 0) when there is no file."""
+    if not path.exists():
+        return 0, 0
+    found = path.stat()
+    return found.st_ino, found.st_size
+
+
+def _open(path: Path) -> BinaryIO:
+    path.touch(mode=0o600)
+    return path.open("ab", buffering=0)
+
+
+def _read(path: Path, offset: int) -> bytes:
+    if not path.exists():
+        return b""
+    with path.open("rb") as file:
+        file.seek(offset)
+        return file.read()

@@ -1,0 +1,127 @@
+"""Starting and ending the process of a container, and finding what a crashed `yaie up` left.
+
+Each process leads a session and process group of its own: Ctrl-C in the terminal reaches `yaie up`
+only, and ending the group ends whatever the process started. Its pid and start time stand in a file
+until it has ended, so that the next `yaie up` can tell an orphan from a stranger with the same pid.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+RECORD: Final = "process.json"
+_POLL_S: Final = 0.05
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What to execute. `fds` are inherited; `env` is the whole environment."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: Path
+    fds: tuple[int, ...] = ()
+
+
+class Child:
+    """A running process and its group. `exited` is done with the exit status of the leader."""
+
+    def __init__(self, process: asyncio.subprocess.Process, record: Path) -> None:
+        self._process = process
+        self._record = record
+        self.exited = asyncio.create_task(self._finish())
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def output(self) -> asyncio.StreamReader:
+        """Standard output and standard error together."""
+        if self._process.stdout is None:
+            raise RuntimeError("the process was started without a pipe")
+        return self._process.stdout
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal the whole group, unless the leader has ended."""
+        if not self.exited.done():
+            signal_group(self.pid, number)
+
+    async def _finish(self) -> int:
+        """Wait for the leader (negative: the signal that ended it) and kill what it left."""
+        status = await self._process.wait()
+        signal_group(self.pid, signal.SIGKILL)
+        self._record.unlink(missing_ok=True)
+        return status
+
+
+async def start(launch: Launch, folder: Path) -> Child:
+    """Start a process and note it in `folder`. Raises OSError when it cannot be executed."""
+    process = await asyncio.create_subprocess_exec(
+        *launch.argv,
+        env=dict(launch.env),
+        cwd=launch.cwd,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+        pass_fds=launch.fds,
+    )
+    record = folder / RECORD
+    started = start_time(process.pid)
+    if started is not None:
+        record.write_text(json.dumps({"pid": process.pid, "start_time": started}))
+    return Child(process, record)
+
+
+def end_orphans(pods: Path, *, grace_s: float = 5.0) -> int:
+    """End the recorded processes that still run (SIGTERM, then SIGKILL); returns how many."""
+    orphans = [found for path in pods.glob(f"*/{RECORD}") if (found := _running(path)) is not None]
+    for pid, _ in orphans:
+        signal_group(pid, signal.SIGTERM)
+    deadline = time.monotonic() + grace_s
+    while any(start_time(pid) == started for pid, started in orphans):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(_POLL_S)
+    for pid, _ in orphans:
+        signal_group(pid, signal.SIGKILL)
+    return len(orphans)
+
+
+def start_time(pid: int) -> int | None:
+    """When a process started, in clock ticks since boot; None when it has ended.
+
+    A zombie has ended. The pair of pid and start time names a process for as long as this machine
+    runs.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The second field is the name in brackets and may hold anything, brackets too.
+    fields = stat[stat.rindex(")") + 2 :].split()
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+def signal_group(leader: int, number: signal.Signals) -> None:
+    """Signal a process group; nothing happens when all of it has ended."""
+    with suppress(ProcessLookupError):
+        os.killpg(leader, number)
+
+
+def _running(record: Path) -> tuple[int, int] | None:
+    """Pid and start time of a recorded process that still runs."""
+    try:
+        entry = json.loads(record.read_text())
+        pid, started = int(entry["pid"]), int(entry["start_time"])
+    except (ValueError, KeyError):
+        return None  # torn by the crash itself; the process has no pipe left to write to
+    return (pid, started) if start_time(pid) == started else None

@@ -1,0 +1,98 @@
+"""The state folder of `yaie up`: where things lie, and the lock that makes one process its owner.
+
+    STATE/objects.jsonl   the object store        STATE/logs/POD.log   output of pods
+    STATE/lock            owner's pid             STATE/pods/UID/      record and volumes of a pod
+    STATE/api.sock        REST API                STATE/volumes/NS/CLAIM   claims
+
+The folder holds Secrets, so only its user may enter it (0700).
+"""
+
+import fcntl
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+from typing import Final
+
+MAX_SOCKET_PATH_BYTES: Final = 100
+"""Below Linux's 108 for the address of a unix socket, terminator included."""
+
+
+class StateError(Exception):
+    """The state folder cannot be used; the message says why and what to do."""
+
+
+class StateFolder:
+    """Paths inside one state folder, which is created when it is missing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.expanduser().absolute()
+
+    @classmethod
+    def default(cls) -> "StateFolder":
+        """`$XDG_STATE_HOME/yaie`, or `~/.local/state/yaie`."""
+        home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+        return cls(Path(home) / "yaie")
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "objects.jsonl"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def pods(self) -> Path:
+        return self.path / "pods"
+
+    @property
+    def volumes(self) -> Path:
+        return self.path / "volumes"
+
+    @property
+    def socket(self) -> Path:
+        """The REST API's socket: in the folder, or in a short private one if the path is long."""
+        inside = self.path / "api.sock"
+        if len(os.fsencode(inside)) <= MAX_SOCKET_PATH_BYTES:
+            return inside
+        digest = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:16]
+        return Path(tempfile.gettempdir()) / f"yaie-{os.getuid()}-{digest}" / "api.sock"
+
+    def create(self) -> None:
+        """Make the folders. Raises StateError when another user owns one of them."""
+        for folder in (self.path, self.logs, self.pods, self.volumes, self.socket.parent):
+            _private_folder(folder)
+
+
+class StateLock:
+    """Held by the one process that owns a state folder; the kernel drops it when that process ends.
+    Children do not inherit it, so an orphan never keeps a folder locked.
+    """
+
+    def __init__(self, folder: StateFolder) -> None:
+        self._path = folder.path / "lock"
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = self._path.read_text().strip() or "unknown"
+            os.close(self._fd)
+            raise StateError(
+                f"another `yaie up` (pid {owner}) already uses {folder.path}; stop it, use "
+                "`yaie apply` to add to it, or choose another --state-dir"
+            ) from None
+        os.ftruncate(self._fd, 0)
+        os.write(self._fd, f"{os.getpid()}\n".encode())
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+
+def _private_folder(folder: Path) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if found.st_uid != os.getuid():
+        raise StateError(f"{folder} belongs to another user; choose another --state-dir")
+    if found.st_mode & 0o077:
+        folder.chmod(0o700)
