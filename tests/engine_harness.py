@@ -1,10 +1,12 @@
 """Small factories for engine tests: schedulers, requests, an in-memory port, an isolated run."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from typing import Any
 
+from yaie.core.batch import SlotInit
 from yaie.core.kv_spec import KVSpec, LayerGroup
-from yaie.core.messages import Command, Event, Generate, Tokens
+from yaie.core.messages import Command, Event, FinishReason, Generate, Tokens
 from yaie.core.request import SamplingParams
 from yaie.core.scheduler import Scheduler
 from yaie.runtime.budget import StepBudget
@@ -20,13 +22,15 @@ def make_spec(*, page_size: int = PAGE, groups: int = 1) -> KVSpec:
     return KVSpec(groups=(group,) * groups, page_size=page_size)
 
 
-def make_scheduler(*, num_pages: int = 64, page_size: int = PAGE, groups: int = 1, **options):
+def make_scheduler(
+    *, num_pages: int = 64, page_size: int = PAGE, groups: int = 1, **options: Any
+) -> Scheduler:
     options = {"max_num_seqs": 8, "max_model_len": 128, "vocab_size": VOCAB, "seed": 0} | options
     return Scheduler(make_spec(page_size=page_size, groups=groups), num_pages, **options)
 
 
 def generate(
-    request_id: str, prompt: Iterable[int], *, priority: int = 0, salt: str = "", **sampling
+    request_id: str, prompt: Iterable[int], *, priority: int = 0, salt: str = "", **sampling: Any
 ) -> Generate:
     params = SamplingParams(**({"temperature": 0.0, "max_tokens": 8} | sampling))
     return Generate(request_id, tuple(prompt), params, priority, salt)
@@ -48,25 +52,20 @@ class MemoryPort:
     def publish(self, events: list[Event]) -> None:
         self.events.extend(events)
 
-    def of(self, kind: type) -> list:
+    def of(self, kind: type) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
 
     def tokens(self, request_id: str) -> list[int]:
-        return [
-            token
-            for event in self.of(Tokens)
-            if event.request_id == request_id
-            for token in event.token_ids
-        ]
+        messages = [event for event in self.of(Tokens) if event.request_id == request_id]
+        return [token for message in messages for token in message.token_ids]
 
-    def finish(self, request_id: str) -> Tokens | None:
-        ends = [
-            event
-            for event in self.of(Tokens)
-            if event.request_id == request_id and event.finish_reason
-        ]
-        assert len(ends) <= 1, f"{request_id} ended {len(ends)} times"
-        return ends[0] if ends else None
+    def finish(self, request_id: str) -> Tokens:
+        """The final message of a request: there must be one, and it must be the last."""
+        messages = [event for event in self.of(Tokens) if event.request_id == request_id]
+        ends = [message for message in messages if message.finish_reason]
+        assert len(ends) == 1, f"{request_id} ended {len(ends)} times"
+        assert messages[-1] is ends[0], f"{request_id} got tokens after its end"
+        return ends[0]
 
 
 class Rig:
@@ -80,7 +79,7 @@ class Rig:
         budget: int = 32,
         runner: StubRunner | None = None,
         page_size: int = PAGE,
-        **options,
+        **options: Any,
     ) -> None:
         self.now = 100.0
         self.port = MemoryPort()
@@ -102,25 +101,37 @@ class Rig:
     def send(self, *commands: Command) -> None:
         self.port.inbox.extend(commands)
 
+    def step(self) -> bool:
+        """One step; the invariants are proved after it."""
+        worked = self.loop.step()
+        self.scheduler.check()
+        return worked
+
     def run(self, *commands: Command, max_steps: int = 2000) -> None:
-        """Step until idle, proving the invariants after each step."""
+        """Step until idle."""
         self.send(*commands)
         for _ in range(max_steps):
-            self.loop.step()
-            self.scheduler.check()
+            self.step()
             if self.loop.is_idle and not self.port.inbox:
                 return
         raise AssertionError(f"not idle after {max_steps} steps")
 
 
-def isolated_tokens(request: Generate, predict: Predict, eos: Sequence[int] = ()) -> list[int]:
-    """What a request generates when it is alone in a roomy engine without a cache."""
-    rig = Rig(
-        predict=predict,
-        num_pages=256,
-        budget=1024,
-        enable_prefix_caching=False,
-        eos_token_ids=tuple(eos),
-    )
-    rig.run(request)
-    return rig.port.tokens(request.request_id)
+def isolated(
+    request: Generate, *, eos: Iterable[int] = (), limit: int = 128
+) -> tuple[list[int], FinishReason]:
+    """What a request generates on its own: the made-up model in a plain loop, no engine at all."""
+    sampling, eos = request.sampling, set(eos)
+    stops = set(sampling.stop_token_ids) | (set() if sampling.ignore_eos else eos)
+    init = SlotInit(0, 0, sampling, sampling.seed or 0, ())
+    predict = hashed(VOCAB)
+    context = list(request.prompt_token_ids)
+    output: list[int] = []
+    while True:
+        token = predict(context, init)
+        context.append(token)
+        output.append(token)
+        if token in stops and len(output) >= sampling.min_tokens:
+            return output, "stop"
+        if len(output) == sampling.max_tokens or len(context) == limit:
+            return output, "length"

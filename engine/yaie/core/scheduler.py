@@ -91,6 +91,11 @@ class Scheduler:
         return sum(sequence.decoding for sequence in self._running)
 
     @property
+    def has_prefill(self) -> bool:
+        """Whether a step could hold prefill; without, its token budget decides nothing."""
+        return len(self._by_id) > len(self._running) or self.n_decoding < len(self._running)
+
+    @property
     def prefill_position(self) -> int:
         """Where the next prefill chunk starts, as far as running sequences tell."""
         for sequence in self._running:

@@ -9,21 +9,27 @@ takes all it may; otherwise prefill gets what the time target leaves beside the 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import mul
 
 from yaie.core.batch import Batch
 
 FIRST_CHUNK = 32
 """Prefill tokens beside decodes before any step was measured."""
 MIN_CHUNK = 16
-GROWTH = 2.0
-"""A chunk is at most this many times the largest one that has kept the target."""
-BRAKE = 1.5
-"""A step this many times over its target halves the next chunk."""
+FIRST_GROWTH, GROWTH = 2.0, 1.25
+"""A chunk is at most this many times the largest one that kept the target: quickly at first, with
+care once a chunk was too large.
+"""
+KEPT, BRAKE = 1.1, 1.5
+"""A step within the first multiple of its target kept it; one beyond the second halves the next
+chunk, whatever the model says: it may not have noticed yet that the machine has become slower.
+"""
 MIN_SHARE = 0.25
 """Prefill gets at least this share of the decodes' time: it never starves."""
-FORGET = 0.9
+FORGET = 0.8
 N_TERMS = 4
 SWEEPS = 25
+CONVERGED = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,34 +97,38 @@ class CostModel:
 class _Moments:
     """Sums of weighted products of the terms and the measured seconds, old steps fading."""
 
-    __slots__ = ("gram", "target", "weight")
+    __slots__ = ("gram", "target")
 
     def __init__(self) -> None:
-        self.weight = 0.0
         self.gram = [[0.0] * N_TERMS for _ in range(N_TERMS)]
         self.target = [0.0] * N_TERMS
 
     def add(self, terms: Sequence[float], seconds: float) -> None:
         # Dividing a row by its seconds makes the residual relative to the measured time.
-        self.weight = self.weight * FORGET + 1.0
-        scaled = [term / seconds for term in terms]
-        for i, left in enumerate(scaled):
-            self.target[i] = self.target[i] * FORGET + left
-            row = self.gram[i]
-            for j, right in enumerate(scaled):
-                row[j] = row[j] * FORGET + left * right
+        for i, left in enumerate(terms):
+            scaled = left / seconds
+            self.target[i] = self.target[i] * FORGET + scaled
+            row, scaled = self.gram[i], scaled / seconds
+            for j, right in enumerate(terms):
+                row[j] = row[j] * FORGET + scaled * right
 
 
 def _descend(costs: list[float], parts: Sequence[_Moments]) -> None:
     """Move `costs` to the least squares of the summed moments, keeping every cost >= 0."""
-    indices = range(N_TERMS)
-    gram = [[sum(part.gram[i][j] for part in parts) for j in indices] for i in indices]
-    target = [sum(part.target[i] for part in parts) for i in indices]
+    grams = [part.gram for part in parts]
+    gram = [[sum(cells) for cells in zip(*rows, strict=True)] for rows in zip(*grams, strict=True)]
+    target = [sum(cells) for cells in zip(*(part.target for part in parts), strict=True)]
     for _ in range(SWEEPS):
-        for i in indices:
-            if gram[i][i] > 0:
-                rest = sum(gram[i][j] * costs[j] for j in indices if j != i)
-                costs[i] = max(0.0, (target[i] - rest) / gram[i][i])
+        moved = 0.0
+        for i, row in enumerate(gram):
+            if row[i] > 0:
+                slope = target[i] - sum(map(mul, row, costs))
+                new = max(0.0, costs[i] + slope / row[i])
+                # In units of the relative error, so that the costs compare with each other.
+                moved = max(moved, abs(new - costs[i]) * math.sqrt(row[i]))
+                costs[i] = new
+        if moved < CONVERGED:
+            return
 
 
 class StepBudget:
@@ -137,6 +147,7 @@ class StepBudget:
         self._stall_ratio = stall_ratio
         self._model = CostModel()
         self._cap = float(FIRST_CHUNK)
+        self._growth = FIRST_GROWTH
 
     def tokens(self, decodes: int, position: int = 0) -> int:
         """Budget of a step with `decodes` decode rows whose prefill goes on at `position`.
@@ -153,10 +164,15 @@ class StepBudget:
         self._model.observe(load, seconds)
         if load.decodes and load.prefill_tokens:
             base_s, spare_s = self._times(load.decodes)
-            if seconds > BRAKE * (base_s + spare_s):
-                self._cap = max(MIN_CHUNK, load.prefill_tokens / 2)
-            else:
-                self._cap = max(self._cap, load.prefill_tokens * GROWTH)
+            self._limit(load.prefill_tokens, seconds / (base_s + spare_s))
+
+    def _limit(self, tokens: int, over: float) -> None:
+        """A chunk of `tokens` made its step take `over` times the target."""
+        if over <= KEPT:
+            self._cap = max(self._cap, tokens * self._growth)
+        elif over > BRAKE:
+            self._cap = max(MIN_CHUNK, tokens / 2)
+            self._growth = GROWTH
 
     def _chunk(self, decodes: int, position: int) -> int:
         _, spare_s = self._times(decodes)

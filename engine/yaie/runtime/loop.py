@@ -148,7 +148,9 @@ class EngineLoop(Generic[TicketT]):
 
     def _schedule(self) -> Batch | None:
         scheduler = self._scheduler
-        self._step_budget = self._budget.tokens(scheduler.n_decoding, scheduler.prefill_position)
+        if scheduler.has_prefill:
+            decodes, position = scheduler.n_decoding, scheduler.prefill_position
+            self._step_budget = self._budget.tokens(decodes, position)
         return scheduler.schedule(self._clock(), self._step_budget)
 
     def _launch(self, batch: Batch | None) -> _Flight[TicketT] | None:

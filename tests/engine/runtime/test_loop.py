@@ -1,25 +1,185 @@
-"""The loop: overlap, containment of failing steps, statistics, idling."""
+"""The loop: overlap, containment of failing steps, statistics, idling, the end."""
+
+import threading
+from typing import Any
 
 import pytest
 
-from engine_harness import VOCAB, Rig, generate, isolated_tokens
-from yaie.core.messages import Accepted
-from yaie.runtime.stub import hashed
+from engine_harness import PAGE, VOCAB, Rig, generate, isolated
+from yaie.core.batch import Batch, StepResult
+from yaie.core.messages import Abort, Accepted, Rejected, Stats, Tokens
+from yaie.runtime.loop import IDLE_WAIT_S, FatalRunnerError
+from yaie.runtime.stub import StubRunner, _Ticket, hashed, scripted
+
+
+class LoggingRunner(StubRunner):
+    """Remembers its calls; raises `errors[stage]` once where given."""
+
+    def __init__(self, depth: int = 0) -> None:
+        super().__init__(hashed(VOCAB), page_size=PAGE, depth=depth)
+        self.calls: list[str] = []
+        self.errors: dict[str, Exception] = {}
+
+    def note(self, stage: str, batch: Batch) -> None:
+        self.calls.append(f"{stage} {batch.step_id}")
+        if (error := self.errors.pop(stage, None)) is not None:
+            raise error
+
+    def launch(self, batch: Batch) -> _Ticket:
+        self.note("launch", batch)
+        return super().launch(batch)
+
+    def sample(self, ticket: _Ticket) -> None:
+        self.note("sample", ticket.batch)
+        super().sample(ticket)
+
+    def collect(self, ticket: _Ticket) -> StepResult:
+        self.note("collect", ticket.batch)
+        return super().collect(ticket)
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
-def test_every_depth_gives_the_tokens_of_an_isolated_run(depth):
+def test_every_depth_gives_the_tokens_of_an_isolated_run(depth: int) -> None:
     requests = [generate(f"r{i}", range(i, i + 9), max_tokens=12) for i in range(6)]
     rig = Rig(depth=depth)
     rig.run(*requests)
     for request in requests:
-        expected = isolated_tokens(request, hashed(VOCAB))
-        assert rig.port.tokens(request.request_id) == expected
+        assert rig.port.tokens(request.request_id) == isolated(request)[0]
         assert rig.port.finish(request.request_id).finish_reason == "length"
 
 
-def test_accepted_comes_before_the_first_token():
+def test_without_overlap_a_step_is_collected_in_its_own_turn() -> None:
+    runner = LoggingRunner(depth=0)
+    Rig(runner=runner).run(generate("a", [1], max_tokens=2))
+    assert runner.calls == [
+        *("launch 0", "sample 0", "collect 0"),
+        *("launch 1", "sample 1", "collect 1"),
+    ]
+
+
+def test_with_overlap_the_next_forward_is_launched_before_the_last_result_is_collected() -> None:
+    runner = LoggingRunner(depth=1)
+    Rig(runner=runner).run(generate("a", [1], max_tokens=3))
+    assert runner.calls == [
+        *("launch 0", "sample 0"),
+        *("launch 1", "collect 0", "sample 1"),
+        *("launch 2", "collect 1", "sample 2"),
+        "collect 2",
+    ]
+
+
+def test_requests_are_answered_before_their_first_token() -> None:
     rig = Rig()
-    rig.run(generate("a", [1, 2, 3]))
-    assert isinstance(rig.port.events[0], Accepted)
-    assert rig.port.of(Accepted) == [Accepted("a")]
+    rig.run(generate("a", [1, 2, 3]), generate("b", []))
+    events = [event for event in rig.port.events if not isinstance(event, Stats)]
+    assert [type(event) for event in events][:3] == [Accepted, Rejected, Tokens]
+
+
+def test_an_abort_is_answered_once() -> None:
+    rig = Rig()
+    rig.send(generate("a", [1, 2, 3], max_tokens=100))
+    for _ in range(3):
+        rig.step()
+    rig.run(Abort("a"), Abort("a"), Abort("never-seen"))
+    assert rig.port.finish("a").finish_reason == "abort"
+    assert len(rig.port.tokens("a")) == 3
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize("stage", ["launch", "sample", "collect"])
+def test_a_failing_step_fails_its_own_sequences_only(
+    stage: str, depth: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    runner = LoggingRunner(depth)
+    rig = Rig(runner=runner)
+    rig.send(generate("victim", [1, 2, 3]))
+    rig.step()
+    rig.step()
+    runner.errors[stage] = MemoryError("secret detail")
+    rig.run()
+    end = rig.port.finish("victim")
+    assert end.finish_reason == "error"
+    assert end.error == "The engine failed on this request (MemoryError)."
+    assert "step failed" in caplog.text
+    after = generate("after", [1, 2, 3])
+    rig.run(after)
+    assert rig.port.tokens("after") == isolated(after)[0]
+
+
+def test_a_lost_device_ends_the_loop_and_tells_everyone() -> None:
+    runner = LoggingRunner()
+    rig = Rig(runner=runner)
+    runner.errors["collect"] = FatalRunnerError("device gone")
+    rig.send(generate("a", [1]), generate("b", [2]))
+    with pytest.raises(FatalRunnerError):
+        rig.loop.run(threading.Event())
+    assert {rig.port.finish(name).finish_reason for name in "ab"} == {"error"}
+
+
+def test_stopping_tells_whoever_is_left() -> None:
+    rig = Rig()
+    rig.send(generate("a", [1], max_tokens=None))
+    stop = threading.Event()
+    steps = iter(range(5))
+
+    def drain(**_: Any) -> list[Any]:
+        if next(steps, None) is None:
+            stop.set()
+        commands, rig.port.inbox = rig.port.inbox, []
+        return commands
+
+    rig.port.drain = drain  # type: ignore[method-assign]
+    rig.loop.run(stop)
+    assert rig.port.finish("a").error == "The engine is shutting down."
+
+
+def test_only_an_idle_loop_waits_for_commands() -> None:
+    rig = Rig()
+    rig.step()
+    rig.send(generate("a", [1], max_tokens=2))
+    for _ in range(3):
+        rig.step()
+    assert rig.port.waits == [IDLE_WAIT_S, IDLE_WAIT_S, 0.0, IDLE_WAIT_S]
+
+
+def test_statistics_come_four_times_a_second_and_when_the_loop_falls_idle() -> None:
+    runner = StubRunner(scripted([5]), page_size=PAGE)
+    rig = Rig(runner=runner)
+    rig.send(generate("a", [1, 2], max_tokens=101))
+    for _ in range(101):
+        rig.now += 0.01
+        rig.step()
+    stats = rig.port.of(Stats)
+    assert 4 <= len(stats) <= 6
+    assert (stats[0].running, stats[-1].running) == (1, 0)
+    assert (stats[-1].generated_tokens, stats[-1].prompt_tokens, stats[-1].steps) == (101, 2, 101)
+    assert stats[-1].pages_free + stats[-1].pages_cached == stats[-1].pages_total
+
+
+def test_an_idle_loop_still_gives_a_sign_of_life() -> None:
+    rig = Rig()
+    for _ in range(10):
+        rig.now += IDLE_WAIT_S
+        rig.step()
+    assert len(rig.port.of(Stats)) == 10
+
+
+def test_step_seconds_add_up_to_the_time_spent_in_steps() -> None:
+    for depth in (0, 1):
+        rig = Rig(depth=depth)
+        rig.runner._step_s = 0.5
+        rig.run(generate("a", [1], max_tokens=6))
+        stats = rig.port.of(Stats)[-1]
+        assert stats.step_seconds == pytest.approx(3.0)
+
+
+def test_the_age_of_the_last_step_grows_only_while_there_is_work() -> None:
+    rig = Rig()
+    rig.now += 50
+    assert rig.loop.last_step_age_s() == 0
+    rig.send(generate("a", [1], max_tokens=3))
+    rig.step()
+    rig.now += 7
+    assert rig.loop.last_step_age_s() == 7
+    rig.step()
+    assert rig.loop.last_step_age_s() == 0

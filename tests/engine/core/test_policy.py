@@ -1,0 +1,72 @@
+"""The waiting queue and the rate at which it drains."""
+
+import pytest
+
+from engine_harness import generate
+from yaie.core.drain import MAX_RETRY_S, MIN_RETRY_S, DrainRate
+from yaie.core.policy import WaitingQueue, fcfs
+from yaie.core.radix import pack
+from yaie.core.sequence import Sequence, State
+
+
+def make(seq_id: int, priority: int = 0) -> Sequence:
+    request = generate(str(seq_id), [1, 2], priority=priority)
+    return Sequence(
+        request,
+        seq_id=seq_id,
+        key=pack([1, 2]),
+        seed=0,
+        eos_token_ids=frozenset(),
+        max_model_len=64,
+    )
+
+
+def pop_all(queue: WaitingQueue) -> list[int]:
+    order = []
+    while (sequence := queue.peek()) is not None:
+        queue.pop()
+        order.append(sequence.seq_id)
+    return order
+
+
+def test_first_come_first_served() -> None:
+    queue = WaitingQueue(fcfs)
+    for seq_id in (4, 1, 3):
+        queue.push(make(seq_id))
+    assert pop_all(queue) == [1, 3, 4]
+
+
+def test_another_policy_only_changes_the_order() -> None:
+    queue = WaitingQueue(lambda sequence: (sequence.request.priority, sequence.arrival))
+    for seq_id, priority in ((1, 2), (2, 0), (3, 2), (4, 1)):
+        queue.push(make(seq_id, priority))
+    assert pop_all(queue) == [2, 4, 1, 3]
+
+
+def test_discarded_sequences_are_skipped_and_do_not_pile_up() -> None:
+    queue = WaitingQueue(fcfs)
+    queue.push(make(0))
+    for seq_id in range(1, 1000):
+        sequence = make(seq_id)
+        queue.push(sequence)
+        queue.discard(sequence, State.ENDED)
+    assert len(queue._heap) < 10
+    assert pop_all(queue) == [0]
+
+
+def test_the_rate_is_that_of_the_last_seconds() -> None:
+    rate = DrainRate(window_s=10)
+    for tick in range(100):
+        rate.record(tick * 0.5, 1)
+    assert rate.per_second == pytest.approx(2.0, rel=0.1)
+    rate.record(50 + 60, 0)
+    assert rate.per_second < 0.02
+
+
+def test_retry_after_stays_within_bounds() -> None:
+    rate = DrainRate()
+    assert rate.retry_after_s(0) == MIN_RETRY_S
+    assert rate.retry_after_s(5) == MAX_RETRY_S
+    rate.record(0.0, 0)
+    rate.record(1.0, 1000)
+    assert rate.retry_after_s(5) == MIN_RETRY_S
