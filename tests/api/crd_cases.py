@@ -1,5 +1,5 @@
-"""Specs that the CRD accepts or refuses: one table, run against `yaie_operator.admission` and
-against a real API server.
+"""Specs that the CRD accepts or refuses: one table, run against `yaie_operator.local.admission`
+and against a real API server.
 """
 
 from dataclasses import dataclass, field

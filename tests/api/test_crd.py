@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 import yaml
-from api.crd_cases import CASES, Case
 
+from api.crd_cases import CASES, Case
 from yaie.config import EngineConfig
 from yaie_api import crd
 from yaie_api.model import RESERVED_ARGS, InferenceModelSpec
-from yaie_operator.admission import Admission
+from yaie_operator.local.admission import Admission
 
 ROOT = Path(__file__).parents[2]
 
@@ -67,7 +67,9 @@ def test_columns_and_scale_read_fields_that_exist() -> None:
     version = crd.render()["spec"]["versions"][0]
     known = {path for path, _ in nodes(crd.root_schema())}
     scale = version["subresources"]["scale"]
-    assert {scale[k] for k in ("specReplicasPath", "statusReplicasPath", "labelSelectorPath")} < known
+    assert {
+        scale[k] for k in ("specReplicasPath", "statusReplicasPath", "labelSelectorPath")
+    } < known
     paths = [c["jsonPath"].split("[?")[0] for c in version["additionalPrinterColumns"]]
     assert {p for p in paths if not p.startswith(".metadata")} < known
 

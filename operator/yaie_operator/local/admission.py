@@ -15,34 +15,45 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 class Admission:
-    """Defaulting and validation. `model_schema` is `openAPIV3Schema` of the InferenceModel CRD."""
+    """Defaulting and validation against the one version of a CRD, as `yaie_api.crd.render` gives it
+    (`local=True` for this machine, where a source may be a path).
+    """
 
-    def __init__(self, model_schema: schema.Schema) -> None:
-        self._model_schema = model_schema
+    def __init__(self, crd: Mapping[str, Any]) -> None:
+        (version,) = crd["spec"]["versions"]
+        self._schema: schema.Schema = version["schema"]["openAPIV3Schema"]
 
     def admit(self, obj: Object, old: Object | None) -> Object:
         """The object as it is stored. Raises RefusedError with a message for the user."""
         check_name(obj)
         resource = kinds.of_object(obj)
         if resource is kinds.MODELS:
-            return self._admit_model(obj, old)
+            full = self.default(obj)
+            _refuse(full, self.violations(full, old))
+            return full
         if resource is kinds.DEPLOYMENTS:
             _refuse(obj, list(unsupported(obj["spec"]["template"]["spec"])))
         return obj
 
-    def _admit_model(self, obj: Object, old: Object | None) -> Object:
-        body = schema.without_nulls(self._model_schema, _content(obj))
-        unknown = sorted(schema.unknown_fields(self._model_schema, body))
-        if unknown:
-            listed = ", ".join(f'unknown field "{path}"' for path in unknown)
-            raise RefusedError(f"strict decoding error: {listed}")
-        full = schema.with_defaults(self._model_schema, body)
-        problems = list(schema.errors(self._model_schema, full))
-        if not problems:
-            problems = list(cel.violations(self._model_schema, _named(full, obj), _old(old)))
-        _refuse(obj, problems)
-        kept = {key: obj[key] for key in ("apiVersion", "kind", "metadata")}
-        return {**kept, **full}
+    def default(self, model: Object) -> Object:
+        """The model with the schema's defaults filled in."""
+        body = schema.without_nulls(self._schema, _content(model))
+        envelope = {key: model[key] for key in _ENVELOPE if key in model}
+        return {**envelope, **schema.with_defaults(self._schema, body)}
+
+    def violations(self, model: Object, old: Object | None = None) -> list[str]:
+        """Everything wrong with a defaulted model, as `path: what`; empty when it is admitted.
+
+        CEL runs only on a model of the right shape, as in the API server. `old` is the stored
+        object on updates: transition rules compare with it.
+        """
+        body = _content(model)
+        shape = [
+            *(f"{path}: unknown field" for path in schema.unknown_fields(self._schema, body)),
+            *schema.errors(self._schema, body),
+        ]
+        before = cel.ABSENT if old is None else _named(old)
+        return shape or list(cel.violations(self._schema, _named(model), before))
 
 
 def check_name(obj: Object) -> None:
@@ -93,18 +104,15 @@ def _content(obj: Object) -> dict[str, Any]:
     return {key: value for key, value in obj.items() if key not in _ENVELOPE}
 
 
-def _named(body: Mapping[str, Any], obj: Object) -> dict[str, Any]:
-    """The body with the metadata that CEL may see: name and generateName only."""
+def _named(model: Object) -> dict[str, Any]:
+    """A model with the metadata that CEL may see: its name only."""
+    body, name = _content(model), name_of(model)
     return {
-        "apiVersion": obj["apiVersion"],
-        "kind": obj["kind"],
-        "metadata": {"name": name_of(obj)},
+        "apiVersion": model["apiVersion"],
+        "kind": model["kind"],
+        "metadata": {"name": name},
         **body,
     }
 
 
-def _old(old: Object | None) -> Any:
-    return cel.ABSENT if old is None else _named(_content(old), old)
-
-
-_ENVELOPE: Final = frozenset({"apiVersion", "kind", "metadata"})
+_ENVELOPE: Final = ("apiVersion", "kind", "metadata")

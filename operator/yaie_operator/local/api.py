@@ -93,7 +93,9 @@ class LocalAPI:
                 raise RefusedError("the name of the object does not match the name on the URL")
             existed = self._verbs.store.get(target) is not None
             force = request.query.get("force") == "true"
-            done = self._verbs.apply(obj, manager=_manager(request), force=force)
+            done = self._verbs.apply(
+                obj, manager=_manager(request), force=force, dry_run=_is_dry_run(request)
+            )
             return web.json_response(done, status=200 if existed else 201)
         if request.content_type == MERGE:
             done = self._verbs.merge_patch(target, body, manager=_manager(request))
@@ -207,6 +209,10 @@ def _target(request: web.Request) -> Ref:
 
 def _manager(request: web.Request) -> str:
     return request.query.get("fieldManager", "yaie")
+
+
+def _is_dry_run(request: web.Request) -> bool:
+    return request.query.get("dryRun") == "All"
 
 
 async def _body(request: web.Request) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class Machine:
         published: Published | None,
     ) -> None:
         self.state = state
-        self.verbs = Verbs(store, Admission(crd.root_schema(local=True)))
+        self.verbs = Verbs(store, Admission(crd.render(local=True)))
         self.cluster = LocalCluster(self.verbs)
         self._store = store
         self._kubelet = kubelet

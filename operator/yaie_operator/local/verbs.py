@@ -46,8 +46,8 @@ class Verbs:
         admitted = self._admission.admit(bare, None)
         return self.store.create(ownership.record_update(None, admitted, manager=manager))
 
-    def apply(self, applied: Object, *, manager: str, force: bool) -> Object:
-        """Server-side apply: create or merge, with ownership of fields."""
+    def apply(self, applied: Object, *, manager: str, force: bool, dry_run: bool = False) -> Object:
+        """Server-side apply: create or merge, with ownership of fields. `dry_run` only checks."""
         resource = kinds.of_object(applied)
         wanted = _without_status(applied) if resource.has_status else applied
         _check_shape(wanted)
@@ -57,10 +57,12 @@ class Verbs:
                 raise ConflictError(f'{wanted["kind"]} "{wanted["metadata"]["name"]}" is gone')
             empty = {k: wanted[k] for k in ("apiVersion", "kind")} | {"metadata": {}}
             fresh = ownership.apply(empty, wanted, manager=manager, force=force)
-            return self.store.create(self._admission.admit(fresh, None))
+            admitted = self._admission.admit(fresh, None)
+            return admitted if dry_run else self.store.create(admitted)
         _check_identity(live, wanted)
         merged = ownership.apply(live, wanted, manager=manager, force=force)
-        return self.store.update(self._admission.admit(merged, live))
+        admitted = self._admission.admit(merged, live)
+        return admitted if dry_run else self.store.update(admitted)
 
     def merge_patch(self, target: Ref, patch: Mapping[str, Any], *, manager: str) -> Object:
         """RFC 7386 merge patch of everything but the status."""
