@@ -13,6 +13,7 @@ from functools import partial
 
 from pydantic import ValidationError
 
+from yaie_api.logs import fields
 from yaie_operator.build import anchor, model_objects, router_objects
 from yaie_operator.cluster import (
     Cluster,
@@ -125,9 +126,8 @@ class Reconciler:
             raise
         self._store.put(applied)
         self._metrics.writes.labels(kind=ref.kind).inc()
-        log.info(
-            "applied", extra={"kind": ref.kind, "namespace": ref.namespace, "object": ref.name}
-        )
+        about = fields(kind=ref.kind, namespace=ref.namespace, object=ref.name)
+        log.info("applied", extra=about)
 
     async def _report(self, view: ModelView, model: Model | None, accepted: Finding) -> None:
         spec = model.spec if model else None
@@ -146,9 +146,13 @@ class Reconciler:
 
     async def _tell(self, model: Object, flip: Flip) -> None:
         """An Event for each flip. A lost Event is logged: the condition itself is stored."""
-        name = model["metadata"]["name"]
-        about = {"model": name, "condition": flip.type.value, "status": flip.finding.status}
-        log.info("condition flipped", extra=about | {"reason": flip.finding.reason.value})
+        about = {
+            "model": model["metadata"]["name"],
+            "condition": flip.type.value,
+            "status": flip.finding.status,
+            "reason": flip.finding.reason.value,
+        }
+        log.info("condition flipped", extra=fields(**about))
         try:
             await self._cluster.emit(
                 model,
@@ -157,7 +161,7 @@ class Reconciler:
                 message=f"{flip.type}={flip.finding.status}: {flip.finding.message}",
             )
         except (RefusedError, UnreachableError, ConflictError, GoneError) as error:
-            log.warning("event lost", extra=about | {"error": str(error)})
+            log.warning("event lost", extra=fields(**about, error=str(error)))
 
     def _remember(self, view: SharedView, *, refusal: str) -> None:
         """Models of the namespace report a refusal; they are woken when it changes."""

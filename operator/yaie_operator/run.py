@@ -11,8 +11,16 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
+from yaie_api.logs import fields
 from yaie_operator import kinds
-from yaie_operator.cluster import Change, Cluster, ConflictError, GoneError, UnreachableError
+from yaie_operator.cluster import (
+    Change,
+    Cluster,
+    ConflictError,
+    GoneError,
+    RefusedError,
+    UnreachableError,
+)
 from yaie_operator.config import OperatorConfig
 from yaie_operator.metrics import Metrics
 from yaie_operator.observe import Store, keys_of, model_key, namespace_key
@@ -112,11 +120,11 @@ class Manager:
             self.notify(change)
 
     async def _trying(self, part: Callable[[], Awaitable[None]]) -> None:
-        """An API server that is away is no defect of ours: say so and go on."""
+        """An API server that is away, or refuses, is no defect of ours: say so and go on."""
         try:
             await part()
-        except UnreachableError as error:
-            log.warning("API server unreachable", extra={"error": str(error)})
+        except (GoneError, RefusedError, UnreachableError) as error:
+            log.warning("cannot observe", extra=fields(error=str(error)))
 
     async def _work(self) -> None:
         while True:
@@ -142,12 +150,12 @@ class Manager:
             return "conflict"
         except UnreachableError as error:
             delay_s = self._queue.retry(key)
-            log.warning("unreachable", extra={"key": key, "error": str(error), "retry_s": delay_s})
+            log.warning("unreachable", extra=fields(key=key, error=str(error), retry_s=delay_s))
             return "unreachable"
         except Exception:
             # A defect in one model's path must not stop the others.
             delay_s = self._queue.retry(key)
-            log.exception("reconcile failed", extra={"key": key, "retry_s": delay_s})
+            log.exception("reconcile failed", extra=fields(key=key, retry_s=delay_s))
             return "error"
         self._queue.forget(key)
         if again_s is not None:

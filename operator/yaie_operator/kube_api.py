@@ -1,0 +1,103 @@
+"""Requests to a Kubernetes API server: authentication, time limits, errors in the port's words.
+
+The official asyncio client brings credentials and connections; requests are plain REST, so that a
+server-side apply carries exactly our fields.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+from kubernetes.aio import config as kube_config
+from kubernetes.aio.client import ApiClient, Configuration
+
+from yaie_operator.cluster import ConflictError, GoneError, RefusedError, UnreachableError
+
+
+async def load_configuration(kubeconfig: str | None) -> Configuration:
+    """Credentials: a kubeconfig file, else the pod's service account, else the default kubeconfig.
+
+    Raises: kubernetes.config.ConfigException when there are none.
+    """
+    configuration = Configuration()
+    if kubeconfig is None:
+        try:
+            kube_config.load_incluster_config(client_configuration=configuration)
+        except kube_config.ConfigException:
+            await kube_config.load_kube_config(client_configuration=configuration)
+    else:
+        await kube_config.load_kube_config(
+            config_file=kubeconfig, client_configuration=configuration
+        )
+    return configuration
+
+
+@dataclass(frozen=True)
+class Request:
+    """One REST call. `body` is JSON; `media` is its type where that matters."""
+
+    method: str
+    path: str
+    query: tuple[tuple[str, str], ...] = ()
+    body: Any = None
+    media: str = "application/json"
+
+
+class KubeApi:
+    """Sends requests. Every one ends within `timeout_s`."""
+
+    def __init__(self, configuration: Configuration, *, timeout_s: float = 10.0) -> None:
+        self._client = ApiClient(configuration)
+        self._client.user_agent = "yaie-operator"
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def send(self, request: Request) -> Any:
+        """The answer's JSON.
+
+        Raises: ConflictError, GoneError, RefusedError, UnreachableError.
+        """
+        try:
+            status, data = await self._exchange(request)
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise UnreachableError(f"{request.method} {request.path}: {error!r}") from error
+        if status < 400:
+            return json.loads(data)
+        raise _error(status, _message(data))
+
+    async def _exchange(self, request: Request) -> tuple[int, bytes]:
+        method, url, headers, body, _ = await self._client.param_serialize(
+            request.method,
+            request.path,
+            query_params=list(request.query),
+            header_params={"Accept": "application/json", "Content-Type": request.media},
+            body=request.body,
+            auth_settings=["BearerToken"],
+        )
+        response = await self._client.call_api(
+            method, url, header_params=headers, body=body, _request_timeout=self._timeout
+        )
+        return response.status, await response.read()
+
+
+def _message(data: bytes) -> str:
+    """The API server's own words, from its Status object."""
+    try:
+        status: Mapping[str, Any] = json.loads(data)
+        return str(status["message"])
+    except (ValueError, KeyError, TypeError):
+        return data[:300].decode(errors="replace")
+
+
+def _error(status: int, message: str) -> Exception:
+    if status in {404, 410}:
+        return GoneError(message)
+    if status == 409:
+        return ConflictError(message)
+    if status in {401, 408, 429} or status >= 500:
+        return UnreachableError(f"{status}: {message}")
+    return RefusedError(message)

@@ -1,0 +1,129 @@
+"""The operator's process in a real cluster: probes, the Lease, and, while leading, the watches and
+the manager. A standby is ready; it only waits for the Lease.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from functools import partial
+
+from kubernetes.aio.client import Configuration
+
+from yaie_api import names
+from yaie_api.logs import fields
+from yaie_operator.app import Watcher
+from yaie_operator.cluster import RefusedError, UnreachableError
+from yaie_operator.config import OperatorConfig
+from yaie_operator.kube import Feed, KubeCluster, serves_models
+from yaie_operator.kube_api import KubeApi, load_configuration
+from yaie_operator.leader import KubeLeases, Leader
+from yaie_operator.metrics import Metrics
+from yaie_operator.probes import serve
+from yaie_operator.run import Manager
+
+log = logging.getLogger(__name__)
+RETRY_S = 2.0
+LEASE_TIMEOUT_S = 3.0
+
+
+class Process:
+    """`lease`: namespace and identity to compete with, None to lead without asking."""
+
+    def __init__(
+        self,
+        config: OperatorConfig,
+        *,
+        kubeconfig: str | None,
+        lease: tuple[str, str] | None,
+        host: str,
+        port: int,
+    ) -> None:
+        self._config = config
+        self._kubeconfig = kubeconfig
+        self._lease = lease
+        self._address = (host, port)
+        self._metrics = Metrics()
+        self._manager: Manager | None = None
+        self._exit_code = 0
+
+    async def run(self, stop: asyncio.Event) -> int:
+        """Serve until `stop`; the exit code (1 when a part ended by itself)."""
+        host, port = self._address
+        configuration = await load_configuration(self._kubeconfig)
+        async with serve(self._metrics, host=host, port=port, is_ready=self._is_ready) as bound:
+            log.info("probes and metrics", extra=fields(host=host, port=bound))
+            await self._compete(configuration, stop)
+        return self._exit_code
+
+    def _is_ready(self) -> bool:
+        """A standby is; a leader is once it has seen everything."""
+        return self._manager is None or self._manager.synced
+
+    async def _compete(self, configuration: Configuration, stop: asyncio.Event) -> None:
+        async def lead(stop: asyncio.Event) -> None:
+            await self._lead(configuration, stop)
+
+        if self._lease is None:
+            await lead(stop)
+            return
+        namespace, identity = self._lease
+        api = KubeApi(configuration, timeout_s=LEASE_TIMEOUT_S)
+        try:
+            leases = KubeLeases(api, namespace=namespace, name=names.OPERATOR_LEASE)
+            await Leader(leases, identity).run(stop, lead)
+        finally:
+            await api.close()
+
+    async def _lead(self, configuration: Configuration, stop: asyncio.Event) -> None:
+        api = KubeApi(configuration)
+        self._metrics.leader.set(1)
+        try:
+            if await _unless(stop, _crd(api)):
+                await self._manage(api, stop)
+        finally:
+            self._metrics.leader.set(0)
+            await api.close()
+
+    async def _manage(self, api: KubeApi, stop: asyncio.Event) -> None:
+        feed = Feed()
+        cluster = KubeCluster(api, feed, namespaces=self._config.namespaces)
+        self._manager = Manager(cluster, self._config, metrics=self._metrics)
+        watcher = Watcher(
+            feed.push,
+            kubeconfig=self._kubeconfig,
+            namespaces=self._config.namespaces,
+            died=partial(self._fail, asyncio.get_running_loop(), stop),
+        )
+        watcher.start()
+        try:
+            await self._manager.run(stop)
+        finally:
+            await asyncio.to_thread(watcher.stop)
+
+    def _fail(self, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+        """The watches are gone: end, the kubelet starts us afresh. Called in their thread."""
+        log.error("watches ended by themselves")
+        self._exit_code = 1
+        loop.call_soon_threadsafe(stop.set)
+
+
+async def _crd(api: KubeApi) -> None:
+    """Wait until the API server serves InferenceModels."""
+    log.info("waiting for the CRD", extra=fields(crd=f"{names.PLURAL}.{names.GROUP}"))
+    while True:
+        try:
+            if await serves_models(api):
+                return
+        except (UnreachableError, RefusedError) as error:
+            log.warning("discovery failed", extra=fields(error=str(error)))
+        await asyncio.sleep(RETRY_S)
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[None, None, None]) -> bool:
+    """Whether the work ended before `stop` was set."""
+    working, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    done, pending = await asyncio.wait({working, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
+    await asyncio.gather(*pending, return_exceptions=True)
+    return working in done and not stop.is_set()

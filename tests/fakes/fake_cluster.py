@@ -1,0 +1,189 @@
+"""A cluster in memory for tests of the operator: uids, resourceVersions, generations, ownership.
+
+It keeps what server-side apply promises to the operator (guards, no-op applies change nothing) and
+leaves out what only an API server does. `writes` lists every call that changed or tried to change
+something.
+"""
+
+import asyncio
+import copy
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Literal
+
+from yaie_api import names
+from yaie_operator.cluster import (
+    Change,
+    ConflictError,
+    GoneError,
+    Kind,
+    Object,
+    RefusedError,
+    UnreachableError,
+)
+from yaie_operator.observe import Ref
+
+SERVER_DEFAULTS: dict[str, dict[str, Any]] = {
+    "Service": {"sessionAffinity": "None", "ipFamilyPolicy": "SingleStack"},
+    "Deployment": {"minReadySeconds": 0},
+}
+
+
+class FakeCluster:
+    def __init__(self) -> None:
+        self.objects: dict[Ref, dict[str, Any]] = {}
+        self.writes: list[tuple[str, str]] = []
+        self.events: list[tuple[str, str, str]] = []
+        self.refuse: dict[str, str] = {}
+        self.is_away = False
+        self.changes: asyncio.Queue[Change] = asyncio.Queue()
+        self._version = 0
+
+    # What tests do to the cluster.
+
+    def put(self, obj: Object) -> dict[str, Any]:
+        """Create or replace an object as somebody else would."""
+        stored = copy.deepcopy(dict(obj))
+        known = self.objects.get(Ref.of(stored))
+        metadata = stored["metadata"]
+        metadata.setdefault("namespace", "ns")
+        metadata["uid"] = known["metadata"]["uid"] if known else self._uid()
+        generation = known["metadata"]["generation"] if known else 0
+        changed = known is None or known.get("spec") != stored.get("spec")
+        metadata["generation"] = generation + changed
+        return self._store(stored, "MODIFIED" if known else "ADDED")
+
+    def remove(self, ref: Ref) -> None:
+        """Delete an object and, as the garbage collector would, what nobody else owns."""
+        gone = self.objects.pop(ref)
+        self.changes.put_nowait(Change("DELETED", gone))
+        uids = {obj["metadata"]["uid"] for obj in self.objects.values()}
+        for other in list(self.objects):
+            obj = self.objects.get(other)
+            owners = obj["metadata"].get("ownerReferences", ()) if obj else ()
+            if owners and not any(owner["uid"] in uids for owner in owners):
+                self.remove(other)
+
+    def set_status(self, ref: Ref, status: Mapping[str, Any]) -> None:
+        self._store({**self.objects[ref], "status": dict(status)}, "MODIFIED")
+
+    def make_ready(self, ref: Ref) -> None:
+        """Play the Deployment controller and the nodes: every replica runs and answers."""
+        deployment = self.objects[ref]
+        number = deployment["spec"]["replicas"]
+        counts = dict.fromkeys(
+            ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), number
+        )
+        generation = deployment["metadata"]["generation"]
+        self.set_status(ref, {"observedGeneration": generation, **counts})
+
+    # The port.
+
+    async def list(
+        self, kind: Kind, *, namespace: str | None = None, labels: Mapping[str, str] | None = None
+    ) -> list[Object]:
+        self._reach()
+        wanted = dict(labels or {}).items()
+        return [
+            copy.deepcopy(obj)
+            for ref, obj in self.objects.items()
+            if ref.kind == kind.kind
+            and namespace in {None, ref.namespace}
+            and wanted <= obj["metadata"].get("labels", {}).items()
+        ]
+
+    async def get(self, kind: Kind, *, namespace: str, name: str) -> Object | None:
+        self._reach()
+        return copy.deepcopy(self.objects.get(Ref(kind.kind, namespace, name)))
+
+    async def watch(self) -> AsyncIterator[Change]:
+        while True:
+            yield copy.deepcopy(await self.changes.get())
+
+    async def apply(self, manifest: Object, *, observed: Object | None) -> Object:
+        ref = Ref.of(manifest)
+        self._write("apply", ref)
+        known = self.objects.get(ref)
+        self._guard(known, observed)
+        new = copy.deepcopy(dict(manifest))
+        if known is None:
+            new["metadata"] |= {"uid": self._uid(), "generation": 1}
+            if ref.kind in SERVER_DEFAULTS:
+                new["spec"] |= SERVER_DEFAULTS[ref.kind]
+            return copy.deepcopy(self._store(new, "ADDED"))
+        merged = _merged(known, new)
+        if merged == known:
+            return copy.deepcopy(known)
+        changed = merged.get("spec") != known.get("spec")
+        merged["metadata"]["generation"] = known["metadata"]["generation"] + changed
+        return copy.deepcopy(self._store(merged, "MODIFIED"))
+
+    async def delete(self, observed: Object) -> None:
+        ref = Ref.of(observed)
+        self._write("delete", ref)
+        self._guard(self.objects.get(ref), observed)
+        self.remove(ref)
+
+    async def patch_status(self, observed: Object, status: Object) -> Object:
+        ref = Ref.of(observed)
+        self._write("status", ref)
+        known = self.objects.get(ref)
+        self._guard(known, observed)
+        assert known is not None
+        stored = self._store({**known, "status": copy.deepcopy(dict(status))}, "MODIFIED")
+        return copy.deepcopy(stored)
+
+    async def emit(
+        self, about: Object, *, severity: Literal["Normal", "Warning"], reason: str, message: str
+    ) -> None:
+        self._write("event", Ref.of(about))
+        self.events.append((severity, reason, message))
+
+    # Insides.
+
+    def _reach(self) -> None:
+        if self.is_away:
+            raise UnreachableError("away")
+
+    def _write(self, verb: str, ref: Ref) -> None:
+        self._reach()
+        self.writes.append((verb, f"{ref.kind}/{ref.name}"))
+        if ref.kind in self.refuse and verb == "apply":
+            raise RefusedError(self.refuse[ref.kind])
+
+    def _guard(self, known: Object | None, observed: Object | None) -> None:
+        if observed is None and known is not None:
+            raise ConflictError("exists")
+        if observed is not None and known is None:
+            raise GoneError("gone")
+        if observed is not None and known is not None:
+            keys = ("uid", "resourceVersion")
+            if any(known["metadata"][k] != observed["metadata"][k] for k in keys):
+                raise ConflictError("changed")
+
+    def _store(self, obj: dict[str, Any], change: Literal["ADDED", "MODIFIED"]) -> dict[str, Any]:
+        self._version += 1
+        stored = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self._version)}}
+        self.objects[Ref.of(stored)] = stored
+        self.changes.put_nowait(Change(change, copy.deepcopy(stored)))
+        return stored
+
+    def _uid(self) -> str:
+        self._version += 1
+        return f"uid-{self._version}"
+
+
+def _merged(known: Any, new: Any) -> Any:
+    """Fields of `new` over those of `known`; maps merge, the rest is replaced."""
+    if isinstance(known, Mapping) and isinstance(new, Mapping):
+        return {**known, **{k: _merged(known.get(k), v) for k, v in new.items()}}
+    return new
+
+
+def inference_model(name: str = "demo", **spec: Any) -> dict[str, Any]:
+    model = {"source": "builtin://yaie-demo", **spec.pop("model", {})}
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.KIND,
+        "metadata": {"name": name, "namespace": "ns"},
+        "spec": {"model": model, **spec},
+    }

@@ -1,0 +1,324 @@
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from fakes.fake_cluster import FakeCluster, inference_model
+from yaie_api import names
+from yaie_operator import kinds
+from yaie_operator.cluster import ConflictError, UnreachableError
+from yaie_operator.config import OperatorConfig
+from yaie_operator.metrics import Metrics
+from yaie_operator.observe import Ref, Store
+from yaie_operator.reconcile import Reconciler
+
+MODEL = Ref(names.KIND, "ns", "demo")
+DEPLOYMENT = Ref("Deployment", "ns", "demo")
+ROUTER = Ref("Deployment", "ns", names.ROUTER)
+ANCHOR = Ref("ConfigMap", "ns", names.ANCHOR)
+
+
+class World:
+    """A cluster, a store that lists fill, and the reconciler between them."""
+
+    def __init__(self, config: OperatorConfig | None = None) -> None:
+        self.cluster = FakeCluster()
+        self.woken: list[str] = []
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+        self.restart(config or OperatorConfig())
+
+    def restart(self, config: OperatorConfig) -> None:
+        """A new operator process: nothing of the old one's memory is left."""
+        self.store = Store()
+        self.reconciler = Reconciler(
+            self.cluster, self.store, config, lambda: self.now,
+            metrics=Metrics(), wake=self.woken.append,
+        )  # fmt: skip
+
+    async def look(self) -> None:
+        for kind in (*kinds.CHILDREN, kinds.INFERENCE_MODEL):
+            since = self.store.mark()
+            self.store.replace(kind, await self.cluster.list(kind), since=since)
+
+    async def settle(self) -> list[tuple[str, str]]:
+        """One pass over every key; the writes that it made."""
+        self.cluster.writes.clear()
+        await self.look()
+        for model in self.store.models():
+            metadata = model["metadata"]
+            await self.reconciler.reconcile(f"namespace/{metadata['namespace']}")
+            await self.reconciler.reconcile(f"model/{metadata['namespace']}/{metadata['name']}")
+        return list(self.cluster.writes)
+
+    async def make_ready(self) -> None:
+        await self.settle()
+        self.cluster.make_ready(DEPLOYMENT)
+        self.cluster.make_ready(ROUTER)
+        await self.settle()
+
+    def status(self, ref: Ref = MODEL) -> dict[str, Any]:
+        status: dict[str, Any] = self.cluster.objects[ref]["status"]
+        return status
+
+    def condition(self, kind: str, ref: Ref = MODEL) -> tuple[str, str, str]:
+        found = next(c for c in self.status(ref)["conditions"] if c["type"] == kind)
+        return found["status"], found["reason"], found["message"]
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.cluster.put(inference_model())
+    return world
+
+
+async def test_a_new_model_gets_its_children_and_its_namespace_a_router(world: World) -> None:
+    await world.settle()
+    assert {(ref.kind, ref.name) for ref in world.cluster.objects} == {
+        (names.KIND, "demo"), ("Service", "demo"), ("Deployment", "demo"),
+        ("ConfigMap", names.ANCHOR), ("Secret", names.ROUTER_SECRET),
+        ("ServiceAccount", names.ROUTER), ("RoleBinding", names.ROUTER),
+        ("Service", names.ROUTER), ("Deployment", names.ROUTER),
+    }  # fmt: skip
+
+
+async def test_a_second_pass_writes_nothing(world: World) -> None:
+    await world.settle()
+    await world.settle()
+    assert await world.settle() == []
+
+
+async def test_a_restarted_operator_writes_nothing(world: World) -> None:
+    await world.make_ready()
+    world.restart(OperatorConfig())
+    assert await world.settle() == []
+
+
+async def test_an_upgraded_operator_with_new_images_restarts_the_router_but_no_engine(
+    world: World,
+) -> None:
+    await world.make_ready()
+    before = world.cluster.objects[DEPLOYMENT]
+    world.restart(OperatorConfig(engine_image="engine:2", router_image="control-plane:2"))
+    writes = await world.settle()
+    assert [w for w in writes if w[0] == "apply"] == [("apply", f"Deployment/{names.ROUTER}")]
+    assert world.cluster.objects[DEPLOYMENT] is before
+
+
+async def test_a_changed_spec_takes_the_new_default_image(world: World) -> None:
+    await world.make_ready()
+    world.restart(OperatorConfig(engine_image="engine:2"))
+    world.cluster.put(inference_model(engine={"maxNumSeqs": 8}))
+    await world.settle()
+    container = world.cluster.objects[DEPLOYMENT]["spec"]["template"]["spec"]["containers"][0]
+    assert container["image"] == "engine:2"
+    assert container["args"][-2:] == ["--max-num-seqs", "8"]
+
+
+async def test_the_model_becomes_ready_when_engines_and_router_are(world: World) -> None:
+    await world.settle()
+    assert world.condition("Ready")[:2] == ("False", "Creating")
+    assert world.status()["phase"] == "Starting"
+    await world.make_ready()
+    assert world.condition("Ready")[:2] == ("True", "AllReady")
+    assert world.condition("Available")[:2] == ("True", "Reachable")
+    assert world.status()["ready"] == "1/1"
+    assert world.status()["phase"] == "Ready"
+    assert world.status()["endpoint"] == "http://yaie-router.ns.svc:8000/v1"
+
+
+async def test_scaling_changes_replicas_and_nothing_of_the_pods(world: World) -> None:
+    await world.make_ready()
+    template = world.cluster.objects[DEPLOYMENT]["spec"]["template"]
+    world.cluster.put(inference_model(replicas=2))
+    await world.settle()
+    spec = world.cluster.objects[DEPLOYMENT]["spec"]
+    assert (spec["replicas"], spec["template"]) == (2, template)
+    assert world.condition("Ready")[0] == "False"
+    assert world.status()["ready"] == "1/2"
+
+
+async def test_suspending_stops_the_engines_and_says_so(world: World) -> None:
+    world.cluster.put(inference_model(replicas=3, suspend=True))
+    await world.settle()
+    assert world.cluster.objects[DEPLOYMENT]["spec"]["replicas"] == 0
+    assert world.condition("Ready")[:2] == ("False", "Suspended")
+
+
+async def test_a_model_scaled_to_zero_is_ready_and_idle(world: World) -> None:
+    world.cluster.put(inference_model(replicas=0))
+    await world.make_ready()
+    assert world.condition("Ready")[:2] == ("True", "Idle")
+    assert world.condition("Available")[:2] == ("False", "NoEngine")
+
+
+@pytest.mark.parametrize("kind", ["Service", "Deployment"])
+async def test_a_foreign_object_under_a_childs_name_is_never_touched(
+    world: World, kind: str
+) -> None:
+    foreign = {
+        "apiVersion": {"Service": "v1", "Deployment": "apps/v1"}[kind], "kind": kind,
+        "metadata": {"name": "demo", "namespace": "ns"}, "spec": {"foreign": True},
+    }  # fmt: skip
+    world.cluster.put(foreign)
+    await world.settle()
+    assert world.cluster.objects[Ref(kind, "ns", "demo")]["spec"] == {"foreign": True}
+    assert world.condition("Accepted")[:2] == ("False", "NameConflict")
+    assert f"{kind} demo" in world.condition("Accepted")[2]
+    other = {"Service": "Deployment", "Deployment": "Service"}[kind]
+    assert Ref(other, "ns", "demo") not in world.cluster.objects
+    assert await world.settle() == []
+
+
+async def test_a_conflict_ends_when_the_foreign_object_is_gone(world: World) -> None:
+    ref = Ref("Service", "ns", "demo")
+    world.cluster.put(
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "demo", "namespace": "ns"}}
+    )
+    await world.settle()
+    again_s = await world.reconciler.reconcile("model/ns/demo")
+    assert again_s == OperatorConfig().recheck_s
+    world.cluster.remove(ref)
+    await world.make_ready()
+    assert world.condition("Ready")[0] == "True"
+    assert ("Warning", "NameConflict") in [event[:2] for event in world.cluster.events]
+
+
+async def test_a_foreign_router_is_reported_and_left_alone(world: World) -> None:
+    foreign = {
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": names.ROUTER, "namespace": "ns"}, "spec": {"foreign": True},
+    }  # fmt: skip
+    world.cluster.put(foreign)
+    await world.settle()
+    assert world.cluster.objects[Ref("Service", "ns", names.ROUTER)]["spec"] == {"foreign": True}
+    assert ANCHOR not in world.cluster.objects
+    assert world.condition("RouterReady")[:2] == ("False", "NameConflict")
+
+
+async def test_a_refused_child_is_told_in_the_api_servers_words(world: World) -> None:
+    world.cluster.refuse["Deployment"] = "exceeded quota: pods"
+    await world.settle()
+    assert world.condition("Accepted") == ("False", "Refused", "exceeded quota: pods")
+    del world.cluster.refuse["Deployment"]
+    await world.settle()
+    assert world.condition("Accepted")[0] == "True"
+
+
+async def test_a_refused_router_wakes_the_models_which_report_it(world: World) -> None:
+    world.cluster.refuse["RoleBinding"] = "not allowed to bind"
+    await world.settle()
+    assert world.woken == ["model/ns/demo"]
+    await world.reconciler.reconcile("model/ns/demo")
+    assert world.condition("RouterReady")[1] == "Refused"
+    assert "not allowed to bind" in world.condition("RouterReady")[2]
+
+
+async def test_a_spec_of_another_version_is_reported_with_its_field(world: World) -> None:
+    world.cluster.put(inference_model(novelty=True))
+    await world.settle()
+    assert world.condition("Accepted")[:2] == ("False", "InvalidSpec")
+    assert world.condition("Accepted")[2].startswith("spec.novelty:")
+    assert world.status()["phase"] == "Invalid"
+
+
+async def test_the_anchor_follows_the_models_and_the_router_stays(world: World) -> None:
+    await world.settle()
+    world.cluster.put(inference_model("second"))
+    await world.settle()
+    owners = world.cluster.objects[ANCHOR]["metadata"]["ownerReferences"]
+    assert sorted(owner["name"] for owner in owners) == ["demo", "second"]
+    world.cluster.remove(MODEL)
+    writes = await world.settle()
+    owners = world.cluster.objects[ANCHOR]["metadata"]["ownerReferences"]
+    assert [owner["name"] for owner in owners] == ["second"]
+    assert ("apply", f"Deployment/{names.ROUTER}") not in writes
+
+
+async def test_the_last_model_takes_everything_with_it(world: World) -> None:
+    await world.settle()
+    world.cluster.remove(MODEL)
+    assert await world.settle() == []
+    assert world.cluster.objects == {}
+
+
+async def test_a_model_that_is_being_deleted_is_left_alone(world: World) -> None:
+    model = inference_model()
+    model["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    world.cluster.put(model)
+    assert await world.settle() == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda d: d["spec"].update(replicas=7),
+        lambda d: d["spec"]["template"]["spec"]["containers"][0].update(args=["--evil"]),
+        lambda d: d["metadata"].update(ownerReferences=d["metadata"]["ownerReferences"], labels={}),
+        lambda d: d["metadata"]["annotations"].clear(),
+    ],
+    ids=["replicas", "args", "labels", "annotations"],
+)
+async def test_drift_of_a_child_is_mended(
+    world: World, damage: Callable[[dict[str, Any]], None]
+) -> None:
+    await world.make_ready()
+    wanted = world.cluster.objects[DEPLOYMENT]["spec"]
+    deployment = await world.cluster.get(kinds.DEPLOYMENT, namespace="ns", name="demo")
+    assert isinstance(deployment, dict)
+    damage(deployment)
+    world.cluster.put(deployment)
+    await world.settle()
+    await world.settle()
+    assert world.cluster.objects[DEPLOYMENT]["spec"] == wanted
+    assert await world.settle() == []
+
+
+async def test_the_routers_key_survives_every_change(world: World) -> None:
+    await world.settle()
+    ref = Ref("Secret", "ns", names.ROUTER_SECRET)
+    key = world.cluster.objects[ref]["data"]
+    secret = await world.cluster.get(kinds.SECRET, namespace="ns", name=names.ROUTER_SECRET)
+    assert isinstance(secret, dict)
+    secret["metadata"]["labels"] = {}
+    world.cluster.put(secret)
+    await world.settle()
+    assert world.cluster.objects[ref]["data"] == key
+    assert world.cluster.objects[ref]["metadata"]["labels"]
+
+
+async def test_a_stale_view_is_a_conflict_and_the_next_look_is_live(world: World) -> None:
+    await world.make_ready()
+    world.cluster.put(inference_model(replicas=2))
+    world.store.replace(
+        kinds.INFERENCE_MODEL, await world.cluster.list(kinds.INFERENCE_MODEL), since=0
+    )
+    world.cluster.set_status(DEPLOYMENT, {"replicas": 1})  # the store has not seen this
+    with pytest.raises(ConflictError):
+        await world.reconciler.reconcile("model/ns/demo")
+    await world.reconciler.reconcile("model/ns/demo")
+    assert world.cluster.objects[DEPLOYMENT]["spec"]["replicas"] == 2
+
+
+async def test_an_unreachable_api_server_is_raised_to_the_queue(world: World) -> None:
+    await world.look()
+    world.cluster.is_away = True
+    with pytest.raises(UnreachableError):
+        await world.reconciler.reconcile("model/ns/demo")
+
+
+async def test_transition_times_move_on_flips_only_and_each_flip_has_an_event(
+    world: World,
+) -> None:
+    await world.make_ready()
+    events = len(world.cluster.events)
+    world.now = datetime(2026, 1, 2, tzinfo=UTC)
+    world.cluster.set_status(
+        DEPLOYMENT, {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1}
+    )
+    await world.settle()
+    times = {c["type"]: c["lastTransitionTime"] for c in world.status()["conditions"]}
+    flipped = {"EnginesReady", "Progressing", "Available", "Ready"}
+    assert {kind for kind, time in times.items() if time.startswith("2026-01-02")} == flipped
+    assert len(world.cluster.events) - events == len(flipped)
