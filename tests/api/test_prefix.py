@@ -11,6 +11,7 @@ from yaie_api.prefix import MAX_KEYS, STRIDE_BYTES, PrefixKeys, home_key, keys
 
 KEY = b"secret"
 TEXT = st.text(max_size=60)
+FLOAT = st.floats(allow_nan=False, allow_infinity=False)
 JSON = st.recursive(
     st.none()
     | st.booleans()
