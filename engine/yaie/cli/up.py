@@ -1,0 +1,67 @@
+"""`yaie up -f FILE…`: run InferenceModels on this machine, without a cluster."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from yaie.cli.files import add_files_flag, load
+
+if TYPE_CHECKING:
+    from yaie.cli.main import Subparsers
+
+DESCRIPTION = """\
+Run InferenceModels on this machine: the operator, a router and the engines as processes, behind one
+OpenAI-compatible API. Objects are kept in the state folder; `yaie up` without files runs what is
+stored there. Ctrl-C ends everything. A COMMAND after `--` runs when all models are ready, with
+YAIE_ENDPOINT set, and everything ends with it.
+"""
+
+
+def add_parser(subparsers: "Subparsers") -> None:
+    parser = subparsers.add_parser(
+        "up", help="run InferenceModels on this machine, without a cluster", description=DESCRIPTION
+    )
+    add_files_flag(parser, required=False)
+    flag = parser.add_argument
+    flag("--port", type=_port, default=8000, help="0 picks a free one (default: %(default)s)")
+    flag("--state-dir", metavar="DIR", help="state folder (default: ~/.local/state/yaie)")
+    flag(
+        "--timeout",
+        type=float,
+        metavar="SECONDS",
+        help="give up if not every model is ready by then (default: wait)",
+    )
+    flag("--log-level", default="warning", choices=["debug", "info", "warning", "error"])
+    flag("--log-format", default="auto", choices=["auto", "text", "json"])
+    flag("command", nargs="*", metavar="COMMAND", help="after --: run this once all is ready")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    objects = load(args.filename)
+    import asyncio
+
+    from yaie.cli.up_session import Options, Session
+    from yaie_api import logs
+    from yaie_operator.local.state import StateError, StateFolder
+
+    logs.configure(level=args.log_level, log_format=args.log_format)
+    options = Options(
+        state=StateFolder(Path(args.state_dir)) if args.state_dir else StateFolder.default(),
+        port=args.port,
+        objects=tuple(objects),
+        timeout_s=args.timeout,
+        command=tuple(args.command),
+    )
+    try:
+        return asyncio.run(Session(options).run())
+    except StateError as error:
+        print(f"yaie: {error}", file=sys.stderr)
+        return 1
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port (0 to 65535)")
+    return int(text)
