@@ -36,7 +36,7 @@ class PageCopy(msgspec.Struct, frozen=True, array_like=True):
     target: int
 
 
-class Row(msgspec.Struct, frozen=True, array_like=True):
+class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """`n_tokens` tokens of one sequence, at positions start .. start + n_tokens - 1.
 
     `tokens` holds their ids. It is empty when the one token to run is the slot's last sampled
@@ -73,7 +73,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
         return sum(row.n_tokens for row in self.rows)
 
 
-class StepResult(msgspec.Struct, frozen=True, array_like=True):
+class StepResult(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Outcome of a batch, aligned with its rows.
 
     tokens[i] is the sampled id, or -1 where the row did not sample. finite[i] is False when the

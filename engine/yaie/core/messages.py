@@ -52,7 +52,7 @@ class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
     retry_after_s: float | None = None
 
 
-class Tokens(msgspec.Struct, frozen=True, tag="tokens"):
+class Tokens(msgspec.Struct, frozen=True, tag="tokens", gc=False):
     """New tokens of a request. `token_ids` may be empty in a final message.
 
     With finish_reason "stop" caused by EOS or a stop token id, `stop_token_id` names it and it is
@@ -70,7 +70,8 @@ class Tokens(msgspec.Struct, frozen=True, tag="tokens"):
 
 class Stats(msgspec.Struct, frozen=True, tag="stats"):
     """A snapshot of the loop, published at most a few times a second and at idle. Counters are
-    since the start of the process; times are in seconds.
+    since the start of the process; times are in seconds. Pages are those of one layer group without
+    the scratch page: total = free + cached + in use.
     """
 
     running: int

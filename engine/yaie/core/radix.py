@@ -69,12 +69,12 @@ class RadixTree:
 
     def lookup(self, salt: str, key: bytes, max_pages: int) -> int:
         """Leading pages of `key`, at most `max_pages`, that are in the tree. Changes nothing."""
-        root = self._roots.get(salt.encode())
+        root = self._roots.get(_root_key(salt))
         return self._walk(root, key, max_pages)[1] if root else 0
 
     def hold(self, salt: str, key: bytes, max_pages: int) -> tuple[Node, int]:
         """Hold the longest prefix of `key` of at most `max_pages` pages: its node, its pages."""
-        node, n_pages, inside = self._walk(self._root(salt.encode()), key, max_pages)
+        node, n_pages, inside = self._walk(self._root(_root_key(salt)), key, max_pages)
         if inside:
             node = self._split(node, inside)
         self._hold_path(node, None)
@@ -267,6 +267,10 @@ class RadixTree:
         _require(len(node.key) == size * self._page_bytes, "key and pages differ in length")
         first = node.key[: self._page_bytes]
         _require(_parent(node).children.get(first) is node, "a node is not under its first page")
+
+
+def _root_key(salt: str) -> bytes:
+    return salt.encode(errors="surrogatepass")
 
 
 def _subtree(node: Node) -> Iterator[Node]:

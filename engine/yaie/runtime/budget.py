@@ -16,16 +16,18 @@ from yaie.core.batch import Batch
 FIRST_CHUNK = 32
 """Prefill tokens beside decodes before any step was measured."""
 MIN_CHUNK = 16
-FIRST_GROWTH, GROWTH = 2.0, 1.25
+FIRST_GROWTH, GROWTH = 2.0, 1.5
 """A chunk is at most this many times the largest one that kept the target: quickly at first, with
 care once a chunk was too large.
 """
-KEPT, BRAKE = 1.1, 1.5
+KEPT, BRAKE = 1.25, 1.75
 """A step within the first multiple of its target kept it; one beyond the second halves the next
 chunk, whatever the model says: it may not have noticed yet that the machine has become slower.
 """
 MIN_SHARE = 0.25
 """Prefill gets at least this share of the decodes' time: it never starves."""
+SHORTEST_S = 1e-6
+"""Steps are never taken to be shorter: costs and targets stay above zero."""
 FORGET = 0.8
 N_TERMS = 4
 SWEEPS = 25
@@ -79,7 +81,7 @@ class CostModel:
 
     def observe(self, load: StepLoad, seconds: float) -> None:
         kind = "decode" if not load.prefill_tokens else "mixed" if load.decodes else "prefill"
-        self._moments[kind].add(load.terms, max(seconds, 1e-6))
+        self._moments[kind].add(load.terms, max(seconds, SHORTEST_S))
         self._stale = True
 
     def seconds(self, load: StepLoad) -> float:
@@ -181,6 +183,6 @@ class StepBudget:
 
     def _times(self, decodes: int) -> tuple[float, float]:
         """Seconds that the decodes take alone, and seconds left for prefill beside them."""
-        base_s = self._model.seconds(StepLoad(decodes, 0, 0))
+        base_s = max(self._model.seconds(StepLoad(decodes, 0, 0)), SHORTEST_S)
         target_s = min(self._target_s, self._stall_ratio * base_s)
         return base_s, max(target_s - base_s, MIN_SHARE * base_s)

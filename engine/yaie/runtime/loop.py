@@ -18,13 +18,14 @@ from yaie.core.batch import Batch, StepResult
 from yaie.core.messages import Command, Event, Generate
 from yaie.core.scheduler import Scheduler
 from yaie.runtime.budget import StepBudget, StepLoad
+from yaie_api.logs import fields
 
 IDLE_WAIT_S = 0.5
 """An idle loop wakes this often to publish its statistics: they are its sign of life."""
 STATS_INTERVAL_S = 0.25
 
 TicketT = TypeVar("TicketT")
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class FatalRunnerError(Exception):
@@ -94,6 +95,7 @@ class EngineLoop(Generic[TicketT]):
         self._collected_at = self._progress_at = clock()
         self._stats_at = float("-inf")
         self._was_idle = True
+        self._proved = True
 
     @property
     def is_idle(self) -> bool:
@@ -139,6 +141,7 @@ class EngineLoop(Generic[TicketT]):
         commands = self._port.drain(wait_s=IDLE_WAIT_S if idle else 0.0)
         if idle:
             self._progress_at = self._clock()
+            self._prove(commands)
         for command in commands:
             if isinstance(command, Generate):
                 self._events.append(self._scheduler.add(command))
@@ -205,6 +208,12 @@ class EngineLoop(Generic[TicketT]):
 
     # -- inside -----------------------------------------------------------------------------
 
+    def _prove(self, commands: list[Command]) -> None:
+        """Once in each idle time, when nobody waits, prove that no page or slot was lost."""
+        if not commands and not self._proved:
+            self._scheduler.check()
+        self._proved = not commands
+
     def _collect(self, flight: _Flight[TicketT]) -> None:
         try:
             result = self._runner.collect(flight.ticket)
@@ -224,13 +233,18 @@ class EngineLoop(Generic[TicketT]):
         if isinstance(error, FatalRunnerError):
             raise error
         self._collected_at = self._progress_at = self._clock()
-        logger.error(
+        reason = f"The engine failed on this request ({type(error).__name__})."
+        ends = self._scheduler.fail_step(batch.step_id, reason)
+        self._events.extend(ends)
+        log.error(
             "step failed",
             exc_info=error,
-            extra={"step_id": batch.step_id, "rows": len(batch.rows), "tokens": batch.n_tokens},
+            extra=fields(
+                step_id=batch.step_id,
+                tokens=batch.n_tokens,
+                request_ids=[end.request_id for end in ends],
+            ),
         )
-        reason = f"The engine failed on this request ({type(error).__name__})."
-        self._events.extend(self._scheduler.fail_step(batch.step_id, reason))
 
     def _flush(self) -> None:
         events, self._events = self._events, []

@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Callable, Sequence
 
 from yaie.core.batch import Batch, Row, SlotInit, StepResult
+from yaie.core.blocks import SCRATCH_PAGE
 
 Predict = Callable[[Sequence[int], SlotInit], int]
 """Next token from the whole context (token ids) and the slot's sampling parameters and seed."""
@@ -126,6 +127,8 @@ class StubRunner:
         for group, table in enumerate(slot.tables):
             for position, token in enumerate(tokens, row.start):
                 page = table[position // self._page_size]
+                if page == SCRATCH_PAGE:
+                    raise AssertionError(f"slot {row.slot} was given the scratch page")
                 stored = self._cache.setdefault((group, page), [-1] * self._page_size)
                 stored[position % self._page_size] = token
 

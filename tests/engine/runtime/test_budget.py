@@ -94,6 +94,13 @@ def test_prefill_always_gets_some_room(decodes: int) -> None:
     assert simulation.budget.tokens(decodes) >= decodes + MIN_CHUNK
 
 
+def test_steps_that_take_no_time_at_all_are_no_problem() -> None:
+    simulation = Simulation(Machine(0.0, 0.0, 0.0, 0.0))
+    for _ in range(20):
+        simulation.prompt(4, 64)
+    assert simulation.budget.tokens(4) >= 4 + MIN_CHUNK
+
+
 def test_the_first_chunk_beside_decodes_is_small() -> None:
     budget = StepBudget(8192, 0.05)
     assert budget.tokens(16) <= 16 + FIRST_CHUNK

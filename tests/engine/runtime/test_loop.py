@@ -164,6 +164,18 @@ def test_an_idle_loop_still_gives_a_sign_of_life() -> None:
     assert len(rig.port.of(Stats)) == 10
 
 
+def test_an_idle_loop_proves_the_pages_once_until_there_was_work_again() -> None:
+    rig = Rig()
+    proofs = []
+    rig.scheduler.check = lambda: proofs.append(rig.now)  # type: ignore[method-assign]
+    for _ in range(2):
+        rig.loop.step()
+        rig.port.inbox.append(generate("a", [1], max_tokens=2))
+        for _ in range(5):
+            rig.loop.step()
+    assert len(proofs) == 2
+
+
 def test_step_seconds_add_up_to_the_time_spent_in_steps() -> None:
     for depth in (0, 1):
         rig = Rig(depth=depth)
