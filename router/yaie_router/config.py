@@ -56,9 +56,6 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Config:
     host, port = env.get("KUBERNETES_SERVICE_HOST"), env.get("KUBERNETES_SERVICE_PORT", "443")
     if socket is None and host is None:
         _refuse(parser, f"no API server: give --api-socket or {ENV_API_SOCKET}, or run in a pod")
-    delay_s = given.drain_delay_s
-    if delay_s is None:
-        delay_s = 0.0 if socket else 3.0
     return Config(
         namespace=given.namespace,
         host=given.host,
@@ -72,7 +69,7 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Config:
         max_in_flight=given.max_in_flight,
         connect_timeout_s=given.connect_timeout_s,
         silence_timeout_s=given.silence_timeout_s,
-        drain_delay_s=delay_s,
+        drain_delay_s=given.drain_delay_s,
         drain_timeout_s=given.drain_timeout_s,
         log_level=given.log_level,
         log_format=given.log_format,
@@ -114,11 +111,7 @@ def _parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
         "longest silence of an engine, for a model without timeoutSeconds",
     )
     stop = parser.add_argument_group("stopping (SIGTERM)")
-    stop.add_argument(
-        "--drain-delay-s",
-        type=float,
-        help="keep accepting this long, not ready (default: 3 in a cluster, 0 with --api-socket)",
-    )
+    _number(stop, "--drain-delay-s", Config.drain_delay_s, "keep accepting this long, not ready")
     _number(stop, "--drain-timeout-s", Config.drain_timeout_s, "then streams may finish this long")
     logs = parser.add_argument_group("logs")
     logs.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])

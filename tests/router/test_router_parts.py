@@ -281,10 +281,10 @@ def test_settings_come_from_flags_then_environment() -> None:
     assert parse(["--namespace", "x", "--port", "9"], env).namespace == "x"
 
 
-def test_in_a_cluster_the_router_drains_after_a_delay() -> None:
+def test_in_a_cluster_the_api_server_is_found_in_the_environment() -> None:
     config = parse([], {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"})
     assert config.api_address == ("10.0.0.1", "443")
-    assert config.drain_delay_s == 3.0
+    assert config.api_socket is None
 
 
 @pytest.mark.parametrize(
@@ -293,6 +293,7 @@ def test_in_a_cluster_the_router_drains_after_a_delay() -> None:
         ({}, "no API server"),
         ({"YAIE_API_SOCKET": "/s", "YAIE_PREFIX_KEY": "xyz"}, "hexadecimal"),
         ({"YAIE_API_SOCKET": "/s", "YAIE_PREFIX_KEY": "00" * 65}, "64 bytes"),
+        ({"YAIE_API_SOCKET": "/s", "YAIE_LISTEN_FD": "three"}, "open socket"),
     ],
 )
 def test_wrong_settings_are_refused_with_a_message(
