@@ -7,25 +7,20 @@ stops the start is told in words as `Failed`.
 
 import argparse
 import logging
-import os
 import signal
 import sys
 import threading
 from collections.abc import Sequence
-from typing import Final
 
 import msgspec
 
 from yaie.config import EngineConfig
 from yaie.logging import setup
+from yaie.runtime.parent import end_with_parent
 from yaie.server.ipc import EnginePort, Failed, Loading, Ready
 from yaie_api.errors import YaieError
-from yaie_api.logs import fields
 
 log = logging.getLogger(__name__)
-
-EXIT_GRACE_S: Final = 3.0
-"""How long the running step may take once the process has to end."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Ctrl-C reaches the whole process group; the HTTP process decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     stop = threading.Event()
-    _end_with_parent(stop)
+    end_with_parent(stop)
     port = EnginePort(args.address)
     try:
         config = msgspec.json.decode(args.config, type=EngineConfig)
@@ -63,20 +58,6 @@ def serve(config: EngineConfig, port: EnginePort, stop: threading.Event) -> int:
     port.send(Ready(engine.info))
     engine.loop(port).run(stop)
     return 0
-
-
-def _end_with_parent(stop: threading.Event) -> None:
-    """Watch standard input from a thread; its end means that the parent is gone."""
-
-    def watch() -> None:
-        while sys.stdin.buffer.read(1):
-            continue
-        log.info("parent is gone", extra=fields(pid=os.getpid()))
-        stop.set()
-        threading.Event().wait(EXIT_GRACE_S)
-        os._exit(1)
-
-    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
 
 
 def _parser() -> argparse.ArgumentParser:

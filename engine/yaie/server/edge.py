@@ -6,6 +6,7 @@ of the application will see them, need no key.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import logging
@@ -45,6 +46,11 @@ class Limits:
 
     body_bytes: int = 4 * 1024 * 1024
     body_s: float = 30.0
+    headers: int = 100
+    header_bytes: int = 64 * 1024
+    discard_bytes: int = 16 * 1024 * 1024
+    """Of a body that is too large, so much is read and dropped: closing at once would reset the
+    connection before the client has seen the answer."""
 
 
 class Edge:
@@ -78,8 +84,11 @@ class Edge:
     async def _serve(self, exchange: "Exchange") -> None:
         try:
             self._check_key(exchange)
-            exchange.check_declared_length()
+            exchange.check_declared_size()
             await self._app(exchange.scope, exchange.receive, exchange.send)
+        except PayloadTooLargeError as error:
+            await exchange.discard_body()
+            await exchange.fail(error)
         except YaieError as error:
             await exchange.fail(error)
         except Exception:
@@ -139,7 +148,12 @@ class Exchange:
         values: list[bytes] = [v for n, v in self.scope["headers"] if n == name]
         return values[0] if len(values) == 1 else b""
 
-    def check_declared_length(self) -> None:
+    def check_declared_size(self) -> None:
+        """Refuse what is too large by its own account, before any of the body is read."""
+        headers = self.scope["headers"]
+        size = sum(len(name) + len(value) for name, value in headers)
+        if len(headers) > self._limits.headers or size > self._limits.header_bytes:
+            raise PayloadTooLargeError("The request has too many or too large headers.")
         declared = self.header(b"content-length")
         if declared.isdigit() and int(declared) > self._limits.body_bytes:
             raise self._too_large()
@@ -158,6 +172,16 @@ class Exchange:
             raise self._too_large()
         self._body_complete = not message.get("more_body", False)
         return message
+
+    async def discard_body(self) -> None:
+        """Read and drop the rest of the body, within limits."""
+        left = self._limits.discard_bytes
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._limits.body_s):
+                while left > 0 and not self._body_complete:
+                    message = await self._receive()
+                    left -= len(message.get("body", b"")) + 1
+                    self._body_complete = not message.get("more_body", False)
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":

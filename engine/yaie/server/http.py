@@ -27,9 +27,13 @@ async def read_json(request: Request) -> Any:
     body = await request.body()
     try:
         return msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
-        reason = str(error) if isinstance(error, msgspec.DecodeError) else "nested too deeply"
-        raise InvalidRequestError(f"The request body is not valid JSON: {reason}.") from None
+    except msgspec.DecodeError as error:
+        reason = str(error)
+    except UnicodeDecodeError:
+        reason = "not UTF-8"
+    except RecursionError:
+        reason = "nested too deeply"
+    raise InvalidRequestError(f"The request body is not valid JSON: {reason}.")
 
 
 def json_response(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

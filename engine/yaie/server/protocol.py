@@ -5,10 +5,13 @@ connection and with each further request's first byte, and stops when its header
 """
 
 import asyncio
+import json
 from typing import Any, Final
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from yaie_api.errors import InvalidRequestError
 
 HEADER_DEADLINE_S: Final = 10.0
 
@@ -25,14 +28,34 @@ class DeadlineH11(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
-            self._arm()
-        elif self.conn.their_state is not h11.IDLE:
-            self._disarm()
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch()
+
+    def send_400_response(self, msg: str) -> None:
+        """What is not HTTP gets the same envelope as every other error."""
+        body = json.dumps(InvalidRequestError(msg).envelope()).encode()
+        headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+        for event in (
+            h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
         super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        """Half a header is on the clock, anything else is not."""
+        if self.conn.their_state is not h11.IDLE:
+            self._disarm()
+        elif self.conn.trailing_data[0]:
+            self._arm()
 
     def _arm(self) -> None:
         if self._deadline is None:

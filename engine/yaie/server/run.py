@@ -42,6 +42,7 @@ class ServeOptions:
         command: argument list of an engine process for a given ipc address.
         names: model names for clients; empty: the engine's own name for the model.
         drain_s: how long running requests may take after SIGTERM.
+        restart_backoff_s: wait before the first restart of the engine; doubles with each one.
 
     """
 
@@ -51,6 +52,7 @@ class ServeOptions:
     names: tuple[str, ...] = ()
     api_keys: tuple[str, ...] = ()
     drain_s: float = 30.0
+    restart_backoff_s: float = 1.0
     use_generation_config: bool = True
     log_prompts: bool = False
     limits: Limits = field(default_factory=Limits)
@@ -77,7 +79,7 @@ async def _serve(options: ServeOptions, listener: socket.socket) -> int:
         await service.load(info)
         log.info("ready", extra=_describe(info, service.names, listener))
 
-    supervisor = Supervisor(options.command, engine, on_ready)
+    supervisor = Supervisor(options.command, engine, on_ready, backoff_s=options.restart_backoff_s)
     app = create_app(service, api_keys=options.api_keys, limits=options.limits)
     server = DrainingServer(app, service, drain_s=options.drain_s)
     engine_task = asyncio.ensure_future(supervisor.run())

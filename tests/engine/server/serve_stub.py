@@ -19,6 +19,7 @@ def main() -> int:
     parser.add_argument("--log-prompts", action="store_true")
     parser.add_argument("--body-s", type=float, default=30.0)
     parser.add_argument("--header-s", type=float, default=10.0)
+    parser.add_argument("--backoff-s", type=float, default=0.3)
     args = parser.parse_args()
     logs.configure(level="debug")
     run.DeadlineH11.header_deadline_s = args.header_s  # type: ignore[attr-defined]  # imported there
@@ -39,6 +40,7 @@ def main() -> int:
             api_keys=tuple(args.api_key),
             drain_s=args.drain_s,
             log_prompts=args.log_prompts,
+            restart_backoff_s=args.backoff_s,
             limits=Limits(body_s=args.body_s),
         )
     )

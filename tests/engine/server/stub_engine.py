@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from tokenizers import Tokenizer
 
 from yaie.config import ModelInfo
 from yaie.core.messages import Abort, Accepted, Command, Event, Generate, Rejected, Stats, Tokens
+from yaie.runtime.parent import end_with_parent
 from yaie.server.ipc import EnginePort, Failed, Loading, Ready
 
 
@@ -119,6 +121,8 @@ def main() -> None:
     parser.add_argument("--refuse-to-load", action="store_true")
     parser.add_argument("--loading-s", type=float, default=0.0)
     args = parser.parse_args()
+    stop = threading.Event()
+    end_with_parent(stop)
     port = EnginePort(args.address)
     port.send(Loading("weights"))
     time.sleep(args.loading_s)
@@ -146,8 +150,9 @@ def main() -> None:
             )
         )
     )
-    while os.getppid() != 1:
+    while not stop.is_set():
         stub.step()
+    port.close()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,79 @@
+"""`yaie chat`: a conversation with a model behind any OpenAI-compatible endpoint.
+
+On a terminal it is a loop with history and commands; with `--prompt` or piped input it prints one
+answer and ends.
+"""
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from yaie.cli.chat_client import ChatOptions
+    from yaie.cli.main import Subparsers
+
+ENV_ENDPOINT = "YAIE_ENDPOINT"
+ENV_API_KEY = "YAIE_API_KEY"
+DEFAULT_ENDPOINT = "http://127.0.0.1:8000"
+
+
+def add_parser(subparsers: "Subparsers") -> None:
+    parser = subparsers.add_parser(
+        "chat",
+        help="chat with a model behind an OpenAI-compatible endpoint",
+        description="Chat with a model. Ctrl-C stops an answer, /bye or Ctrl-D ends the program.",
+    )
+    flag = parser.add_argument
+    flag(
+        "--endpoint",
+        default=os.environ.get(ENV_ENDPOINT, DEFAULT_ENDPOINT),
+        metavar="URL",
+        help=f"where to connect (default: {DEFAULT_ENDPOINT}, or {ENV_ENDPOINT})",
+    )
+    flag("--model", metavar="NAME", help="default: the first model that the endpoint lists")
+    flag("--api-key", metavar="KEY", help=f"or set {ENV_API_KEY}")
+    flag("--system", metavar="TEXT", help="system message")
+    flag("--prompt", metavar="TEXT", help="send this, print the answer and end")
+    flag("--max-tokens", type=int, metavar="N")
+    flag("--temperature", type=float)
+    flag("--top-p", type=float)
+    flag("--seed", type=int)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    import asyncio
+
+    options = options_of(args)
+    prompt = _single_prompt(args.prompt)
+    if prompt is None:
+        from yaie.cli.chat_repl import converse
+
+        return asyncio.run(converse(options))
+    if not prompt.strip():
+        print("yaie chat: no prompt: give --prompt or write to standard input.", file=sys.stderr)
+        return 2
+    from yaie.cli.chat_once import answer_once
+
+    return asyncio.run(answer_once(options, prompt))
+
+
+def options_of(args: argparse.Namespace) -> "ChatOptions":
+    from yaie.cli.chat_client import ChatOptions
+
+    names = ("max_tokens", "temperature", "top_p", "seed")
+    return ChatOptions(
+        endpoint=args.endpoint,
+        model=args.model,
+        api_key=args.api_key or os.environ.get(ENV_API_KEY),
+        system=args.system,
+        sampling={n: v for n in names if (v := getattr(args, n)) is not None},
+    )
+
+
+def _single_prompt(given: str | None) -> str | None:
+    """The prompt of a one-answer run; None means a conversation on the terminal."""
+    if given is not None:
+        return given
+    return None if sys.stdin.isatty() else sys.stdin.read()

@@ -1,0 +1,39 @@
+"""Writing a model's text to a terminal or a pipe."""
+
+import sys
+from typing import TextIO
+
+_KEPT = "\n\t"
+
+
+class TextWriter:
+    """Writes pieces as they come. On a terminal, control characters of the model are left out:
+    an answer must not move the cursor or set a title. A pipe gets the text as it is.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = sys.stdout if stream is None else stream
+        self._terminal = self._stream.isatty()
+        self.text = ""
+
+    def write(self, piece: str) -> None:
+        self.text += piece
+        self._stream.write(harmless(piece) if self._terminal else piece)
+        self._stream.flush()
+
+    def end_line(self) -> None:
+        if not self.text.endswith("\n"):
+            self._stream.write("\n")
+            self._stream.flush()
+
+
+def harmless(text: str) -> str:
+    """The text without control characters, except line ends and tabs."""
+    if text.isprintable():
+        return text
+    return "".join(c for c in text if c in _KEPT or not _is_control(c))
+
+
+def _is_control(character: str) -> bool:
+    code = ord(character)
+    return code < 0x20 or 0x7F <= code < 0xA0
