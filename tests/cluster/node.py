@@ -8,6 +8,7 @@ plane, so that pods really run. Ready in about fifteen seconds; needs root and `
 """
 
 import contextlib
+import http.client
 import json
 import os
 import shutil
@@ -21,7 +22,14 @@ from cluster import cgroups
 from cluster import control_plane as control_planes
 from cluster.binaries import COREDNS
 from cluster.certificates import Authority
-from cluster.control_plane import LOOPBACK, ControlPlane, KubectlError, Layout, component_kubeconfig
+from cluster.control_plane import (
+    LOOPBACK,
+    ControlPlane,
+    KubectlError,
+    Layout,
+    component_kubeconfig,
+    free_ports,
+)
 from cluster.missing import MissingError
 from cluster.processes import Daemon, running
 
@@ -79,9 +87,10 @@ def run(folder: Path, programs: Path, pause_image: Path) -> Iterator[Node]:
         node = Node(control_plane, socket, layout.logs)
         node.load(pause_image)
         stack.enter_context(_coredns(layout, control_plane))
-        stack.enter_context(_kube_proxy(layout, authority, control_plane))
         kubelet = stack.enter_context(_kubelet(layout, authority, control_plane, socket))
         kubelet.wait_until(lambda: _is_ready(control_plane), timeout_s=READY_TIMEOUT_S)
+        # Last: it waits half a minute for a node that does not exist yet.
+        stack.enter_context(_kube_proxy(layout, authority, control_plane))
         yield node
 
 
@@ -149,11 +158,13 @@ def _pod_network(folder: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _coredns(layout: Layout, control_plane: ControlPlane) -> Iterator[Daemon]:
+    (health,) = free_ports(1)
     corefile = layout.folder / "Corefile"
     corefile.write_text(
         f""".:53 {{
     bind {NODE_IP}
     errors
+    health {LOOPBACK}:{health}
     kubernetes cluster.local in-addr.arpa {{
         kubeconfig {control_plane.kubeconfig}
     }}
@@ -163,6 +174,7 @@ def _coredns(layout: Layout, control_plane: ControlPlane) -> Iterator[Daemon]:
     )
     command = [layout.programs / COREDNS, "-conf", corefile]
     with running(COREDNS, command, logs=layout.logs) as daemon:
+        daemon.wait_until(lambda: _is_healthy(health, "/health"), timeout_s=READY_TIMEOUT_S)
         yield daemon
 
 
@@ -171,6 +183,7 @@ def _kube_proxy(
     layout: Layout, authority: Authority, control_plane: ControlPlane
 ) -> Iterator[Daemon]:
     name = "kube-proxy"
+    metrics, health = free_ports(2)
     user = authority.issue(name, f"/CN=system:{name}")
     command = [
         layout.programs / name,
@@ -178,13 +191,15 @@ def _kube_proxy(
         f"--hostname-override={NODE_NAME}",
         "--proxy-mode=iptables",
         f"--cluster-cidr={POD_RANGE}",
-        f"--metrics-bind-address={LOOPBACK}:0",
+        f"--metrics-bind-address={LOOPBACK}:{metrics}",
+        f"--healthz-bind-address={LOOPBACK}:{health}",
         # These are the machine's, not the namespace's: leave them alone.
         "--conntrack-max-per-core=0",
         "--conntrack-tcp-timeout-established=0",
         "--conntrack-tcp-timeout-close-wait=0",
     ]
     with running(name, command, logs=layout.logs) as daemon:
+        daemon.wait_until(lambda: _is_healthy(health, "/livez"), timeout_s=READY_TIMEOUT_S)
         yield daemon
 
 
@@ -236,6 +251,17 @@ def _kubelet(
     ]
     with running("kubelet", command, logs=layout.logs) as daemon:
         yield daemon
+
+
+def _is_healthy(port: int, path: str) -> bool:
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=2)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except OSError:
+        return False
+    finally:
+        connection.close()
 
 
 def _is_ready(control_plane: ControlPlane) -> bool:

@@ -1,0 +1,160 @@
+"""The chart renders what it documents, refuses what it does not know, and asks for least rights."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+pytestmark = pytest.mark.cluster
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts" / "yaie"
+Render = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture
+def render(programs: Path) -> Render:
+    def run(*settings: str) -> list[dict[str, Any]]:
+        flags = [word for setting in settings for word in ("--set-json", setting)]
+        command = [programs / "helm", "template", "yaie", CHART, "-n", "yaie-system", *flags]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ValueError(done.stderr)
+        return [each for each in yaml.safe_load_all(done.stdout) if each]
+
+    return run
+
+
+def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [each for each in objects if each["kind"] == kind]
+
+
+def test_lint_finds_nothing(programs: Path) -> None:
+    command = [programs / "helm", "lint", "--strict", CHART]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_every_generated_file_is_current(programs: Path) -> None:
+    command = [sys.executable, ROOT / "tools" / "render_manifests.py", "--check"]
+    env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}: run `make manifests`"
+
+
+def test_the_default_installs_the_type_the_operator_and_its_rights(render: Render) -> None:
+    objects = render()
+    names = sorted(f"{each['kind']}/{each['metadata']['name']}" for each in objects)
+    assert names == [
+        "ClusterRole/yaie-operator",
+        "ClusterRole/yaie-router",
+        "ClusterRoleBinding/yaie-operator",
+        "CustomResourceDefinition/inferencemodels.yaie.dev",
+        "Deployment/yaie-operator",
+        "Role/yaie-operator-lease",
+        "RoleBinding/yaie-operator-lease",
+        "ServiceAccount/yaie-operator",
+    ]
+
+
+def test_the_type_survives_an_uninstall(render: Render) -> None:
+    (crd,) = of_kind(render(), "CustomResourceDefinition")
+    assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
+def test_the_type_can_be_left_out(render: Render) -> None:
+    assert not of_kind(render("crds.install=false"), "CustomResourceDefinition")
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ("operater={}", "operater"),
+        ('images.engine.name="x"', "name"),
+        ("router.replicas=0", "minimum"),
+        ('images.controlPlane.digest="latest"', "pattern"),
+        ('namespaces=["Upper"]', "pattern"),
+    ],
+)
+def test_a_wrong_value_is_refused(render: Render, setting: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        render(setting)
+
+
+def test_every_value_is_described_and_every_description_has_a_value() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+
+    def walk(part: dict[str, Any], value: dict[str, Any]) -> None:
+        assert set(part["properties"]) - {"global"} == set(value)
+        assert part["additionalProperties"] is False
+        for name, child in part["properties"].items():
+            assert child["description"].endswith("."), name
+            inner = schema["definitions"]["image"] if "$ref" in child else child
+            if "properties" in inner and name != "resources":
+                walk(inner, value[name])
+
+    walk(schema, values)
+
+
+def test_the_operator_meets_the_restricted_pod_security_standard(render: Render) -> None:
+    (deployment,) = of_kind(render(), "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_image_names_follow_registry_tag_and_digest(render: Render) -> None:
+    digest = "sha256:" + "a" * 64
+    objects = render(
+        'images.registry="r.example/team/"',
+        'images.controlPlane.tag="v9"',
+        f'images.engine.digest="{digest}"',
+    )
+    (container,) = of_kind(objects, "Deployment")[0]["spec"]["template"]["spec"]["containers"]
+    env = {each["name"]: each.get("value") for each in container["env"]}
+    assert container["image"] == "r.example/team/yaie/control-plane:v9"
+    assert env["YAIE_ROUTER_IMAGE"] == container["image"]
+    assert env["YAIE_ENGINE_IMAGE"] == f"r.example/team/yaie/engine@{digest}"
+
+
+def test_two_operators_get_a_disruption_budget_and_are_spread(render: Render) -> None:
+    objects = render("operator.replicas=2")
+    assert len(of_kind(objects, "PodDisruptionBudget")) == 1
+    (deployment,) = of_kind(objects, "Deployment")
+    assert deployment["spec"]["template"]["spec"]["topologySpreadConstraints"]
+
+
+def test_named_namespaces_get_bindings_and_the_cluster_gets_none(render: Render) -> None:
+    objects = render('namespaces=["chat","research"]')
+    assert not of_kind(objects, "ClusterRoleBinding")
+    bound = [each for each in of_kind(objects, "RoleBinding") if "lease" not in str(each)]
+    assert [each["metadata"]["namespace"] for each in bound] == ["chat", "research"]
+
+
+def test_no_right_is_wider_than_needed(render: Render) -> None:
+    for role in [*of_kind(render(), "ClusterRole"), *of_kind(render(), "Role")]:
+        for rule in role["rules"]:
+            granted = {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
+            assert not granted & {"*", "escalate", "impersonate", "pods/exec"}
+            if {"secrets", "clusterroles"} & set(rule["resources"]):
+                assert rule["resourceNames"], "these are readable or bindable by name only"
+
+
+def test_the_versions_agree() -> None:
+    from yaie_api import __version__
+
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == __version__

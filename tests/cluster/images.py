@@ -1,0 +1,143 @@
+"""Builds the container images that the test node runs, as archives that containerd imports.
+
+`pause`          holds a pod's namespaces: busybox, asleep
+`control-plane`  the project's own images, from images/*/Dockerfile
+`engine`         (torch and CUDA: about three minutes from nothing, seconds afterwards)
+
+No registry is involved: the Dockerfiles' base comes from debootstrap, and buildah keeps the layers.
+`python -m cluster.images` builds all of them, outside the sandbox, which has no network.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from cluster.missing import MissingError
+from cluster.node import SANDBOX_IMAGE
+
+ROOT = Path(__file__).parents[2]
+RELEASE = "bookworm"
+BASE = f"localhost/yaie-test/debian:{RELEASE}"
+PROJECT = ("control-plane", "engine")
+PREFIX = "localhost/yaie-test"
+LOCAL_AUTHORITIES = Path("/usr/local/share/ca-certificates")
+PROGRAMS = ("buildah", "debootstrap", "busybox")
+
+
+def archives() -> dict[str, Path]:
+    """The archives that `build_all` made, by name. Raises MissingError when one is absent."""
+    found = {name: location() / f"{name}.tar" for name in ("pause", *PROJECT)}
+    absent = [name for name, path in found.items() if not path.exists()]
+    if absent:
+        raise MissingError(f"image {absent[0]} is not built: run `python -m cluster.images`")
+    return found
+
+
+def location() -> Path:
+    """Folder of the archives, in the user's cache."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "yaie" / "images"
+
+
+def build_all() -> None:
+    """Build what changed and export it. Raises MissingError naming an absent program."""
+    _check()
+    location().mkdir(parents=True, exist_ok=True)
+    if not _id_of(SANDBOX_IMAGE):
+        _build_pause()
+    if not _id_of(BASE):
+        _build_base()
+    _export("pause", SANDBOX_IMAGE)
+    for name in PROJECT:
+        _build_project(name)
+        _export(name, f"{PREFIX}/{name}:{version()}")
+
+
+def version() -> str:
+    """The project's version, which is its images' tag."""
+    from yaie_api import __version__
+
+    return __version__
+
+
+def _check() -> None:
+    missing = [program for program in PROGRAMS if shutil.which(program) is None]
+    if os.geteuid() != 0:
+        raise MissingError("building images for the test node needs root")
+    if missing:
+        raise MissingError(f"{', '.join(missing)} not installed: tests/cluster/install_node.sh")
+
+
+def _buildah(*arguments: str | Path) -> str:
+    command = ["buildah", *map(str, arguments)]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+def _id_of(image: str) -> str:
+    """The image's id, empty when it does not exist."""
+    return _buildah("images", "--quiet", "--no-trunc", "--filter", f"reference={image}")
+
+
+def _build_pause() -> None:
+    container = _buildah("from", "scratch")
+    try:
+        _buildah("copy", container, _found("busybox"), "/busybox")
+        _buildah("config", "--entrypoint", '["/busybox", "sleep", "2147483647"]', container)
+        _buildah("commit", "--quiet", container, SANDBOX_IMAGE)
+    finally:
+        _buildah("rm", container)
+
+
+def _build_base() -> None:
+    """What the Dockerfiles call debian:12-slim, made of Debian's packages."""
+    with tempfile.TemporaryDirectory(prefix="yaie-base-") as folder:
+        debootstrap = ["debootstrap", "--variant=minbase", RELEASE, folder]
+        subprocess.run(debootstrap, check=True, stdout=sys.stderr)
+        container = _buildah("from", "scratch")
+        try:
+            _buildah("copy", container, folder, "/")
+            if LOCAL_AUTHORITIES.is_dir():  # trust whom this machine trusts: downloads need it
+                _buildah("copy", container, LOCAL_AUTHORITIES, LOCAL_AUTHORITIES)
+            _buildah("commit", "--quiet", container, BASE)
+        finally:
+            _buildah("rm", container)
+
+
+def _build_project(name: str) -> None:
+    environment = {
+        **os.environ,
+        "YAIE_BUILDER": "buildah",
+        "YAIE_BASE": BASE,
+        "YAIE_BUILD_FLAGS": "--isolation chroot --network host --pull-never",
+        "YAIE_IMAGE_PREFIX": PREFIX,
+    }
+    build = [ROOT / "images" / "build.sh", name]
+    subprocess.run(build, env=environment, check=True, stdout=sys.stderr)
+
+
+def _export(name: str, image: str) -> None:
+    """Write the image's archive unless it is there already."""
+    archive, known = location() / f"{name}.tar", location() / f"{name}.id"
+    identity = _id_of(image)
+    if archive.exists() and known.exists() and known.read_text() == identity:
+        return
+    archive.unlink(missing_ok=True)
+    # Compressing 5 GB of CUDA on two cores costs more than moving them.
+    _buildah("push", "--quiet", "--disable-compression", image, f"oci-archive:{archive}:{image}")
+    known.write_text(identity)
+
+
+def _found(program: str) -> str:
+    path = shutil.which(program)
+    assert path is not None  # _check() has seen it
+    return path
+
+
+if __name__ == "__main__":
+    try:
+        build_all()
+    except MissingError as missing:
+        sys.exit(str(missing))
