@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+torch.set_num_threads(1)  # tiny matrices: more threads only wait for each other
 GREEDY_TOKENS = 64
 LLAMA3 = {
     "rope_type": "llama3",

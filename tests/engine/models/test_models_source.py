@@ -1,0 +1,109 @@
+"""Where models come from, and which folders are refused before anything in them is run."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from yaie.models import source
+from yaie_api.errors import InvalidRequestError
+
+
+def write(folder: Path, name: str, value: object) -> None:
+    (folder / name).write_text(json.dumps(value))
+
+
+def test_a_plain_path_and_a_file_url_name_the_same_folder(tmp_path: Path) -> None:
+    assert source.resolve(str(tmp_path)) == tmp_path
+    assert source.resolve(f"file://{tmp_path}") == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("/no/such/folder", "no model folder"),
+        ("builtin://nothing", "no built-in model"),
+        ("builtin://../layers", "no built-in model"),
+        ("s3://bucket/model", "Unknown model source"),
+    ],
+)
+def test_unknown_sources_are_refused(name: str, says: str) -> None:
+    with pytest.raises(InvalidRequestError, match=says):
+        source.resolve(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "served"),
+    [
+        ("builtin://yaie-demo", "yaie-demo"),
+        ("hf://org/Model-1B@main", "Model-1B"),
+        ("/models/tiny/", "tiny"),
+    ],
+)
+def test_the_served_name_is_the_last_part(name: str, served: str) -> None:
+    assert source.default_served_name(name) == served
+
+
+def test_code_from_the_models_folder_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, "config.json", {"auto_map": {"AutoModel": "evil.Model"}})
+    with pytest.raises(InvalidRequestError, match="auto_map"):
+        source.read_config(tmp_path)
+
+
+def test_refusing_imports_neither_torch_nor_transformers(tmp_path: Path) -> None:
+    write(tmp_path, "config.json", {"auto_map": {}})
+    script = (
+        "import sys; from pathlib import Path; from yaie.models import source\n"
+        "try: source.read_config(source.resolve(sys.argv[1]))\n"
+        "except Exception as error: print(type(error).__name__)\n"
+        "print('torch' in sys.modules, 'transformers' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout.split() == ["InvalidRequestError", "False", "False"]
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "weights.pkl", "a.ckpt"])
+def test_pickled_weights_are_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"\x80\x04.")
+    with pytest.raises(InvalidRequestError, match="pickled"):
+        source.refuse_pickled_weights(tmp_path)
+
+
+def test_pickled_files_beside_safetensors_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "optimizer.pt").write_bytes(b"")
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    source.refuse_pickled_weights(tmp_path)
+
+
+def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match=r"no \*\.safetensors"):
+        source.refuse_pickled_weights(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [("{", "not valid JSON"), ("[1]", "JSON object"), ("[" * 100_000, "not valid JSON")],
+)
+def test_a_malformed_config_is_refused(tmp_path: Path, content: str, says: str) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(InvalidRequestError, match=says):
+        source.read_config(tmp_path)
+
+
+def test_a_missing_config_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match="cannot be read"):
+        source.read_config(tmp_path)
+
+
+def test_end_of_sequence_ids_come_from_both_files(tmp_path: Path) -> None:
+    write(tmp_path, "generation_config.json", {"eos_token_id": [7, 5]})
+    assert source.eos_token_ids(tmp_path, {"eos_token_id": 2}) == (2, 5, 7)
+    assert source.eos_token_ids(tmp_path, {"eos_token_id": None}) == (5, 7)
