@@ -1,0 +1,455 @@
+"""The operator's process against a real API server, with the operator's own rights and no more.
+
+There is no node: pods stay Pending, and `play_kubelet` marks them as a kubelet would.
+"""
+
+import contextlib
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from api.crd_cases import CASES, Case
+from cluster.audit import Write
+from cluster.control_plane import ControlPlane, KubectlError
+from cluster.processes import Daemon
+from fakes.fake_cluster import inference_model
+from yaie_api import crd, names
+from yaie_operator import rbac
+from yaie_operator.cluster import ConflictError
+from yaie_operator.kinds import INFERENCE_MODEL, SERVICE
+from yaie_operator.kube import Feed, KubeCluster
+from yaie_operator.kube_api import KubeApi, RefusedError, Request, load_configuration
+from yaie_operator.local.admission import Admission
+
+pytestmark = pytest.mark.cluster
+SYSTEM = "yaie-system"
+USER = f"system:serviceaccount:{SYSTEM}:yaie-operator"
+TIMEOUT_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def installed(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[ControlPlane, Path]:
+    """The CRD, the operator's ServiceAccount with its rights, and a kubeconfig of it."""
+    kubectl = control_plane.kubectl
+    kubectl.apply(
+        crd.render(),
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}},
+        *_rights(),
+    )
+    name = f"crd/{names.PLURAL}.{names.GROUP}"
+    kubectl("wait", "--for=condition=Established", name, "--timeout=30s")
+    until(lambda: names.SHORT_NAME in kubectl("api-resources", "--cached=false"))
+    path = tmp_path_factory.mktemp("operator") / "kubeconfig"
+    return control_plane, control_plane.kubeconfig_for("yaie-operator", SYSTEM, path)
+
+
+def _rights() -> Iterator[dict[str, Any]]:
+    group = "rbac.authorization.k8s.io"
+    api = f"{group}/v1"
+    account = {"kind": "ServiceAccount", "name": "yaie-operator", "namespace": SYSTEM}
+    meta = {"name": "yaie-operator"}
+    yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta | {"namespace": SYSTEM}}
+    yield {"apiVersion": api, "kind": "ClusterRole", "metadata": meta, "rules": rbac.OPERATOR}
+    router = {"name": names.ROUTER_CLUSTER_ROLE}
+    yield {"apiVersion": api, "kind": "ClusterRole", "metadata": router, "rules": rbac.ROUTER}
+    lease = {"name": "yaie-leases", "namespace": SYSTEM}
+    yield {"apiVersion": api, "kind": "Role", "metadata": lease, "rules": rbac.LEASES}
+    for kind, metadata, role in (
+        ("ClusterRoleBinding", meta, {"kind": "ClusterRole", "name": "yaie-operator"}),
+        ("RoleBinding", lease, {"kind": "Role", "name": "yaie-leases"}),
+    ):
+        yield {
+            "apiVersion": api, "kind": kind, "metadata": metadata,
+            "roleRef": {"apiGroup": group} | role, "subjects": [account],
+        }  # fmt: skip
+
+
+class Operator:
+    """One operator process."""
+
+    def __init__(self, kubeconfig: Path, folder: Path, name: str) -> None:
+        folder.mkdir(exist_ok=True)
+        self.name = name
+        self.daemon = Daemon(
+            name,
+            [
+                *(sys.executable, "-m", "yaie_operator", "--kubeconfig", kubeconfig),
+                *("--lease-namespace", SYSTEM, "--host", "127.0.0.1", "--port", "0"),
+                *("--log-format", "json"),
+            ],
+            folder / f"{name}.log",
+        )
+
+    def says(self, message: str) -> bool:
+        text = self.daemon.log.read_text()
+        return any(json.loads(line)["message"] == message for line in text.splitlines() if line)
+
+
+@contextlib.contextmanager
+def operator(kubeconfig: Path, folder: Path, name: str = "operator") -> Iterator[Operator]:
+    """Run an operator until the block ends; by then it has taken the Lease."""
+    running = Operator(kubeconfig, folder, name)
+    try:
+        running.daemon.wait_until(lambda: running.says("leading"), timeout_s=TIMEOUT_S)
+        yield running
+    finally:
+        running.daemon.stop()
+    assert not running.says("reconcile failed"), running.daemon.tail()
+
+
+class Scene:
+    """A namespace of its own and what a test does in it."""
+
+    def __init__(self, control_plane: ControlPlane, prefix: str) -> None:
+        self.control_plane = control_plane
+        self.kubectl = control_plane.kubectl
+        self.namespace = control_plane.new_namespace(prefix)
+
+    def apply(self, name: str = "demo", **spec: Any) -> None:
+        model = inference_model(name, **spec)
+        model["metadata"]["namespace"] = self.namespace
+        self.kubectl.apply(model)
+
+    def get(self, *what: str) -> Any:
+        return self.kubectl.get(*what, "-n", self.namespace)
+
+    def names(self, kind: str) -> set[str]:
+        return {item["metadata"]["name"] for item in self.get(kind)["items"]}
+
+    def children(self) -> set[str]:
+        kinds = ("deployments", "services", "configmaps", "secrets", "rolebindings")
+        found = self.get(",".join((*kinds, "serviceaccounts", "pods")))["items"]
+        ours = (o for o in found if names.LABEL_MANAGED_BY in o["metadata"].get("labels", {}))
+        return {f"{obj['kind']}/{obj['metadata']['name']}" for obj in ours}
+
+    def condition(self, kind: str, name: str = "demo") -> tuple[str, str]:
+        status = self.get("ym", name).get("status", {})
+        found = [c for c in status.get("conditions", ()) if c["type"] == kind]
+        return (found[0]["status"], found[0]["reason"]) if found else ("", "")
+
+    def becomes(self, kind: str, status: str, reason: str, name: str = "demo") -> None:
+        until(lambda: self.condition(kind, name) == (status, reason), lambda: self.get("ym", name))
+
+    def play_kubelet(self) -> None:
+        """Mark every pod as running and ready."""
+        since = "2026-01-01T00:00:00Z"
+        condition = {"type": "Ready", "status": "True", "lastTransitionTime": since}
+        patch = json.dumps({"status": {"phase": "Running", "conditions": [condition]}})
+        for pod in self.names("pods"):
+            self.kubectl(
+                "patch", "pod", pod, "-n", self.namespace, "--subresource=status", "-p", patch
+            )
+
+    def becomes_ready(self, name: str = "demo") -> None:
+        self.becomes("EnginesReady", "False", "Unschedulable", name)
+        until(lambda: len(self.names("pods")) >= 2)
+        self.play_kubelet()
+        self.becomes("Ready", "True", "AllReady", name)
+
+    def writes(self, seconds: float) -> list[Write]:
+        """What the operator writes during some seconds in which nothing happens."""
+        audit = self.control_plane.audit
+        if audit is None:
+            pytest.skip("a cluster of the user keeps no audit log that this test could read")
+        mark = audit.mark()
+        time.sleep(seconds)
+        return audit.writes_since(mark, user=USER)
+
+
+@pytest.fixture
+def scene(installed: tuple[ControlPlane, Path], request: pytest.FixtureRequest) -> Iterator[Scene]:
+    scene = Scene(installed[0], "operator")
+    yield scene
+    scene.kubectl("delete", "ns", scene.namespace, "--wait=false")
+
+
+@pytest.fixture
+def kubeconfig(installed: tuple[ControlPlane, Path]) -> Path:
+    return installed[1]
+
+
+def until(holds: Callable[[], bool], tell: Callable[[], Any] = lambda: "") -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not holds():
+        assert time.monotonic() < deadline, tell()
+        time.sleep(0.1)
+
+
+async def test_the_api_server_and_our_admission_agree_on_every_case(
+    installed: tuple[ControlPlane, Path],
+) -> None:
+    control_plane = installed[0]
+    namespace = control_plane.new_namespace("cases")
+    api = KubeApi(await load_configuration(str(control_plane.kubeconfig)))
+    try:
+        wrong = [problem for case in CASES if (problem := await _check(api, case, namespace))]
+    finally:
+        await api.close()
+    assert wrong == []
+
+
+async def _check(api: KubeApi, case: Case, namespace: str) -> str | None:
+    path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/{names.PLURAL}"
+    query = (("fieldValidation", "Strict"), ("dryRun", "All"))
+    request = Request("POST", path, query, case.object(namespace))
+    if case.before is not None:
+        before = case.object(namespace, case.before)
+        stored = await api.send(Request("POST", path, body=before))
+        changed = case.object(namespace)
+        changed["metadata"] |= {"resourceVersion": stored["metadata"]["resourceVersion"]}
+        request = Request("PUT", f"{path}/{case.name}", query, changed)
+    try:
+        await api.send(request)
+        said = None
+    except RefusedError as refusal:
+        said = str(refusal)
+    if case.before is not None:
+        await api.send(Request("DELETE", f"{path}/{case.name}"))
+    agrees = said is None if case.refused is None else case.refused in (said or "")
+    return None if agrees else f"{case.title}: {said}"
+
+
+async def test_the_api_server_fills_in_the_same_defaults(
+    installed: tuple[ControlPlane, Path],
+) -> None:
+    control_plane = installed[0]
+    namespace = control_plane.new_namespace("defaults")
+    api = KubeApi(await load_configuration(str(control_plane.kubeconfig)))
+    path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/{names.PLURAL}"
+    case = CASES[0]
+    try:
+        stored = await api.send(Request("POST", path, (("dryRun", "All"),), case.object(namespace)))
+    finally:
+        await api.close()
+    assert stored["spec"] == Admission(crd.render()).default(case.object(namespace))["spec"]
+
+
+def test_kubectl_explains_and_lists_models(scene: Scene) -> None:
+    assert "hf://ORG/NAME" in scene.kubectl("explain", "ym.spec.model.source")
+    scene.apply(resources={"gpu": {"count": 1}})
+    table = scene.kubectl("get", "yaie", "-n", scene.namespace)
+    header = "NAME MODEL READY PHASE GPU REASON AGE"
+    assert table.split("\n")[0].split() == header.split()
+    assert "builtin://yaie-demo" in table
+    wide = scene.kubectl("get", "ym", "-n", scene.namespace, "-o", "wide")
+    assert "ENDPOINT" in wide.split("\n")[0]
+
+
+def test_a_model_lives_from_apply_to_garbage_collection(
+    scene: Scene, kubeconfig: Path, tmp_path: Path
+) -> None:
+    with operator(kubeconfig, tmp_path):
+        scene.apply()
+        scene.becomes_ready()
+        wanted = {
+            "Deployment/demo", "Service/demo", f"Deployment/{names.ROUTER}",
+            f"Service/{names.ROUTER}", f"ServiceAccount/{names.ROUTER}",
+            f"RoleBinding/{names.ROUTER}", f"ConfigMap/{names.ANCHOR}",
+            f"Secret/{names.ROUTER_SECRET}",
+        }  # fmt: skip
+        assert {child for child in scene.children() if not child.startswith("Pod/")} == wanted
+        slices = scene.get("endpointslices", "-l", f"{names.LABEL_MODEL}=demo")["items"]
+        assert slices[0]["metadata"]["labels"][names.LABEL_SERVICE_NAME] == "demo"
+        scene.kubectl("wait", "--for=condition=Ready", "ym/demo", "-n", scene.namespace)
+        assert scene.get("ym", "demo")["status"]["ready"] == "1/1"
+        scene.kubectl("delete", "ym", "demo", "-n", scene.namespace)
+        until(lambda: scene.children() == set(), scene.children)
+
+
+def test_nothing_is_written_while_nothing_changes_nor_by_a_restarted_operator(
+    scene: Scene, kubeconfig: Path, tmp_path: Path
+) -> None:
+    with operator(kubeconfig, tmp_path, "first"):
+        scene.apply(resources={"cpu": "1000m", "memory": "1024Mi"})
+        scene.becomes_ready()
+        assert scene.writes(3.0) == []
+    audit = scene.control_plane.audit
+    assert audit is not None
+    mark = audit.mark()
+    with operator(kubeconfig, tmp_path, "second"):
+        time.sleep(4.0)
+        assert audit.writes_since(mark, user=USER) == []
+
+
+def test_kopf_wakes_the_queue_long_before_the_next_full_list(
+    scene: Scene, kubeconfig: Path, tmp_path: Path
+) -> None:
+    with operator(kubeconfig, tmp_path):
+        scene.apply()
+        scene.becomes_ready()
+        started = time.monotonic()
+        scene.kubectl("delete", "service", "demo", "-n", scene.namespace)
+        until(lambda: "demo" in scene.names("services"))
+        assert time.monotonic() - started < 5.0
+        scene.kubectl("delete", "secret", names.ROUTER_SECRET, "-n", scene.namespace)
+        until(lambda: names.ROUTER_SECRET in scene.names("secrets"))
+        assert time.monotonic() - started < 12.0
+
+
+def test_scaling_through_the_subresource_reaches_the_engines(
+    scene: Scene, kubeconfig: Path, tmp_path: Path
+) -> None:
+    with operator(kubeconfig, tmp_path):
+        scene.apply()
+        scene.becomes_ready()
+        scene.kubectl("scale", "ym/demo", "--replicas=2", "-n", scene.namespace)
+        scene.becomes("Ready", "False", "Unschedulable")
+        assert scene.get("deployment", "demo")["spec"]["replicas"] == 2
+        scene.play_kubelet()
+        scene.becomes("Ready", "True", "AllReady")
+        scale = json.loads(
+            scene.kubectl(
+                "get", "--raw",
+                f"/apis/{names.API_VERSION}/namespaces/{scene.namespace}/{names.PLURAL}/demo/scale",
+            )
+        )  # fmt: skip
+        assert scale["spec"]["replicas"] == scale["status"]["replicas"] == 2
+        pods = scene.get("pods", "-l", scale["status"]["selector"])["items"]
+        assert len(pods) == 2
+
+
+def test_a_lost_engine_makes_ready_false_and_true_again(
+    scene: Scene, kubeconfig: Path, tmp_path: Path
+) -> None:
+    with operator(kubeconfig, tmp_path):
+        scene.apply()
+        scene.becomes_ready()
+        scene.kubectl("delete", "pods", "-n", scene.namespace, "-l", f"{names.LABEL_MODEL}=demo")
+        scene.becomes("Ready", "False", "Unschedulable")
+        assert scene.condition("Available") == ("False", "NoEngine")
+        scene.play_kubelet()
+        scene.becomes("Ready", "True", "AllReady")
+        events = scene.get("events", "--field-selector", "involvedObject.kind=InferenceModel")
+        told = [event["message"] for event in events["items"]]
+        assert sum(message.startswith("Ready=False: ") for message in told) == 1
+        assert sum(message.startswith("Ready=True: ") for message in told) == 2
+
+
+def test_a_foreign_service_is_a_conflict_and_stays_untouched(
+    scene: Scene, kubeconfig: Path, tmp_path: Path
+) -> None:
+    scene.kubectl("create", "service", "clusterip", "demo", "--tcp=80:80", "-n", scene.namespace)
+    foreign = scene.get("service", "demo")
+    with operator(kubeconfig, tmp_path):
+        scene.apply()
+        scene.becomes("Accepted", "False", "NameConflict")
+        assert scene.get("service", "demo") == foreign
+        assert "demo" not in scene.names("deployments")
+        scene.kubectl("delete", "service", "demo", "-n", scene.namespace)
+        scene.becomes("Accepted", "True", "Valid")
+
+
+def test_a_second_model_shares_the_router_which_outlives_the_first(
+    scene: Scene, kubeconfig: Path, tmp_path: Path
+) -> None:
+    with operator(kubeconfig, tmp_path):
+        scene.apply("first")
+        scene.becomes("EnginesReady", "False", "Unschedulable", "first")
+        until(lambda: names.ROUTER in scene.names("deployments"))
+        uid = scene.get("deployment", names.ROUTER)["metadata"]["uid"]
+        scene.apply("second")
+        until(lambda: len(_anchor_owners(scene)) == 2)
+        scene.kubectl("delete", "ym", "first", "-n", scene.namespace)
+        until(lambda: _anchor_owners(scene) == ["second"])
+        until(lambda: "first" not in scene.names("deployments"))
+        assert scene.get("deployment", names.ROUTER)["metadata"]["uid"] == uid
+
+
+def _anchor_owners(scene: Scene) -> list[str]:
+    owners = scene.get("configmap", names.ANCHOR)["metadata"]["ownerReferences"]
+    return sorted(owner["name"] for owner in owners)
+
+
+def test_a_standby_leads_at_once_when_the_leader_is_told_to_stop(
+    scene: Scene, kubeconfig: Path, tmp_path: Path
+) -> None:
+    with operator(kubeconfig, tmp_path, "leader"):
+        standby = Operator(kubeconfig, tmp_path, "standby")
+        try:
+            standby.daemon.wait_until(lambda: standby.says("probes and metrics"), timeout_s=10)
+            time.sleep(1.0)
+            assert not standby.says("leading")
+        except BaseException:
+            standby.daemon.stop()
+            raise
+    started = time.monotonic()
+    try:
+        standby.daemon.wait_until(lambda: standby.says("leading"), timeout_s=6)
+        assert time.monotonic() - started < 5.0
+        scene.apply()
+        scene.becomes("EnginesReady", "False", "Unschedulable")
+    finally:
+        standby.daemon.stop()
+
+
+def test_a_standby_leads_after_the_lease_of_a_killed_leader_expires(
+    scene: Scene, kubeconfig: Path, tmp_path: Path
+) -> None:
+    with contextlib.ExitStack() as stack:
+        leader = Operator(kubeconfig, tmp_path, "killed")
+        stack.callback(leader.daemon.stop)
+        leader.daemon.wait_until(lambda: leader.says("leading"), timeout_s=TIMEOUT_S)
+        standby = Operator(kubeconfig, tmp_path, "heir")
+        stack.callback(standby.daemon.stop)
+        standby.daemon.wait_until(lambda: standby.says("probes and metrics"), timeout_s=10)
+        leader.daemon._process.send_signal(signal.SIGKILL)
+        standby.daemon.wait_until(lambda: standby.says("leading"), timeout_s=25)
+        lease = scene.kubectl.get("lease", names.OPERATOR_LEASE, "-n", SYSTEM)
+        assert lease["spec"]["leaseTransitions"] >= 1
+
+
+async def test_a_stale_writer_is_told_and_a_taken_name_is_never_written(
+    scene: Scene,
+) -> None:
+    api = KubeApi(await load_configuration(str(scene.control_plane.kubeconfig)))
+    cluster = KubeCluster(api, Feed())
+    try:
+        await _stale_writes(scene, cluster)
+    finally:
+        await api.close()
+
+
+async def _stale_writes(scene: Scene, cluster: KubeCluster) -> None:
+    scene.apply()
+    model = await cluster.get(INFERENCE_MODEL, namespace=scene.namespace, name="demo")
+    assert model is not None
+    service = {
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "s", "namespace": scene.namespace},
+        "spec": {"ports": [{"port": 80, "protocol": "TCP"}]},
+    }  # fmt: skip
+    first = await cluster.apply(service, observed=None)
+    with pytest.raises(ConflictError):
+        await cluster.apply(service, observed=None)
+    labelled = {**service, "metadata": {**service["metadata"], "labels": {"a": "b"}}}
+    await cluster.apply(labelled, observed=first)
+    with pytest.raises(ConflictError):
+        await cluster.apply(service, observed=first)
+    with pytest.raises(ConflictError):
+        await cluster.delete(first)
+    assert await cluster.get(SERVICE, namespace=scene.namespace, name="none") is None
+    live = await cluster.get(SERVICE, namespace=scene.namespace, name="s")
+    assert live is not None
+    await cluster.delete(live)
+    assert await cluster.get(SERVICE, namespace=scene.namespace, name="s") is None
+
+
+def test_the_sample_is_accepted_and_a_bad_spec_is_refused_with_what_to_write(
+    scene: Scene,
+) -> None:
+    sample = Path(__file__).parents[2] / "manifests/samples/demo.yaml"
+    scene.kubectl("apply", "-n", scene.namespace, "-f", str(sample))
+    model = yaml.safe_load(sample.read_text())
+    model["metadata"] |= {"name": "bad", "namespace": scene.namespace}
+    model["spec"]["model"]["source"] = "Qwen/Qwen3-0.6B"
+    with pytest.raises(KubectlError, match="write hf://ORG/NAME"):
+        scene.kubectl.apply(model)
