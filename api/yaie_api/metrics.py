@@ -58,7 +58,7 @@ ROUTER_DECISION: Final = Metric(
 ROUTER_PICKS: Final = Metric(
     "yaie_router_picks_total",
     "counter",
-    "Endpoint choices: home, spilled from home by load, or balanced by another policy.",
+    "Endpoint choices: home, spilled (home is loaded or failing), or balanced by another policy.",
     ("model", "outcome"),
 )
 ROUTER_RETRIES: Final = Metric(

@@ -23,7 +23,9 @@ Outcome = Literal["home", "spilled", "balanced"]
 
 @dataclass(frozen=True)
 class Decision:
-    """The chosen endpoint, and why: at home, spilled from home by load, or balanced by policy."""
+    """The chosen endpoint, and why: at home, spilled because home is loaded or unusable, or
+    balanced by policy.
+    """
 
     endpoint: Endpoint
     outcome: Outcome
@@ -89,13 +91,11 @@ def _within_bound(
 ) -> Decision:
     total = sum(loads.get(name, 0) for name in usable) + 1  # the new request counts
     bound = ceil(load_factor * total / len(usable))
-    home = True
+    outcome: Outcome = "home"
     for name in order:
-        if name not in usable:
-            continue
-        if loads.get(name, 0) + 1 <= bound:
-            return Decision(usable[name], "home" if home else "spilled")
-        home = False
+        if name in usable and loads.get(name, 0) + 1 <= bound:
+            return Decision(usable[name], outcome)
+        outcome = "spilled"
     msg = "load_factor below 1: no endpoint is within the bound"
     raise ValueError(msg)
 

@@ -38,6 +38,7 @@ class Config:
     api_address: tuple[str, str] | None = None
     prefix_key: bytes = b""
     max_body_bytes: int = 8 << 20
+    header_timeout_s: float = 10.0
     body_timeout_s: float = 30.0
     max_in_flight: int = 4096
     connect_timeout_s: float = 2.0
@@ -65,6 +66,7 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Config:
         api_address=(host, port) if host else None,
         prefix_key=_key(parser, env.get(ENV_PREFIX_KEY, "")),
         max_body_bytes=given.max_body_bytes,
+        header_timeout_s=given.header_timeout_s,
         body_timeout_s=given.body_timeout_s,
         max_in_flight=given.max_in_flight,
         connect_timeout_s=given.connect_timeout_s,
@@ -96,6 +98,7 @@ def _parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     )
     limits = parser.add_argument_group("limits")
     _number(limits, "--max-body-bytes", Config.max_body_bytes, "largest request body")
+    _number(limits, "--header-timeout-s", Config.header_timeout_s, "of a new connection")
     _number(limits, "--body-timeout-s", Config.body_timeout_s, "a body must arrive within this")
     _number(
         limits,

@@ -19,6 +19,7 @@ from yaie_api.names import GROUP, LABEL_MANAGED_BY, MANAGED_BY, PLURAL, VERSION
 from yaie_router.admission import Admission
 from yaie_router.app import App
 from yaie_router.config import Config
+from yaie_router.edge import Edge
 from yaie_router.endpoints import Directory
 from yaie_router.health import Health, RetryBudget
 from yaie_router.metrics import Metrics, Silence
@@ -72,9 +73,7 @@ async def run(config: Config, signals: "Signals") -> None:
 
 
 async def _serve(config: Config, app: App, admission: Admission, signals: "Signals") -> None:
-    server = web.Server(
-        app.handle, handler_cancellation=True, access_log=None, auto_decompress=False
-    )
+    server = Edge(app.handle, header_timeout_s=config.header_timeout_s)
     runner = web.ServerRunner(server, shutdown_timeout=0.5)
     await runner.setup()
     sites = _sites(runner, config)

@@ -96,7 +96,9 @@ def test_unusable_endpoints_are_never_chosen_and_keep_their_keys(
     if unusable == set(names):
         assert decision is None
     elif home in unusable:
-        assert _name(decision) not in unusable
+        assert decision is not None
+        assert decision.outcome == "spilled"
+        assert decision.endpoint.name not in unusable
     else:
         assert _name(decision) == home
 

@@ -1,13 +1,14 @@
 """The router's own answers: models, probes, errors, limits."""
 
 import asyncio
+import contextlib
 import json
 from typing import Any
 
 import pytest
 
 from router.conftest import Stack, StackMaker
-from router.fakes import FakeEngine, inference_model
+from router.fakes import DONE, FakeEngine, inference_model
 from yaie_api import __version__
 
 
@@ -142,6 +143,23 @@ async def test_a_body_that_never_ends_is_given_up(start_router: StackMaker) -> N
     assert head.startswith(b"HTTP/1.1 408 ")
     assert b"connection: close" in head.lower()
     writer.close()
+
+
+async def test_a_head_that_never_ends_is_given_up(start_router: StackMaker) -> None:
+    stack = await start_router(header_timeout_s=0.3)
+    for start in (b"", b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-slow: "):
+        reader, writer = await asyncio.open_connection("127.0.0.1", stack.config.port)
+        writer.write(start)
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(), 2.0) == b""
+        writer.close()
+
+
+async def test_a_stream_may_last_longer_than_the_head_may(start_router: StackMaker) -> None:
+    stack = await start_router(header_timeout_s=0.3)
+    await stack.serve("demo", FakeEngine(ttft_s=0.8))
+    async with stack.chat() as response:
+        assert (await response.read()).endswith(DONE)
 
 
 async def test_a_compressed_body_is_refused_not_unpacked(stack: Stack) -> None:
