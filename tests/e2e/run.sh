@@ -1,0 +1,23 @@
+#!/bin/sh
+# Runs the end-to-end tests on a real Kubernetes node of this machine: installs what is missing,
+# builds the cluster and the images (cached), and runs pytest in a sandbox of its own.
+# Arguments go to pytest. Needs root, Go and a few Debian packages.
+#
+# With YAIE_TEST_KUBECONFIG set, that cluster is used; it has to have the images already.
+set -eu
+cd "$(dirname "$0")/../.."
+
+python=${PYTHON:-.venv/bin/python}
+export PYTHONPATH=tests
+sandbox=
+if [ -z "${YAIE_TEST_KUBECONFIG:-}" ] && [ "$(id -u)" = 0 ] && command -v go >/dev/null; then
+    if command -v apt-get >/dev/null; then
+        tests/cluster/install_node.sh
+    fi
+    "$python" -m cluster.binaries >/dev/null
+    "$python" -m cluster.images
+    sandbox=tests/cluster/sandbox.sh
+fi
+
+# Without these, pytest reports what is missing: as a skip, or as a failure in CI.
+exec $sandbox "$python" -m pytest tests/e2e -m e2e -p no:cacheprovider --timeout=900 "$@"
