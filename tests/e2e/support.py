@@ -189,11 +189,8 @@ def until(is_so: Callable[[], object], what: str, *, timeout_s: float = READY_TI
 
 def install(control_plane: ControlPlane, settings: dict[str, Any]) -> None:
     """`helm upgrade --install yaie charts/yaie`, and wait until the operator is available."""
-    values = [
-        word
-        for key, value in settings.items()
-        for word in ("--set-json", f"{key}={json.dumps(value)}")
-    ]
+    pairs = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
+    values = [word for pair in pairs for word in ("--set-json", pair)]
     subprocess.run(
         [
             *(control_plane.programs / "helm", "--kubeconfig", control_plane.kubeconfig),
