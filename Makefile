@@ -26,7 +26,10 @@ $(STAMP): constraints/dev.txt pyproject.toml
 	@touch $@
 
 demo: $(STAMP) ## run the built-in model through operator, router and engine, and chat with it
-	@$(BIN)/python tools/demo.py
+	@state=$$(mktemp -d) && trap 'rm -rf "$$state"' EXIT && \
+	if [ -t 0 ]; then question=(); else question=(--prompt "What is Kubernetes?"); fi && \
+	$(BIN)/yaie up -f manifests/samples/demo.yaml --state-dir "$$state" --port 0 --timeout 300 \
+	  -- $(BIN)/yaie chat "$${question[@]}"
 
 lint: $(STAMP) ## formatter, linter, types, import contracts
 	$(BIN)/ruff format --check --quiet .
