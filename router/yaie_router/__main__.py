@@ -16,8 +16,11 @@ def main() -> None:
     from yaie_api import logs
 
     logs.configure(level=config.log_level, log_format=config.log_format)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_main(config))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_main(config))
+    except* OSError as group:  # the address is taken, the inherited socket is none, …
+        sys.exit("yaie-router: " + "; ".join(str(error) for error in group.exceptions))
 
 
 async def _main(config: Config) -> None:

@@ -42,6 +42,7 @@ class Config:
     body_timeout_s: float = 30.0
     max_in_flight: int = 4096
     connect_timeout_s: float = 2.0
+    client_stall_s: float = 60.0
     silence_timeout_s: float = 600.0
     drain_delay_s: float = 0.0
     drain_timeout_s: float = 300.0
@@ -70,6 +71,7 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Config:
         body_timeout_s=given.body_timeout_s,
         max_in_flight=given.max_in_flight,
         connect_timeout_s=given.connect_timeout_s,
+        client_stall_s=given.client_stall_s,
         silence_timeout_s=given.silence_timeout_s,
         drain_delay_s=given.drain_delay_s,
         drain_timeout_s=given.drain_timeout_s,
@@ -107,6 +109,9 @@ def _parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
         "requests for one model at a time, more get 429",
     )
     _number(limits, "--connect-timeout-s", Config.connect_timeout_s, "to an engine")
+    _number(
+        limits, "--client-stall-s", Config.client_stall_s, "a client may read nothing this long"
+    )
     _number(
         limits,
         "--silence-timeout-s",

@@ -1,12 +1,16 @@
 """The server's outer edge: limits of the protocol that the handler never sees.
 
 Header lines, their number and their size are bounded by aiohttp's parser, idle kept-alive
-connections by its timer. This adds what it lacks: a new connection must bring a whole request head
-within `header_timeout_s`, or it is closed; a half-sent head would hold it for ever.
+connections by its timer. This adds what it lacks:
+
+- A new connection must bring a whole request head within `header_timeout_s`.
+- A client that takes no byte for `client_stall_s` is cut off: through back-pressure it would hold
+  its engine's slot for as long as TCP lets a dead peer live.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
@@ -14,12 +18,21 @@ from aiohttp.web_protocol import RequestHandler
 
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 _IDLE_S: Final = 75.0
+_LOOKS: Final = 4
+
+
+@dataclass(frozen=True)
+class _Stall:
+    """A write buffer that stayed at `size` bytes for `looks` looks in a row."""
+
+    size: int
+    looks: int
 
 
 class Edge(web.Server):
-    """aiohttp's low-level server with a deadline for the first request head."""
+    """aiohttp's low-level server with deadlines for the first head and for stalled readers."""
 
-    def __init__(self, handle: Handle, *, header_timeout_s: float) -> None:
+    def __init__(self, handle: Handle, *, header_timeout_s: float, client_stall_s: float) -> None:
         super().__init__(
             self._begin,
             handler_cancellation=True,
@@ -29,6 +42,7 @@ class Edge(web.Server):
         )
         self._handle = handle
         self._header_timeout_s = header_timeout_s
+        self._client_stall_s = client_stall_s
         self._waiting: dict[int, asyncio.TimerHandle] = {}
 
     def connection_made(self, handler: "RequestHandler", transport: asyncio.Transport) -> None:
@@ -40,6 +54,25 @@ class Edge(web.Server):
     def connection_lost(self, handler: "RequestHandler", exc: BaseException | None = None) -> None:
         self._arrived(handler)
         super().connection_lost(handler, exc)
+
+    async def cut_off_stalled(self) -> None:
+        """Forever; cancel to stop. A stalled client is one whose write buffer, full when we last
+        looked, has not shrunk: while it is full, the handler adds nothing to it.
+        """
+        stalled: dict[int, _Stall] = {}
+        while True:
+            await asyncio.sleep(self._client_stall_s / _LOOKS)
+            before, stalled = stalled, {}
+            for handler in self.connections:
+                transport = handler.transport
+                if transport is None or not handler.writing_paused:
+                    continue
+                size = transport.get_write_buffer_size()
+                last = before.get(id(handler))
+                looks = last.looks + 1 if last is not None and last.size == size else 0
+                stalled[id(handler)] = _Stall(size, looks)
+                if looks >= _LOOKS:
+                    transport.abort()
 
     async def _begin(self, request: web.BaseRequest) -> web.StreamResponse:
         self._arrived(request.protocol)

@@ -11,7 +11,9 @@ import logging
 import signal
 import socket
 import time
+from collections.abc import Callable, Iterator
 
+import aiohttp
 from aiohttp import web
 
 from yaie_api.logs import fields
@@ -33,7 +35,7 @@ _BACKLOG = 4096
 
 
 async def run(config: Config, signals: "Signals") -> None:
-    """Serve until `signals` asks to stop, then drain."""
+    """Serve until `signals` asks to stop, then drain. Raises an ExceptionGroup with what failed."""
     access = _access(config)
     health = Health(time.monotonic)
     directory = Directory(lambda: health.retain(_endpoint_names(directory)))
@@ -51,48 +53,63 @@ async def run(config: Config, signals: "Signals") -> None:
             silence_timeout_s=config.silence_timeout_s,
         )
         app = App(config, directory, admission, proxy, metrics)
+        edge = Edge(
+            app.handle,
+            header_timeout_s=config.header_timeout_s,
+            client_stall_s=config.client_stall_s,
+        )
         async with asyncio.TaskGroup() as group:
-            watching = [
-                group.create_task(
-                    Watcher(api, access, path, sink, selector=selector, heard=silence.heard).run()
-                )
-                for path, sink, selector in (
-                    (models_path(config.namespace), directory.models, ""),
-                    (
-                        slices_path(config.namespace),
-                        directory.slices,
-                        f"{LABEL_MANAGED_BY}={MANAGED_BY}",
-                    ),
-                )
+            background = [
+                group.create_task(watcher.run())
+                for watcher in _watchers(config.namespace, api, access, directory, silence.heard)
             ]
+            background.append(group.create_task(edge.cut_off_stalled()))
             try:
-                await _serve(config, app, admission, signals)
+                await _serve(config, edge, app, admission, signals)
             finally:
-                for task in watching:
+                for task in background:
                     task.cancel()
 
 
-async def _serve(config: Config, app: App, admission: Admission, signals: "Signals") -> None:
-    server = Edge(app.handle, header_timeout_s=config.header_timeout_s)
-    runner = web.ServerRunner(server, shutdown_timeout=0.5)
+def _watchers(
+    namespace: str,
+    api: aiohttp.ClientSession,
+    access: Access,
+    directory: Directory,
+    heard: Callable[[], None],
+) -> Iterator[Watcher]:
+    models, slices = models_path(namespace), slices_path(namespace)
+    ours = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
+    yield Watcher(api, access, models, directory.models, heard=heard)
+    yield Watcher(api, access, slices, directory.slices, selector=ours, heard=heard)
+
+
+async def _serve(
+    config: Config, edge: Edge, app: App, admission: Admission, signals: "Signals"
+) -> None:
+    runner = web.ServerRunner(edge, shutdown_timeout=0.5)
     await runner.setup()
-    sites = _sites(runner, config)
-    for site in sites:
-        await site.start()
-    log.info("serving", extra=fields(host=config.host, port=config.port))
     try:
+        sites = _sites(runner, config)
+        for site in sites:
+            await site.start()
+        log.info("serving", extra=fields(host=config.host, port=config.port))
         await signals.stop.wait()
         app.draining = True
         log.info("draining", extra=fields(in_flight=admission.in_flight))
         await signals.pause(config.drain_delay_s)
         for site in sites:
             await site.stop()
-        deadline_s = time.monotonic() + config.drain_timeout_s
-        while admission.in_flight and time.monotonic() < deadline_s and not signals.hurry.is_set():
-            await signals.pause(_POLL_S)
+        await _drain(config.drain_timeout_s, admission, signals)
     finally:
         await runner.cleanup()
     log.info("stopped", extra=fields(in_flight=admission.in_flight))
+
+
+async def _drain(timeout_s: float, admission: Admission, signals: "Signals") -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while admission.in_flight and time.monotonic() < deadline_s and not signals.hurry.is_set():
+        await signals.pause(_POLL_S)
 
 
 def _sites(runner: web.ServerRunner, config: Config) -> list[web.BaseSite]:

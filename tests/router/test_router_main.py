@@ -138,6 +138,7 @@ async def test_a_port_in_use_ends_it_with_the_reason(api: FakeApi) -> None:
         _, told = await asyncio.wait_for(process.communicate(), 20.0)
     assert process.returncode == 1
     assert "address already in use" in told.decode()
+    assert "Traceback" not in told.decode()
 
 
 async def test_help_shows_examples_quickly() -> None:

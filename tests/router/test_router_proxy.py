@@ -302,6 +302,30 @@ async def test_a_slow_reader_slows_its_engine_and_costs_bounded_memory(stack: St
             assert (await response.read()).endswith(DONE)
 
 
+async def test_a_client_that_stops_reading_is_cut_off_and_frees_its_engine(
+    start_router: StackMaker,
+) -> None:
+    stack = await start_router(client_stall_s=0.4)
+    engine = FakeEngine("pod-a", pieces=[event("x" * 65_000)] * 1000)
+    await stack.serve("demo", engine)
+    _, writer = await asyncio.open_connection("127.0.0.1", stack.config.port, limit=1000)
+    writer.write(chat_bytes())
+    await asyncio.wait_for(engine.left.wait(), 5.0)
+    writer.close()
+
+
+async def test_a_slow_client_that_keeps_reading_is_not_cut_off(start_router: StackMaker) -> None:
+    stack = await start_router(client_stall_s=0.4)
+    pieces = [event("x" * 65_000)] * 200
+    await stack.serve("demo", FakeEngine("pod-a", pieces=pieces))
+    async with stack.chat() as response:
+        size = 0
+        async for chunk in response.content.iter_chunked(500_000):
+            size += len(chunk)
+            await asyncio.sleep(0.05)
+    assert size == sum(map(len, pieces))
+
+
 async def _settled(engine: FakeEngine) -> bool:
     before = engine.sent_bytes
     await asyncio.sleep(0.2)
