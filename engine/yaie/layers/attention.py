@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 import yaie_kernels as ops
+from yaie.layers.norm import RMSNorm
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +55,54 @@ class StepInput:
 
 
 class PagedAttention:
-    """Attention of layer `index` over its pages; `window` limits how far back a query sees."""
+    """Attention of layer `index` over its pages.
 
-    def __init__(self, index: int, head_dim: int, window: int | None = None) -> None:
+    Args:
+        index: which layer's cache to use.
+        head_dim: size of a head.
+        cos_sin: [max_positions, head_dim] float32 angle table (`layers.rotary`).
+        head_norms: RMSNorm of each query head and each key head before rotation, or None.
+        window: how far back a query sees, itself included; None: everything.
+
+    """
+
+    def __init__(
+        self,
+        index: int,
+        head_dim: int,
+        cos_sin: torch.Tensor,
+        *,
+        head_norms: tuple[RMSNorm, RMSNorm] | None = None,
+        window: int | None = None,
+    ) -> None:
         self.index = index
         self.scale = head_dim**-0.5
+        self.cos_sin = cos_sin
+        self.head_norms = head_norms
         self.window = window
 
     def __call__(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, step: StepInput
     ) -> torch.Tensor:
-        """Attend with q [T, heads, D], k and v [T, kv_heads, D] -> [T, heads * D]."""
+        """Attend with q [T, heads, D], k and v [T, kv_heads, D] -> [T, heads * D].
+
+        Head norms, rotation and the write to the cache happen here; q and k are overwritten.
+        """
         k_cache, v_cache = step.caches[self.index]
-        ops.write_kv(k, v, k_cache, v_cache, step.kv_slots)
+        norms = self.head_norms
+        ops.qk_norm_rope_write(
+            q,
+            k,
+            v,
+            norms[0].weight if norms else None,
+            norms[1].weight if norms else None,
+            norms[0].eps if norms else 0.0,
+            step.positions,
+            self.cos_sin,
+            k_cache,
+            v_cache,
+            step.kv_slots,
+        )
         outputs = [
             self._attend(q[segment.first : segment.last], k_cache, v_cache, segment)
             for segment in step.segments

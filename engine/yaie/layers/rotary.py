@@ -9,24 +9,10 @@ from collections.abc import Callable
 
 import torch
 
-import yaie_kernels as ops
 from yaie.models.config import RopeConfig
 
 Frequencies = tuple[torch.Tensor, float]
 """(inverse frequencies [head_dim / 2] float32, factor on cos and sin)."""
-
-
-class Rotary:
-    """Rotates queries and keys in place by their positions."""
-
-    def __init__(
-        self, rope: RopeConfig, head_dim: int, max_positions: int, device: torch.device
-    ) -> None:
-        self.cos_sin = angle_table(rope, head_dim, max_positions).to(device)
-
-    def rotate_(self, q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor) -> None:
-        """Rotate q [T, heads, D] and k [T, kv_heads, D] by positions [T] int64."""
-        ops.rope_(q, k, positions, self.cos_sin)
 
 
 def angle_table(rope: RopeConfig, head_dim: int, max_positions: int) -> torch.Tensor:

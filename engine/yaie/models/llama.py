@@ -12,7 +12,7 @@ from yaie.layers.embedding import Embedding, LMHead
 from yaie.layers.linear import Linear
 from yaie.layers.norm import RMSNorm
 from yaie.layers.options import NamedTensors, TensorOptions
-from yaie.layers.rotary import Rotary
+from yaie.layers.rotary import angle_table
 from yaie.models.config import ModelConfig
 
 
@@ -20,7 +20,7 @@ class Attention:
     """Projections, optional norms of each query and key head, rotation, paged attention."""
 
     def __init__(
-        self, config: ModelConfig, index: int, rotary: Rotary, options: TensorOptions
+        self, config: ModelConfig, index: int, cos_sin: torch.Tensor, options: TensorOptions
     ) -> None:
         self.heads = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
         self.sizes = [config.q_size, config.kv_size, config.kv_size]
@@ -30,8 +30,13 @@ class Attention:
         self.qkv = Linear(config.hidden_size, parts, bias=bias, options=options)
         self.out = Linear(config.q_size, {"o_proj": config.hidden_size}, bias=bias, options=options)
         self.head_norms = self._head_norms(config, options)
-        self.rotary = rotary
-        self.attention = PagedAttention(index, config.head_dim, config.windows[index])
+        self.attention = PagedAttention(
+            index,
+            config.head_dim,
+            cos_sin,
+            head_norms=self.head_norms,
+            window=config.windows[index],
+        )
 
     @staticmethod
     def _head_norms(config: ModelConfig, options: TensorOptions) -> tuple[RMSNorm, RMSNorm] | None:
@@ -47,9 +52,6 @@ class Attention:
             part.view(-1, heads, self.head_dim)
             for part, heads in zip(parts, self.heads, strict=True)
         )
-        if self.head_norms is not None:
-            q, k = self.head_norms[0](q), self.head_norms[1](k)
-        self.rotary.rotate_(q, k, step.positions)
         return self.out(self.attention(q, k, v, step))
 
     def parameters(self, prefix: str) -> NamedTensors:
@@ -84,11 +86,11 @@ class DecoderLayer:
     """Attention and MLP, each behind its norm."""
 
     def __init__(
-        self, config: ModelConfig, index: int, rotary: Rotary, options: TensorOptions
+        self, config: ModelConfig, index: int, cos_sin: torch.Tensor, options: TensorOptions
     ) -> None:
         size, eps = config.hidden_size, config.rms_norm_eps
         self.attention_norm = RMSNorm(size, eps, options=options)
-        self.attention = Attention(config, index, rotary, options)
+        self.attention = Attention(config, index, cos_sin, options)
         self.mlp_norm = RMSNorm(size, eps, options=options)
         self.mlp = MLP(config, options)
 
@@ -118,8 +120,8 @@ class Llama:
         self.config = config
         self.options = options
         self.embedding = Embedding(config.vocab_size, config.hidden_size, options=options)
-        rotary = Rotary(config.rope, config.head_dim, max_positions, options.device)
-        self.layers = [DecoderLayer(config, i, rotary, options) for i in range(config.num_layers)]
+        table = angle_table(config.rope, config.head_dim, max_positions).to(options.device)
+        self.layers = [DecoderLayer(config, i, table, options) for i in range(config.num_layers)]
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, options=options)
         self.head = LMHead(
             config.vocab_size,
