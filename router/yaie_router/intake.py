@@ -34,6 +34,9 @@ async def read_body(request: web.BaseRequest, *, most_bytes: int, timeout_s: flo
         )
     if (request.content_length or 0) > most_bytes:
         raise _too_large(most_bytes)
+    if request.headers.get("expect", "").lower() == "100-continue":
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # the answer itself has not begun
     parts: list[bytes] = []
     size = 0
     try:

@@ -103,6 +103,39 @@ async def test_the_other_model_routes_are_forwarded_too(stack: Stack, path: str)
     assert engine.received[0].path == path
 
 
+async def test_a_client_that_waits_for_100_continue_gets_it_first(stack: Stack) -> None:
+    await stack.serve("demo", FakeEngine("pod-a"))
+    head, _, body = chat_bytes().partition(b"\r\n\r\n")
+    reader, writer = await asyncio.open_connection("127.0.0.1", stack.config.port)
+    writer.write(head + b"\r\nexpect: 100-continue\r\n\r\n")
+    first = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 2.0)
+    assert first == b"HTTP/1.1 100 Continue\r\n\r\n"
+    writer.write(body)
+    answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 2.0)
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    writer.close()
+
+
+async def test_a_client_of_http_1_0_gets_the_bytes_without_chunks(stack: Stack) -> None:
+    await stack.serve("demo", FakeEngine("pod-a"))
+    reader, writer = await asyncio.open_connection("127.0.0.1", stack.config.port)
+    writer.write(chat_bytes().replace(b"HTTP/1.1", b"HTTP/1.0"))
+    head, _, body = (await asyncio.wait_for(reader.read(), 2.0)).partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head.lower()
+    assert body == event("a") + event("b") + DONE
+    writer.close()
+
+
+async def test_one_connection_carries_many_requests(stack: Stack) -> None:
+    await stack.serve("demo", FakeEngine("pod-a"))
+    reader, writer = await asyncio.open_connection("127.0.0.1", stack.config.port)
+    for _ in range(3):
+        writer.write(chat_bytes())
+        answer = await asyncio.wait_for(reader.readuntil(b"0\r\n\r\n"), 2.0)
+        assert answer.startswith(b"HTTP/1.1 200 ")
+    writer.close()
+
+
 @pytest.mark.parametrize("status", [400, 404, 429, 500])
 async def test_an_engines_refusal_is_passed_on_and_never_retried(stack: Stack, status: int) -> None:
     answer = b'{"error": {"message": "no"}}'
