@@ -43,6 +43,30 @@ def write_kv(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slots: Tens
     backend(k).write_kv(k, v, k_cache, v_cache, slots)
 
 
+def qk_norm_rope_write(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    q_weight: Tensor | None,
+    k_weight: Tensor | None,
+    eps: float,
+    positions: Tensor,
+    cos_sin: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    slots: Tensor,
+) -> None:
+    """What lies between the fused projection and attention, in one launch.
+
+    q[T,Hq,D] <- rope(rms_norm(q)) in place; the cache rows at slots[T] <- rope(rms_norm(k)) and v,
+    both [T,Hk,D]. The norms (weights [D]) are left out where both weights are None. What k holds
+    afterwards is unspecified. positions, cos_sin and slots as in `rope_` and `write_kv`.
+    """
+    backend(q).qk_norm_rope_write(
+        q, k, v, q_weight, k_weight, eps, positions, cos_sin, k_cache, v_cache, slots
+    )
+
+
 def paged_attention(
     q: Tensor,
     k_cache: Tensor,

@@ -15,13 +15,13 @@ ROUNDS = 10
 MASK = 0xFFFFFFFF
 
 
-def philox(seed: Tensor, position: Tensor) -> Tensor:
+def philox(seed: Tensor, position: Tensor, key: tuple[int, int] = KEY) -> Tensor:
     """seed[B] int64, position[B] int64 -> [4, B] int64, four words in [0, 2**32)."""
     low = torch.stack((seed, position))  # words 0 and 2 of the counter
     high = (low >> 32).bitwise_and_(MASK)  # words 1 and 3
     low = low & MASK
     factors = torch.tensor(MULTIPLIERS, device=seed.device).unsqueeze(1)
-    keys = round_keys(seed.device)
+    keys = round_keys(key, seed.device)
     for step in range(ROUNDS):
         product = low * factors  # wraps; the 64 bits are those of the unsigned product
         top = (product >> 32).bitwise_and_(MASK).flip(0)
@@ -30,11 +30,11 @@ def philox(seed: Tensor, position: Tensor) -> Tensor:
     return torch.stack((low[0], high[0], low[1], high[1]))
 
 
-def round_keys(device: torch.device) -> Tensor:
+def round_keys(key: tuple[int, int], device: torch.device) -> Tensor:
     """[ROUNDS, 2, 1] int64: the key of each round for words 0 and 2."""
     return torch.tensor(
         [
-            [[(k + r * s) & MASK] for k, s in zip(KEY, KEY_STEPS, strict=True)]
+            [[(k + r * s) & MASK] for k, s in zip(key, KEY_STEPS, strict=True)]
             for r in range(ROUNDS)
         ],
         device=device,

@@ -7,12 +7,14 @@ It runs on any device and dtype, which makes it the definition that kernels are 
 from yaie_kernels.reference.attention import paged_attention
 from yaie_kernels.reference.cache import copy_pages, write_kv
 from yaie_kernels.reference.elementwise import add_rms_norm, rms_norm, rope_, silu_mul
+from yaie_kernels.reference.fused import qk_norm_rope_write
 from yaie_kernels.reference.sampling import sample
 
 __all__ = [
     "add_rms_norm",
     "copy_pages",
     "paged_attention",
+    "qk_norm_rope_write",
     "rms_norm",
     "rope_",
     "sample",

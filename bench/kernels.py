@@ -1,0 +1,292 @@
+"""Correctness and speed of the kernels on one GPU: `python bench/kernels.py [--tests] [--sweep]`.
+
+Every time is the median over replays of a CUDA graph that holds the calls back to back, over
+distinct buffers larger together than the L2 cache. Shares are of this card's own read bandwidth
+and matrix rate, measured first.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+import triton
+
+import yaie_kernels as kernels
+from yaie_kernels.triton.decode import decode
+from yaie_kernels.triton.extend import extend
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = 16
+RESULTS: list[dict[str, object]] = []
+ceiling = {"read_tb_s": 0.0, "tflop_s": 0.0}
+
+
+def seconds(calls: Sequence[Callable[[], object]], rounds: int = 7) -> float:
+    """Median time of one call: a graph of all of them, replayed."""
+    for call in calls[:2]:
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for call in calls:
+            call()
+    graph.replay()
+    times = []
+    for _ in range(rounds):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) / 1e3 / len(calls))
+    return sorted(times)[rounds // 2]
+
+
+def report(what: str, time_s: float, *, read_bytes: float = 0, flops: float = 0) -> None:
+    row: dict[str, object] = {"what": what, "us": round(time_s * 1e6, 2)}
+    if read_bytes:
+        rate = read_bytes / time_s / 1e12
+        row |= {"tb_s": round(rate, 3), "share": round(rate / ceiling["read_tb_s"], 3)}
+    if flops:
+        rate = flops / time_s / 1e12
+        row |= {"tflop_s": round(rate, 1), "share": round(rate / ceiling["tflop_s"], 3)}
+    RESULTS.append(row)
+    print(" ".join(f"{key}={value}" for key, value in row.items()), flush=True)
+
+
+def measure_ceilings() -> None:
+    big = torch.randn(2**30, device="cuda", dtype=torch.bfloat16)
+    words = big.view(torch.int64)
+    time_s = seconds([lambda: torch.amax(words)] * 3)
+    copy_s = seconds([lambda out=torch.empty_like(big): out.copy_(big)] * 3)
+    ceiling["read_tb_s"] = max(big.nbytes / time_s, 2 * big.nbytes / copy_s) / 1e12
+    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    ceiling["tflop_s"] = 2 * 8192**3 / seconds([lambda: a @ b] * 4) / 1e12
+    print("ceilings", ceiling, torch.__version__, triton.__version__, flush=True)
+
+
+def decode_calls(batch, context, q_heads, kv_heads, head_dim, **choice):
+    """Calls over disjoint page sets, so that none finds its keys in the cache."""
+    pages = -(-context // PAGE)
+    bytes_each = 2 * batch * context * kv_heads * head_dim * 2
+    copies = max(2, min(64, -(-(2**29) // bytes_each)))
+    shape = (copies * batch * pages, PAGE, kv_heads, head_dim)
+    k, v = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    order = torch.randperm(shape[0], device="cuda").int().view(copies, batch, pages)
+    lens = torch.full((batch,), context, device="cuda", dtype=torch.int32)
+    q = torch.randn(batch, q_heads, head_dim, device="cuda", dtype=torch.bfloat16)
+    calls = [
+        lambda i=i: decode(
+            q,
+            k,
+            v,
+            order[i],
+            lens,
+            scale=0.1,
+            max_seq_len=context,
+            window=None,
+            softcap=None,
+            **choice,
+        )  # fmt: skip
+        for i in range(copies)
+    ]
+    return calls, bytes_each
+
+
+DECODE = [
+    (batch, context, q_heads, 8, 128)
+    for q_heads in (16, 32)
+    for batch in (1, 64, 256)
+    for context in (512, 2048)
+]
+
+
+def bench_decode(*, sweep: bool) -> None:
+    for shape in DECODE:
+        calls, size = decode_calls(*shape)
+        report(f"decode B{shape[0]} ctx{shape[1]} Hq{shape[2]}", seconds(calls), read_bytes=size)
+    if not sweep:
+        return
+    for shape in DECODE[:6]:
+        for tiles in ((32, 2, 4), (64, 2, 3), (64, 4, 2), (64, 4, 4), (128, 4, 2), (128, 4, 3),
+                      (128, 8, 3), (32, 1, 4), (64, 1, 3)):  # fmt: skip
+            options = {1: (1, 8, 16), 64: (1, 2, 4), 256: (1, 2)}[shape[0]]
+            if shape[0] == 1 and shape[1] == 512:
+                options = (4, 8)
+            for splits in options:
+                try:
+                    calls, size = decode_calls(*shape, tiles=tiles, splits=splits)
+                    report(f"  sweep B{shape[0]} ctx{shape[1]} {tiles} splits{splits}",
+                           seconds(calls, 5), read_bytes=size)  # fmt: skip
+                except triton.runtime.errors.OutOfResources as error:
+                    print("  skipped", tiles, error)
+
+
+def bench_mixed_lengths() -> None:
+    """256 sequences of 100..2048 tokens, as in a running server."""
+    lens = torch.randint(100, 2049, (256,), device="cuda", dtype=torch.int32)
+    pages = 128
+    k, v = (torch.randn(2 * 256 * pages, PAGE, 8, 128, device="cuda", dtype=torch.bfloat16)
+            for _ in range(2))  # fmt: skip
+    order = torch.randperm(k.shape[0], device="cuda").int().view(2, 256, pages)
+    q = torch.randn(256, 16, 128, device="cuda", dtype=torch.bfloat16)
+    size = int(lens.sum()) * 2 * 8 * 128 * 2
+    for splits in (None, 1, 2, 4, 8):
+        calls = [
+            lambda i=i, splits=splits: decode(
+                q,
+                k,
+                v,
+                order[i],
+                lens,
+                scale=0.1,
+                max_seq_len=2048,
+                window=None,
+                softcap=None,
+                splits=splits,
+            )  # fmt: skip
+            for i in range(2)
+        ]
+        report(f"decode B256 ctx100-2048 splits={splits}", seconds(calls), read_bytes=size)
+
+
+def bench_extend(*, sweep: bool) -> None:
+    for q_heads, batch, prefix, chunk in (
+        (16, 8, 0, 2048), (32, 8, 0, 2048), (16, 4, 4096, 512), (32, 1, 0, 8192),
+    ):  # fmt: skip
+        length = prefix + chunk
+        pages = length // PAGE
+        shape = (batch * pages, PAGE, 8, 128)
+        k, v = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+        tables = torch.randperm(shape[0], device="cuda").int().view(batch, pages)
+        lens = torch.full((batch,), length, device="cuda", dtype=torch.int32)
+        starts = (torch.arange(batch + 1, device="cuda") * chunk).int()
+        q = torch.randn(batch * chunk, q_heads, 128, device="cuda", dtype=torch.bfloat16)
+        flops = 4 * q_heads * 128 * batch * (chunk * prefix + chunk * (chunk + 1) / 2)
+        name = f"extend Hq{q_heads} B{batch} prefix{prefix} chunk{chunk}"
+        options = [None]
+        if sweep:
+            options += [(128, 64, 4, 3), (128, 64, 8, 2), (128, 128, 8, 2), (128, 128, 8, 3),
+                        (64, 64, 4, 3), (64, 128, 4, 2), (128, 32, 4, 3), (128, 128, 4, 2)]  # fmt: skip
+        for tiles in options:
+            try:
+                time_s = seconds([lambda tiles=tiles: extend(
+                    q, k, v, tables, lens, starts,
+                    scale=0.1, max_query_len=chunk, window=None, softcap=None, tiles=tiles,
+                )] * 3)  # fmt: skip
+                report(f"{name} {tiles or ''}", time_s, flops=flops)
+            except triton.runtime.errors.OutOfResources as error:
+                print("  skipped", tiles, error)
+        if prefix == 0:
+            heads = q.view(batch, chunk, q_heads, 128).transpose(1, 2)
+            dense = [torch.randn(batch, 8, length, 128, device="cuda", dtype=torch.bfloat16)
+                     for _ in range(2)]  # fmt: skip
+            time_s = seconds([lambda: F.scaled_dot_product_attention(
+                heads, *dense, is_causal=True, enable_gqa=True)] * 3)  # fmt: skip
+            report(f"{name} torch SDPA, not paged", time_s, flops=flops)
+
+
+def bench_rows() -> None:
+    for tokens in (1, 256, 16384):
+        copies = 16 if tokens < 16384 else 2
+        for hidden in (1024, 4096):
+            x = torch.randn(copies, tokens, hidden, device="cuda", dtype=torch.bfloat16)
+            residual, weight = torch.randn_like(x), torch.randn_like(x[0, 0])
+            size = tokens * hidden * 2
+            calls = [lambda i=i: kernels.rms_norm(x[i], weight, 1e-6) for i in range(copies)]
+            report(f"rms_norm T{tokens} H{hidden}", seconds(calls), read_bytes=2 * size)
+            calls = [lambda i=i: kernels.add_rms_norm(x[i], residual[i], weight, 1e-6)
+                     for i in range(copies)]  # fmt: skip
+            report(f"add_rms_norm T{tokens} H{hidden}", seconds(calls), read_bytes=4 * size)
+            wide = torch.randn(copies, tokens, 6 * hidden, device="cuda", dtype=torch.bfloat16)
+            calls = [lambda i=i: kernels.silu_mul(wide[i]) for i in range(copies)]
+            report(f"silu_mul T{tokens} I{3 * hidden}", seconds(calls), read_bytes=9 * size)
+        bench_between(tokens, copies)
+
+
+def bench_between(tokens: int, copies: int) -> None:
+    """Norm, rope and cache write of Hq16/Hk8/D128, apart and in one launch."""
+    fused = torch.randn(copies, tokens, 32, 128, device="cuda", dtype=torch.bfloat16)
+    caches = [torch.empty(tokens // PAGE + 1, PAGE, 8, 128, device="cuda", dtype=torch.bfloat16)
+              for _ in range(2)]  # fmt: skip
+    slots = torch.randperm(tokens, device="cuda")
+    table = torch.randn(4096, 128, device="cuda")
+    positions = torch.randint(0, 4096, (tokens,), device="cuda")
+    weight = torch.randn(128, device="cuda", dtype=torch.bfloat16)
+
+    def apart(i):
+        q, k, v = fused[i].split([16, 8, 8], dim=1)
+        q, k = kernels.rms_norm(q, weight, 1e-6), kernels.rms_norm(k, weight, 1e-6)
+        kernels.rope_(q, k, positions, table)
+        kernels.write_kv(k, v, *caches, slots)
+
+    def together(i):
+        q, k, v = fused[i].split([16, 8, 8], dim=1)
+        kernels.qk_norm_rope_write(q, k, v, weight, weight, 1e-6, positions, table, *caches, slots)
+
+    size = 2 * tokens * 32 * 128 * 2
+    for name, run in (("apart", apart), ("fused", together)):
+        calls = [lambda i=i, run=run: run(i) for i in range(copies)]
+        report(f"qk_norm+rope+write {name} T{tokens}", seconds(calls), read_bytes=size)
+
+
+def bench_sample() -> None:
+    vocab = 151936
+    for batch in (1, 64, 256):
+        logits = torch.randn(batch, vocab, device="cuda", dtype=torch.bfloat16) * 3
+        full = {"temperature": 1.0, "top_p": 1.0, "min_p": 0.0}
+        base = {key: torch.full((batch,), value, device="cuda") for key, value in full.items()}
+        base["top_k"] = torch.zeros(batch, device="cuda", dtype=torch.int32)
+        base["seed"] = base["position"] = torch.arange(batch, device="cuda")
+        for name, change in (
+            ("greedy", {"temperature": 0.0}), ("temperature", {}), ("min_p", {"min_p": 0.1}),
+            ("top_k 50", {"top_k": 50}), ("top_p 0.9", {"top_p": 0.9}),
+            ("top_k 50, top_p 0.9", {"top_k": 50, "top_p": 0.9}),
+        ):  # fmt: skip
+            rows = dict(base)
+            for key, value in change.items():
+                rows[key] = torch.full_like(base[key], value)
+            time_s = seconds([lambda rows=rows: kernels.sample(logits, **rows)] * 3)
+            report(f"sample B{batch} {name}", time_s)
+
+
+def run_tests() -> None:
+    """The project's kernel tests alone: no configuration or plug-in of the other parts is needed."""
+    folder = ROOT / "tests/kernels"
+    command = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", str(folder)]
+    command += ["--confcutdir", str(folder), "--import-mode=importlib", "-p", "no:cacheprovider"]
+    command += ["-q", "-n", "8", "--maxfail=20", "--tb=short", str(folder / "triton_kernels")]
+    print("tests exit", subprocess.run(command, check=False, cwd=ROOT).returncode, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tests", action="store_true", help="first run the kernel tests")
+    parser.add_argument("--sweep", action="store_true", help="also time other tile sizes")
+    parser.add_argument("--only", default="decode,mixed,extend,rows,sample")
+    parser.add_argument("--json", type=Path, help="write every figure there")
+    options = parser.parse_args()
+    if options.tests:
+        run_tests()
+    measure_ceilings()
+    parts = {
+        "decode": lambda: bench_decode(sweep=options.sweep),
+        "mixed": bench_mixed_lengths,
+        "extend": lambda: bench_extend(sweep=options.sweep),
+        "rows": bench_rows,
+        "sample": bench_sample,
+    }
+    for name in options.only.split(","):
+        parts[name]()
+        torch.cuda.empty_cache()
+    if options.json:
+        options.json.write_text(json.dumps({"ceiling": ceiling, "rows": RESULTS}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

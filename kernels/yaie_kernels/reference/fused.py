@@ -1,0 +1,26 @@
+"""The step between the fused projection and attention, as its separate operations."""
+
+from torch import Tensor
+
+from yaie_kernels.reference.cache import write_kv
+from yaie_kernels.reference.elementwise import rms_norm, rope_
+
+
+def qk_norm_rope_write(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    q_weight: Tensor | None,
+    k_weight: Tensor | None,
+    eps: float,
+    positions: Tensor,
+    cos_sin: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    slots: Tensor,
+) -> None:
+    if q_weight is not None and k_weight is not None:
+        q.copy_(rms_norm(q, q_weight, eps))
+        k = rms_norm(k, k_weight, eps)
+    rope_(q, k, positions, cos_sin)
+    write_kv(k, v, k_cache, v_cache, slots)

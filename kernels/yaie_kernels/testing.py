@@ -1,0 +1,145 @@
+"""How a kernel is judged, and the float64 definitions it is judged by.
+
+There is no tolerance to tune: a result may be off, in the mean, by twice what plain PyTorch is off
+at the same dtype, or by one unit in the last place, whichever is more; its worst element by four
+times (a maximum over few samples scatters). Errors are taken against float64.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+RATIO = {"rms": 2.0, "largest": 4.0}
+
+
+def judge(name: str, got: Tensor, plain: Tensor, exact: Tensor) -> None:
+    """Raise AssertionError if `got` errs more than is honest at its dtype.
+
+    got: the result; plain: PyTorch's own at got's dtype; exact: the definition in float64.
+    """
+    if got.shape != exact.shape:
+        raise AssertionError(f"{name}: shape {tuple(got.shape)}, want {tuple(exact.shape)}")
+    if exact.numel() == 0:
+        return
+    exact = exact.double().cpu()
+    nothing = torch.zeros_like(exact)
+    unit = torch.finfo(got.dtype).eps
+    for kind, error in (("rms", _rms), ("largest", _largest)):
+        allowed = max(RATIO[kind] * error(plain, exact), unit * error(nothing, exact))
+        found = error(got, exact)
+        if not found <= allowed:  # also true for NaN
+            raise AssertionError(f"{name}: {kind} error {found:.3e}, allowed {allowed:.3e}")
+
+
+def _rms(value: Tensor, exact: Tensor) -> float:
+    return float((value.double().cpu() - exact).square().mean().sqrt())
+
+
+def _largest(value: Tensor, exact: Tensor) -> float:
+    return float((value.double().cpu() - exact).abs().max())
+
+
+def dense_attention(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None, softcap: float | None
+) -> Tensor:
+    """q[n,Hq,D] at the end of k, v [L,Hk,D] -> [n,Hq,D]: every score written out."""
+    n, length, group = q.shape[0], k.shape[0], q.shape[1] // k.shape[1]
+    scores = torch.einsum("qhd,khd->hqk", q, k.repeat_interleave(group, 1)) * scale
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    own = torch.arange(length - n, length, device=q.device).unsqueeze(1)
+    token = torch.arange(length, device=q.device).unsqueeze(0)
+    hidden = token > own
+    if window is not None:
+        hidden |= token <= own - window
+    shares = scores.masked_fill(hidden, -math.inf).softmax(-1)
+    return torch.einsum("hqk,khd->qhd", shares, v.repeat_interleave(group, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class PagedCase:
+    """A batch over a paged cache whose unused slots are NaN and whose spare table entries lie."""
+
+    q: Tensor
+    k_cache: Tensor
+    v_cache: Tensor
+    block_tables: Tensor
+    seq_lens: Tensor
+    query_start: Tensor
+    max_query_len: int
+    max_seq_len: int
+
+    @property
+    def args(self) -> tuple[Tensor, ...]:
+        return (
+            self.q,
+            self.k_cache,
+            self.v_cache,
+            self.block_tables,
+            self.seq_lens,
+            self.query_start,
+        )
+
+    def dense(
+        self, dtype: torch.dtype, scale: float, window: int | None, softcap: float | None
+    ) -> Tensor:
+        """The answer of `dense_attention`, sequence by sequence, computed at `dtype`."""
+        out = torch.zeros(self.q.shape, dtype=dtype, device=self.q.device)
+        starts = self.query_start.tolist()
+        for row, length in enumerate(self.seq_lens.tolist()):
+            mine = slice(starts[row], starts[row + 1])
+            if mine.stop > mine.start:
+                pages = self.block_tables[row].long().clamp(max=self.k_cache.shape[0] - 1)
+                k, v = (
+                    cache[pages].flatten(0, 1)[:length].to(dtype)
+                    for cache in (self.k_cache, self.v_cache)
+                )
+                out[mine] = dense_attention(self.q[mine].to(dtype), k, v, scale, window, softcap)
+        return out
+
+
+def paged_case(
+    query_lens: Sequence[int],
+    seq_lens: Sequence[int],
+    *,
+    q_heads: int,
+    kv_heads: int,
+    head_dim: int,
+    page_size: int = 16,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+    seed: int = 0,
+) -> PagedCase:
+    """Random batch; q is a strided view, as of a fused projection."""
+    generator = torch.Generator().manual_seed(seed)
+    pages_of = [-(-length // page_size) for length in seq_lens]
+    total_pages = sum(pages_of) + 3
+    order = (torch.randperm(total_pages - 1, generator=generator) + 1).tolist()
+    width = max([*pages_of, 1]) + 2
+    tables = torch.full((len(seq_lens), width), 2**30, dtype=torch.int32)  # never to be read
+    caches = [
+        torch.full((total_pages, page_size, kv_heads, head_dim), math.nan, dtype=dtype)
+        for _ in range(2)
+    ]
+    for row, length in enumerate(seq_lens):
+        mine = torch.tensor([order.pop() for _ in range(pages_of[row])], dtype=torch.int64)
+        tables[row, : len(mine)] = mine.int()
+        slots = (mine[:, None] * page_size + torch.arange(page_size)).flatten()[:length]
+        for cache in caches:
+            values = torch.randn(length, kv_heads, head_dim, generator=generator)
+            cache.flatten(0, 1)[slots] = values.to(dtype)
+    fused = torch.randn(sum(query_lens), q_heads + 2 * kv_heads, head_dim, generator=generator)
+    starts = torch.tensor([0, *query_lens]).cumsum(0)
+    return PagedCase(
+        q=fused.to(dtype).to(device)[:, :q_heads],
+        k_cache=caches[0].to(device),
+        v_cache=caches[1].to(device),
+        block_tables=tables.to(device),
+        seq_lens=torch.tensor(list(seq_lens), dtype=torch.int32, device=device),
+        query_start=starts.to(torch.int32).to(device),
+        max_query_len=max([*query_lens, 1]),
+        max_seq_len=max([*seq_lens, 1]),
+    )

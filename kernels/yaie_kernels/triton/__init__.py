@@ -1,0 +1,23 @@
+"""Triton kernels, one file per family: the kernel, its formula, and the launcher beside it.
+
+Launchers take the same arguments as the reference. They choose grids from shapes and host
+integers alone and never read a tensor's contents, so all of them can be captured in CUDA graphs.
+"""
+
+from yaie_kernels.triton.attention import paged_attention
+from yaie_kernels.triton.cache import copy_pages, write_kv
+from yaie_kernels.triton.elementwise import add_rms_norm, rms_norm, rope_, silu_mul
+from yaie_kernels.triton.fused import qk_norm_rope_write
+from yaie_kernels.triton.sampling import sample
+
+__all__ = [
+    "add_rms_norm",
+    "copy_pages",
+    "paged_attention",
+    "qk_norm_rope_write",
+    "rms_norm",
+    "rope_",
+    "sample",
+    "silu_mul",
+    "write_kv",
+]

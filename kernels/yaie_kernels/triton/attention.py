@@ -1,0 +1,31 @@
+"""Paged attention: chooses between the decode kernels and the extend kernel."""
+
+from torch import Tensor
+
+from yaie_kernels.triton.decode import decode
+from yaie_kernels.triton.extend import extend
+
+
+def paged_attention(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_tables: Tensor,
+    seq_lens: Tensor,
+    query_start: Tensor,
+    *,
+    scale: float,
+    max_query_len: int,
+    max_seq_len: int,
+    window: int | None = None,
+    softcap: float | None = None,
+) -> Tensor:
+    if max_query_len == 1 and q.shape[0] == seq_lens.shape[0]:
+        return decode(
+            q, k_cache, v_cache, block_tables, seq_lens,
+            scale=scale, max_seq_len=max_seq_len, window=window, softcap=softcap,
+        )  # fmt: skip
+    return extend(
+        q, k_cache, v_cache, block_tables, seq_lens, query_start,
+        scale=scale, max_query_len=max_query_len, window=window, softcap=softcap,
+    )  # fmt: skip

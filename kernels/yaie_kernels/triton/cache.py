@@ -1,0 +1,59 @@
+"""Writes into the paged KV cache [pages, page_size, kv_heads, head_dim]."""
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_COPY_BLOCK = 4096
+
+
+@triton.jit
+def _write_kv_kernel(
+    k_ptr, v_ptr, k_cache_ptr, v_cache_ptr, slots_ptr,
+    k_token_stride, k_head_stride, v_token_stride, v_head_stride,
+    head_dim, row_elements, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """cache[slot[t]] = (k[t], v[t]); a cache row is kv_heads * head_dim contiguous elements."""
+    token = tl.program_id(0).to(tl.int64)
+    slot = tl.load(slots_ptr + token)
+    element = tl.arange(0, BLOCK)
+    mask = element < row_elements
+    head, col = element // head_dim, element % head_dim
+    target = slot * row_elements + element
+    k = tl.load(k_ptr + token * k_token_stride + head * k_head_stride + col, mask=mask)
+    v = tl.load(v_ptr + token * v_token_stride + head * v_head_stride + col, mask=mask)
+    tl.store(k_cache_ptr + target, k, mask=mask)
+    tl.store(v_cache_ptr + target, v, mask=mask)
+
+
+@triton.jit
+def _copy_pages_kernel(cache_ptr, source_ptr, target_ptr, page_elements, BLOCK: tl.constexpr):
+    """cache[target[i]] = cache[source[i]]."""
+    row = tl.program_id(0)
+    element = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    mask = element < page_elements
+    source = tl.load(source_ptr + row).to(tl.int64)
+    target = tl.load(target_ptr + row).to(tl.int64)
+    page = tl.load(cache_ptr + source * page_elements + element, mask=mask)
+    tl.store(cache_ptr + target * page_elements + element, page, mask=mask)
+
+
+def write_kv(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slots: Tensor) -> None:
+    tokens, heads, head_dim = k.shape
+    if tokens == 0:
+        return
+    row = heads * head_dim
+    _write_kv_kernel[(tokens,)](
+        k, v, k_cache, v_cache, slots,
+        k.stride(0), k.stride(1), v.stride(0), v.stride(1), head_dim, row,
+        BLOCK=triton.next_power_of_2(row), num_warps=4,
+    )  # fmt: skip
+
+
+def copy_pages(cache: Tensor, source: Tensor, target: Tensor) -> None:
+    if source.numel() == 0:
+        return
+    elements = cache[0].numel()
+    _copy_pages_kernel[(source.numel(), triton.cdiv(elements, _COPY_BLOCK))](
+        cache, source, target, elements, BLOCK=_COPY_BLOCK, num_warps=8
+    )

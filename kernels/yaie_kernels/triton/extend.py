@@ -1,0 +1,178 @@
+"""Extend attention: chunks of queries over prefix pages and the chunk itself, in one pass.
+
+The query heads of a KV head and neighbouring tokens are packed into one block of rows (row m is
+token m / group, head m % group), so a key tile feeds all of them. A block walks only the tiles it
+may see; tiles wholly below its first token need no mask.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+@triton.jit
+def _extend_tiles(
+    acc, best, total, q, own, low, high, length,
+    k_ptr, v_ptr, table, scale, softcap, window,
+    cache_token_stride, kv_head, head_dim,
+    PAGE: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, MASKED: tl.constexpr,
+    HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, EVEN_D: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Online softmax over the tokens [low, high), `own` being each row's position."""
+    col = tl.arange(0, BLOCK_D)
+    offset = tl.arange(0, BLOCK_N)
+    in_row = kv_head * head_dim + col
+    factor = 1.4426950408889634 if HAS_SOFTCAP else scale * 1.4426950408889634
+    for start in range(low, high, BLOCK_N):
+        token = start + offset
+        if MASKED:
+            here = token < length
+            page = tl.load(table + token // PAGE, mask=here, other=0).to(tl.int64)
+        else:
+            page = tl.load(table + token // PAGE).to(tl.int64)
+        base = (page * PAGE + token % PAGE) * cache_token_stride
+        where = base[:, None] + in_row[None, :]
+        if MASKED:
+            mask = here[:, None] & (col < head_dim)[None, :]
+            k = tl.load(k_ptr + where, mask=mask, other=0.0)
+        elif EVEN_D:
+            k = tl.load(k_ptr + where)
+        else:
+            k = tl.load(k_ptr + where, mask=(col < head_dim)[None, :], other=0.0)
+        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+        if HAS_SOFTCAP:
+            bend = tl.exp2(scores * (scale * 2.8853900817779268 / softcap))
+            scores = softcap * (1.0 - 2.0 / (bend + 1.0))
+        if MASKED:
+            seen = token[None, :] <= own[:, None]
+            if HAS_WINDOW:
+                seen = seen & (token[None, :] > own[:, None] - window)
+            scores = tl.where(seen, scores, float("-inf"))
+        peak = tl.maximum(best, tl.max(scores, axis=1))
+        if HAS_WINDOW:  # a row may have seen nothing yet
+            level = tl.where(peak == float("-inf"), 0.0, peak)
+        else:
+            level = peak
+        shrink = tl.exp2((best - level) * factor)
+        p = tl.exp2(scores * factor - (level * factor)[:, None])  # one fused multiply-add
+        total = total * shrink + tl.sum(p, axis=1)
+        if MASKED:
+            v = tl.load(v_ptr + where, mask=mask, other=0.0)
+        elif EVEN_D:
+            v = tl.load(v_ptr + where)
+        else:
+            v = tl.load(v_ptr + where, mask=(col < head_dim)[None, :], other=0.0)
+        acc = tl.dot(p.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
+        best = peak
+    return acc, best, total
+
+
+@triton.jit
+def _extend_kernel(
+    q_ptr, k_ptr, v_ptr, out_ptr, tables_ptr, lens_ptr, starts_ptr,
+    scale, softcap, window,
+    q_token_stride, q_head_stride, table_stride, cache_token_stride,
+    group, head_dim,
+    PAGE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, EVEN_D: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """out = softmax(q k^T, causal) v for BLOCK_M packed rows of one sequence and KV head."""
+    block = tl.num_programs(0) - 1 - tl.program_id(0)  # longest blocks first
+    kv_head = tl.program_id(1)
+    row = tl.program_id(2).to(tl.int64)
+    first_query = tl.load(starts_ptr + row).to(tl.int64)
+    queries = (tl.load(starts_ptr + row + 1) - first_query).to(tl.int32)
+    packed_begin = block * BLOCK_M
+    if packed_begin >= queries * group:
+        return
+    length = tl.load(lens_ptr + row)
+    context = length - queries  # tokens before this chunk
+
+    packed = packed_begin + tl.arange(0, BLOCK_M)
+    query = packed // group
+    head = kv_head * group + packed % group
+    own = context + query
+    col = tl.arange(0, BLOCK_D)
+    live = (query < queries)[:, None] & (col < head_dim)[None, :]
+    at = (first_query + query)[:, None] * q_token_stride + head[:, None] * q_head_stride
+    q = tl.load(q_ptr + at + col[None, :], mask=live, other=0.0)
+
+    low = 0
+    own_first = context + packed_begin // group
+    own_last = tl.minimum(context + (packed_begin + BLOCK_M - 1) // group, length - 1)
+    if HAS_WINDOW:
+        low = tl.maximum(own_first - window + 1, 0) // BLOCK_N * BLOCK_N
+    open_end = tl.maximum((own_first + 1) // BLOCK_N * BLOCK_N, low)
+    best = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
+    total = tl.zeros([BLOCK_M], dtype=tl.float32)
+    acc = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
+    table = tables_ptr + row * table_stride
+    if HAS_WINDOW:
+        open_end = low  # every tile may cross the window's edge
+    else:
+        acc, best, total = _extend_tiles(
+            acc, best, total, q, own, low, open_end, length,
+            k_ptr, v_ptr, table, scale, softcap, window, cache_token_stride, kv_head, head_dim,
+            PAGE, BLOCK_N, BLOCK_D, False, HAS_WINDOW, HAS_SOFTCAP, EVEN_D, PRECISION,
+        )  # fmt: skip
+    acc, best, total = _extend_tiles(
+        acc, best, total, q, own, open_end, own_last + 1, length,
+        k_ptr, v_ptr, table, scale, softcap, window, cache_token_stride, kv_head, head_dim,
+        PAGE, BLOCK_N, BLOCK_D, True, HAS_WINDOW, HAS_SOFTCAP, EVEN_D, PRECISION,
+    )  # fmt: skip
+    q_heads = tl.num_programs(1) * group
+    at = ((first_query + query) * q_heads + head) * head_dim
+    out = acc / tl.where(total > 0, total, 1.0)[:, None]  # rows past the chunk may see nothing
+    tl.store(out_ptr + at[:, None] + col[None, :], out, mask=live)
+
+
+def _tiles(rows: int, head_dim: int, dtype: torch.dtype) -> tuple[int, int, int, int]:
+    """(BLOCK_M, BLOCK_N, num_warps, num_stages) for a chunk of `rows` packed rows."""
+    if dtype == torch.float32:
+        return (32, 32, 4, 1) if head_dim <= 128 else (16, 32, 4, 1)
+    if rows <= 16:
+        return 16, 64, 4, 3
+    if rows <= 64:
+        return 64, 64, 4, 3
+    return (128, 128, 8, 2) if head_dim <= 128 else (64, 32, 8, 2)
+
+
+def extend(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_tables: Tensor,
+    seq_lens: Tensor,
+    query_start: Tensor,
+    *,
+    scale: float,
+    max_query_len: int,
+    window: int | None,
+    softcap: float | None,
+    tiles: tuple[int, int, int, int] | None = None,
+) -> Tensor:
+    """q[T,Hq,D] -> [T,Hq,D]; `tiles` overrides the choice, for tuning."""
+    tokens, q_heads, head_dim = q.shape
+    page_size, kv_heads = k_cache.shape[1], k_cache.shape[2]
+    batch = seq_lens.shape[0]
+    out = torch.empty((tokens, q_heads, head_dim), dtype=q.dtype, device=q.device)
+    if tokens == 0:
+        return out
+    group = q_heads // kv_heads
+    rows = max_query_len * group
+    block_m, block_n, warps, stages = tiles or _tiles(rows, head_dim, q.dtype)
+    _extend_kernel[(triton.cdiv(rows, block_m), kv_heads, batch)](
+        q, k_cache, v_cache, out, block_tables, seq_lens, query_start,
+        scale, softcap or 0.0, window or 0,
+        q.stride(0), q.stride(1), block_tables.stride(0), k_cache.stride(1), group, head_dim,
+        PAGE=page_size, BLOCK_M=block_m, BLOCK_N=block_n,
+        BLOCK_D=triton.next_power_of_2(head_dim),
+        HAS_WINDOW=window is not None, HAS_SOFTCAP=softcap is not None,
+        EVEN_D=triton.next_power_of_2(head_dim) == head_dim,
+        PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
+        num_warps=warps, num_stages=stages,
+    )  # fmt: skip
+    return out

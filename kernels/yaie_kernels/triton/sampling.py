@@ -1,0 +1,304 @@
+"""Sampling without a sort, over chunks of the vocabulary; see `reference.sampling` for the rules.
+
+Four launches: the peak of each chunk; the integer weight of each chunk; for rows with filters, a
+search for the cut-off values and the weights that remain; the draw. Weights are integers, so
+their sums agree with the reference's to the last bit whatever the order.
+Kernels that compute weights run without fused multiply-add, as the reference rounds twice.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from yaie_kernels import philox
+from yaie_kernels.reference import sampling as rules
+
+_CHUNK = 4096
+_GREEDY_BELOW = tl.constexpr(rules.GREEDY_BELOW)
+_LOG2_E = tl.constexpr(rules.LOG2_E)
+_BITS = tl.constexpr(rules.WEIGHT_BITS)
+_ONE = tl.constexpr(float(2**rules.WEIGHT_BITS))
+_FLOOR = tl.constexpr(rules.FLOOR_LOG2)
+_C5 = tl.constexpr(rules.EXP2[0])
+_C4 = tl.constexpr(rules.EXP2[1])
+_C3 = tl.constexpr(rules.EXP2[2])
+_C2 = tl.constexpr(rules.EXP2[3])
+_C1 = tl.constexpr(rules.EXP2[4])
+_M0 = tl.constexpr(philox.MULTIPLIERS[0])
+_M1 = tl.constexpr(philox.MULTIPLIERS[1])
+_STEP0 = tl.constexpr(philox.KEY_STEPS[0])
+_STEP1 = tl.constexpr(philox.KEY_STEPS[1])
+_KEY0 = tl.constexpr(philox.KEY[0])
+_KEY1 = tl.constexpr(philox.KEY[1])
+_ROUNDS = tl.constexpr(philox.ROUNDS)
+_LOWEST_KEY = tl.constexpr(-2139095041)  # the key of -inf
+
+
+@triton.jit
+def _load(logits_ptr, base, token, vocab):
+    x = tl.load(logits_ptr + base + token, mask=token < vocab, other=float("-inf"))
+    return x.to(tl.float32) + 0.0  # -0.0 becomes 0.0: the two must tie
+
+
+@triton.jit
+def _inverse(temperature):
+    usable = tl.where(temperature < _GREEDY_BELOW, 1.0, temperature)
+    return tl.div_rn(tl.full([], 1.0, tl.float32), usable)
+
+
+@triton.jit
+def _weights(x, inverse, peak):
+    """trunc(2**40 * 2**((x/T - peak/T) log2 e)) as int64."""
+    x = (x * inverse - peak * inverse) * _LOG2_E
+    x = tl.maximum(x, _FLOOR)
+    whole = tl.floor(x)
+    x = x - whole
+    power = x * _C5 + _C4
+    power = power * x + _C3
+    power = power * x + _C2
+    power = power * x + _C1
+    power = power * x + 1.0
+    exponent = (whole + _BITS).to(tl.int32) << 23
+    bits = power.to(tl.int32, bitcast=True) + exponent
+    return bits.to(tl.float32, bitcast=True).to(tl.int64)
+
+
+@triton.jit
+def _key(x):
+    """An int32 that orders as the float does."""
+    bits = x.to(tl.int32, bitcast=True)
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
+
+
+@triton.jit
+def _peak_kernel(
+    logits_ptr, peak_ptr, best_ptr, vocab, row_stride, chunks, CHUNK: tl.constexpr
+):  # fmt: skip
+    """The largest logit of a chunk and the lowest token that has it."""
+    row = tl.program_id(1).to(tl.int64)
+    chunk = tl.program_id(0)
+    token = chunk * CHUNK + tl.arange(0, CHUNK)
+    x = _load(logits_ptr, row * row_stride, token, vocab)
+    peak, lane = tl.max(x, axis=0, return_indices=True, return_indices_tie_break_left=True)
+    tl.store(peak_ptr + row * chunks + chunk, peak)
+    tl.store(best_ptr + row * chunks + chunk, chunk * CHUNK + lane)
+
+
+@triton.jit
+def _row_peak(peak_ptr, row, chunks, CHUNKS: tl.constexpr):
+    lane = tl.arange(0, CHUNKS)
+    return tl.load(peak_ptr + row * chunks + lane, mask=lane < chunks, other=float("-inf"))
+
+
+@triton.jit
+def _weigh_kernel(
+    logits_ptr, peak_ptr, sums_ptr, temperature_ptr, vocab, row_stride, chunks,
+    CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
+):  # fmt: skip
+    """The summed weight of a chunk."""
+    row = tl.program_id(1).to(tl.int64)
+    chunk = tl.program_id(0)
+    temperature = tl.load(temperature_ptr + row)
+    if temperature < _GREEDY_BELOW:
+        return
+    peak = tl.max(_row_peak(peak_ptr, row, chunks, CHUNKS), axis=0)
+    token = chunk * CHUNK + tl.arange(0, CHUNK)
+    x = _load(logits_ptr, row * row_stride, token, vocab)
+    weight = _weights(x, _inverse(temperature), peak)
+    tl.store(sums_ptr + row * chunks + chunk, tl.sum(weight, axis=0))
+
+
+@triton.jit
+def _held(
+    logits_ptr, base, vocab, inverse, peak, floor_key, a, b, c,
+    BY_MASS: tl.constexpr, CHUNK: tl.constexpr,
+):  # fmt: skip
+    """Count or mass of the tokens with key >= a, >= b, >= c (and >= floor_key)."""
+    value_type = tl.int64 if BY_MASS else tl.int32
+    held_a = tl.zeros([CHUNK], value_type)  # summed across lanes once, after the loop
+    held_b = tl.zeros([CHUNK], value_type)
+    held_c = tl.zeros([CHUNK], value_type)
+    for start in range(0, vocab, CHUNK):
+        token = start + tl.arange(0, CHUNK)
+        x = _load(logits_ptr, base, token, vocab)
+        key = tl.where(token < vocab, _key(x), -2147483648)
+        if BY_MASS:
+            value = tl.where(key >= floor_key, _weights(x, inverse, peak), 0)
+        else:
+            value = tl.full([CHUNK], 1, value_type)
+        held_a += tl.where(key >= a, value, 0)
+        held_b += tl.where(key >= b, value, 0)
+        held_c += tl.where(key >= c, value, 0)
+    return tl.sum(held_a, axis=0), tl.sum(held_b, axis=0), tl.sum(held_c, axis=0)
+
+
+@triton.jit
+def _search(
+    logits_ptr, base, vocab, inverse, peak, floor_key, goal,
+    BY_MASS: tl.constexpr, CHUNK: tl.constexpr,
+):  # fmt: skip
+    """The largest key t whose tokens (key >= t) reach the goal; two bits a pass."""
+    low = floor_key
+    high = _key(peak).to(tl.int64)
+    while low < high:
+        span = high - low
+        a = (low + (span + 3) // 4).to(tl.int32)
+        b = (low + (2 * span + 3) // 4).to(tl.int32)
+        c = (low + (3 * span + 3) // 4).to(tl.int32)
+        held_a, held_b, held_c = _held(
+            logits_ptr, base, vocab, inverse, peak, floor_key.to(tl.int32), a, b, c, BY_MASS, CHUNK
+        )
+        low = tl.where(held_a >= goal, a.to(tl.int64), low)
+        low = tl.where(held_b >= goal, b.to(tl.int64), low)
+        low = tl.where(held_c >= goal, c.to(tl.int64), low)
+        high = tl.where(held_c >= goal, high, c.to(tl.int64) - 1)
+        high = tl.where(held_b >= goal, high, b.to(tl.int64) - 1)
+        high = tl.where(held_a >= goal, high, a.to(tl.int64) - 1)
+    return low
+
+
+@triton.jit
+def _filter_kernel(
+    logits_ptr, peak_ptr, sums_ptr, floor_key_ptr, floor_weight_ptr,
+    temperature_ptr, top_k_ptr, top_p_ptr, min_p_ptr,
+    vocab, row_stride, chunks, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
+):  # fmt: skip
+    """Cut-off key and weight of a row, and the chunk sums of what is left; idle without filters."""
+    row = tl.program_id(0).to(tl.int64)
+    temperature = tl.load(temperature_ptr + row)
+    top_k = tl.load(top_k_ptr + row).to(tl.int64)
+    top_p = tl.load(top_p_ptr + row)
+    min_p = tl.load(min_p_ptr + row)
+    floor_key = tl.full([], _LOWEST_KEY, tl.int64)
+    floor_weight = tl.full([], 0, tl.int64)
+    by_count = (top_k > 0) & (top_k < vocab)
+    by_mass = top_p < 1.0
+    if (temperature >= _GREEDY_BELOW) & (by_count | by_mass | (min_p > 0.0)):
+        base = row * row_stride
+        inverse = _inverse(temperature)
+        peak = tl.max(_row_peak(peak_ptr, row, chunks, CHUNKS), axis=0)
+        if by_count:
+            floor_key = _search(
+                logits_ptr, base, vocab, inverse, peak, floor_key, top_k, False, CHUNK
+            )
+        if by_mass:
+            least = floor_key.to(tl.int32)
+            mass, _, _ = _held(
+                logits_ptr, base, vocab, inverse, peak, least, least, least, least, True, CHUNK
+            )
+            wanted = top_p.to(tl.float64) * mass.to(tl.float64)
+            goal = wanted.to(tl.int64)
+            goal = tl.maximum(goal + (goal.to(tl.float64) < wanted).to(tl.int64), 1)
+            floor_key = _search(
+                logits_ptr, base, vocab, inverse, peak, floor_key, goal, True, CHUNK
+            )
+        share = min_p * _ONE
+        floor_weight = share.to(tl.int64)
+        floor_weight += (floor_weight.to(tl.float32) < share).to(tl.int64)
+        for chunk in range(0, chunks):
+            token = chunk * CHUNK + tl.arange(0, CHUNK)
+            x = _load(logits_ptr, base, token, vocab)
+            weight = _weights(x, inverse, peak)
+            kept = (_key(x).to(tl.int64) >= floor_key) & (weight >= floor_weight)
+            tl.store(sums_ptr + row * chunks + chunk, tl.sum(tl.where(kept, weight, 0), axis=0))
+    tl.store(floor_key_ptr + row, floor_key)
+    tl.store(floor_weight_ptr + row, floor_weight)
+
+
+@triton.jit
+def _draw(seed, position, total):
+    """floor(r * total / 2**62) with r from Philox4x32-10 at counter (seed, position)."""
+    mask = tl.full([], 0xFFFFFFFF, tl.int64)
+    c0 = seed & mask
+    c1 = (seed >> 32) & mask
+    c2 = position & mask
+    c3 = (position >> 32) & mask
+    key0 = tl.full([], _KEY0, tl.int64)
+    key1 = tl.full([], _KEY1, tl.int64)
+    for _ in range(_ROUNDS):
+        product0 = c0 * tl.full([], _M0, tl.int64)
+        product1 = c2 * tl.full([], _M1, tl.int64)
+        c0 = ((product1 >> 32) & mask) ^ c1 ^ key0
+        c2 = ((product0 >> 32) & mask) ^ c3 ^ key1
+        c1 = product1 & mask
+        c3 = product0 & mask
+        key0 = (key0 + _STEP0) & mask
+        key1 = (key1 + _STEP1) & mask
+    r1 = c0 >> 1
+    r0 = c1 >> 1
+    t1 = total >> 31
+    t0 = total & 0x7FFFFFFF
+    middle = r1 * t0 + r0 * t1 + ((r0 * t0) >> 31)
+    return r1 * t1 + (middle >> 31)
+
+
+@triton.jit
+def _draw_kernel(
+    logits_ptr, peak_ptr, best_ptr, sums_ptr, floor_key_ptr, floor_weight_ptr,
+    temperature_ptr, seed_ptr, position_ptr, ids_ptr,
+    vocab, row_stride, chunks, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
+):  # fmt: skip
+    """The first token whose running weight passes the draw, or the argmax of a greedy row."""
+    row = tl.program_id(0).to(tl.int64)
+    temperature = tl.load(temperature_ptr + row)
+    peaks = _row_peak(peak_ptr, row, chunks, CHUNKS)
+    peak, lead = tl.max(peaks, axis=0, return_indices=True, return_indices_tie_break_left=True)
+    if temperature < _GREEDY_BELOW:
+        lead = tl.minimum(lead, chunks - 1)
+        best = tl.load(best_ptr + row * chunks + lead)
+        tl.store(ids_ptr + row, tl.minimum(best, vocab - 1).to(tl.int64))  # NaN rows may overrun
+    else:
+        lane = tl.arange(0, CHUNKS)
+        sums = tl.load(sums_ptr + row * chunks + lane, mask=lane < chunks, other=0)
+        total = tl.maximum(tl.sum(sums, axis=0), 1)
+        target = _draw(tl.load(seed_ptr + row), tl.load(position_ptr + row), total)
+        chunk = tl.sum((tl.cumsum(sums, axis=0) <= target).to(tl.int32), axis=0)
+        target -= tl.sum(tl.where(lane < chunk, sums, 0), axis=0)
+        token = chunk * CHUNK + tl.arange(0, CHUNK)
+        x = _load(logits_ptr, row * row_stride, token, vocab)
+        weight = _weights(x, _inverse(temperature), peak)
+        kept = (_key(x).to(tl.int64) >= tl.load(floor_key_ptr + row)) & (
+            weight >= tl.load(floor_weight_ptr + row)
+        )
+        passed = tl.cumsum(tl.where(kept, weight, 0), axis=0) <= target
+        found = chunk * CHUNK + tl.sum(passed.to(tl.int32), axis=0)
+        tl.store(ids_ptr + row, tl.minimum(found, vocab - 1).to(tl.int64))
+
+
+def sample(
+    logits: Tensor,
+    temperature: Tensor,
+    top_k: Tensor,
+    top_p: Tensor,
+    min_p: Tensor,
+    seed: Tensor,
+    position: Tensor,
+) -> Tensor:
+    batch, vocab = logits.shape
+    device = logits.device
+    ids = torch.empty(batch, dtype=torch.int64, device=device)
+    if batch == 0:
+        return ids
+    chunk = min(_CHUNK, triton.next_power_of_2(vocab))
+    chunks = triton.cdiv(vocab, chunk)
+    peak = torch.empty((batch, chunks), dtype=torch.float32, device=device)
+    best = torch.empty((batch, chunks), dtype=torch.int32, device=device)
+    sums = torch.empty((batch, chunks), dtype=torch.int64, device=device)
+    floors = torch.empty((2, batch), dtype=torch.int64, device=device)  # key, weight
+    stride = logits.stride(0)
+    sizes = {"CHUNK": chunk, "CHUNKS": triton.next_power_of_2(chunks)}
+    exact = {**sizes, "num_warps": 8, "enable_fp_fusion": False}
+    _peak_kernel[(chunks, batch)](
+        logits, peak, best, vocab, stride, chunks, CHUNK=chunk, num_warps=4
+    )
+    _weigh_kernel[(chunks, batch)](logits, peak, sums, temperature, vocab, stride, chunks, **exact)
+    _filter_kernel[(batch,)](
+        logits, peak, sums, floors[0], floors[1], temperature, top_k, top_p, min_p,
+        vocab, stride, chunks, **{**exact, "num_warps": 16},
+    )  # fmt: skip
+    _draw_kernel[(batch,)](
+        logits, peak, best, sums, floors[0], floors[1], temperature, seed, position, ids,
+        vocab, stride, chunks, **exact,
+    )  # fmt: skip
+    return ids

@@ -1,0 +1,91 @@
+"""The Triton sampler draws the very tokens of the reference, on every kind of row."""
+
+import itertools
+
+import pytest
+import torch
+
+from yaie_kernels import reference, triton
+
+TEMPERATURES = [0.0, 0.3, 1.0, 1.7]
+FILTERS = [
+    (0, 1.0, 0.0),
+    (5, 1.0, 0.0),
+    (1, 1.0, 0.0),
+    (0, 0.9, 0.0),
+    (0, 0.05, 0.0),
+    (0, 1.0, 0.2),
+    (40, 0.8, 0.1),
+]
+
+
+def parameters(device, repeats=1):
+    """Every kind of row on the GPU, every third in the slow interpreter."""
+    rows = list(itertools.product(TEMPERATURES, FILTERS))[:: 1 if device == "cuda" else 3] * repeats
+    count = len(rows)
+    return count, [
+        torch.tensor([row[0] for row in rows]),
+        torch.tensor([row[1][0] for row in rows], dtype=torch.int32),
+        torch.tensor([row[1][1] for row in rows]),
+        torch.tensor([row[1][2] for row in rows]),
+        torch.randint(-(2**62), 2**62, (count,)),
+        torch.randint(0, 2**40, (count,)),
+    ]
+
+
+def both(logits, arguments, device):
+    got = triton.sample(logits.to(device), *(a.to(device) for a in arguments)).cpu()
+    return got, reference.sample(logits, *arguments)
+
+
+@pytest.mark.parametrize("vocab", [1, 97, 4099])
+def test_the_same_draws_as_the_reference(vocab, device):
+    count, arguments = parameters(device)
+    got, want = both(torch.randn(count, vocab) * 3, arguments, device)
+    assert torch.equal(got, want)
+
+
+def test_the_same_draws_with_masked_and_tied_logits(device):
+    count, arguments = parameters(device)
+    logits = torch.randn(count, 333).round()  # many ties, zeros of both signs
+    logits[:, ::3] = float("-inf")
+    logits[:, 1] = -0.0
+    got, want = both(logits, arguments, device)
+    assert torch.equal(got, want)
+    assert (logits.gather(1, got[:, None]) > float("-inf")).all()
+
+
+def test_half_precision_logits_are_widened_first(device):
+    count, arguments = parameters(device)
+    got, want = both((torch.randn(count, 501) * 3).half(), arguments, device)
+    assert torch.equal(got, want)
+
+
+def test_strided_rows(device):
+    count, arguments = parameters(device)
+    wide = torch.randn(count, 300) * 3
+    got = triton.sample(wide.to(device)[:, :200], *(a.to(device) for a in arguments)).cpu()
+    assert torch.equal(got, reference.sample(wide[:, :200].contiguous(), *arguments))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter
+def test_a_row_with_nan_still_gives_a_valid_id(device):
+    count, arguments = parameters(device)
+    logits = torch.full((count, 50), float("nan"))
+    got = triton.sample(logits.to(device), *(a.to(device) for a in arguments)).cpu()
+    assert ((got >= 0) & (got < 50)).all()
+
+
+def test_an_empty_batch(device):
+    _, arguments = parameters(device)
+    none = [a[:0].to(device) for a in arguments]
+    assert triton.sample(torch.empty(0, 10, device=device), *none).shape == (0,)
+
+
+@pytest.mark.gpu
+def test_a_large_vocabulary_draws_as_the_reference(device):
+    if device != "cuda":
+        pytest.skip("the interpreter would take minutes")
+    count, arguments = parameters(device, repeats=8)
+    got, want = both(torch.randn(count, 151936) * 2.5, arguments, device)
+    assert torch.equal(got, want)
