@@ -17,7 +17,8 @@ import msgspec
 from yaie.core.batch import Batch, StepResult
 from yaie.core.messages import Command, Event, Generate
 from yaie.core.scheduler import Scheduler
-from yaie.runtime.budget import StepBudget, StepLoad
+from yaie.runtime.budget import StepBudget
+from yaie.runtime.cost import StepLoad
 from yaie_api.logs import fields
 
 IDLE_WAIT_S = 0.5
