@@ -58,6 +58,11 @@ class _Envelope(Part):
     spec: InferenceModelSpec
 
 
+MAX_FIELDS: Final = 100_000
+MAX_DEPTH: Final = 64
+"""Aliases can unfold a small file to any size; no InferenceModel comes near these."""
+_PLAIN_TAGS: Final = frozenset({"tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
+
 KUBECTL_FIELDS: Final = frozenset({"uid", "resourceVersion", "generation", "creationTimestamp"})
 """Fields of metadata that `kubectl get -o yaml` adds; a file with them is still welcome."""
 
@@ -67,6 +72,8 @@ def load(text: str, *, filename: str, kinds: Iterable[str] = (names.KIND,)) -> l
     try:
         nodes = yaml.compose_all(text, Loader=yaml.SafeLoader)
         parsed = [item for node in nodes if (item := _parse(node)).data is not None]
+    except RecursionError:
+        raise ManifestError(f"{filename}:1: not YAML: nested too deeply") from None
     except yaml.YAMLError as error:
         raise ManifestError(f"{filename}:{_yaml_line(error)}: not YAML: {_first(error)}") from None
     problems = [
@@ -89,6 +96,10 @@ def _parse(node: yaml.Node) -> _Parsed:
 def _plain(node: yaml.Node, path: Path, lines: dict[Path, int]) -> Any:
     """Plain data of a node; notes the line of each key and item on the way."""
     lines.setdefault(path, node.start_mark.line + 1)
+    if len(lines) > MAX_FIELDS or len(path) > MAX_DEPTH:
+        raise _wrong(node, "an object that unfolds to too many or too deep fields")
+    if not isinstance(node, yaml.ScalarNode) and node.tag not in _PLAIN_TAGS:
+        raise _wrong(node, f"the tag {node.tag}")
     if isinstance(node, yaml.MappingNode):
         return {key: _plain(value, (*path, key), lines) for key, value in _pairs(node, path, lines)}
     if isinstance(node, yaml.SequenceNode):
@@ -103,7 +114,7 @@ def _pairs(
     for key_node, value in node.value:
         key = str(_scalar(key_node))
         if key in seen:
-            raise yaml.MarkedYAMLError(problem=f"`{key}` twice", problem_mark=key_node.start_mark)
+            raise _wrong(key_node, f"`{key}` twice")
         seen.add(key)
         lines[*path, key] = key_node.start_mark.line + 1
         yield key, value
@@ -112,11 +123,15 @@ def _pairs(
 def _scalar(node: yaml.Node) -> Any:
     """A scalar by YAML's own rules, dates kept as the text that was written."""
     if not isinstance(node, yaml.ScalarNode):
-        raise yaml.MarkedYAMLError(problem="a key is a list", problem_mark=node.start_mark)
+        raise _wrong(node, "a key that is no text")
     if node.tag == "tag:yaml.org,2002:timestamp":
         return node.value
     constructor = yaml.constructor.SafeConstructor()
     return constructor.construct_object(node)
+
+
+def _wrong(node: yaml.Node, problem: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
 
 
 def _problems(document: _Parsed, kinds: frozenset[str]) -> list[tuple[int, str]]:

@@ -190,6 +190,7 @@ RESERVED_ARGS: Final = {
     "--gpu-memory-utilization": "engine.kvCache.memoryFraction",
     "--page-size": "engine.kvCache.pageSize",
     "--block-size": "engine.kvCache.pageSize",
+    "--shutdown-timeout": "rollout.drainSeconds",
 }
 """Engine flags that a typed field (or the operator) owns, and what to write instead."""
 
@@ -383,18 +384,11 @@ class Routing(Part):
         description="PrefixAffinity leaves an engine that holds more than this multiple of the "
         "mean number of requests.",
     )
-    max_pending: int = Field(
-        default=1000,
-        ge=0,
-        le=1_000_000,
-        description="Requests that the router holds for this model while no engine can take them; "
-        "more are answered 429.",
-    )
     timeout_seconds: int = Field(
         default=600,
         ge=1,
         le=86_400,
-        description="Longest wait for the first byte of an answer.",
+        description="Longest silence of an engine before the router gives the answer up.",
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from yaie_api import names
 from yaie_operator.build.shared import (
     CONTAINER_SECURITY,
+    EXIT_MARGIN_S,
     POD_SECURITY,
     SETTLE_S,
     digest,
@@ -27,7 +28,6 @@ ANNOTATION_TEMPLATE: Final = f"{names.GROUP}/template"
 CONTAINER: Final = "engine"
 PVC_MOUNT: Final = "/models"
 GPU_RESOURCE: Final = "nvidia.com/gpu"
-EXIT_MARGIN_S: Final = 10
 STARTUP_PERIOD_S: Final = 2
 
 SCRATCH: Final = {"tmp": "/tmp", "cache": "/cache", "dshm": "/dev/shm"}  # noqa: S108 - pod mounts
@@ -177,6 +177,7 @@ def arguments(model: Model) -> list[str]:
             "cuda" if spec.resources.gpu.count else "cpu",
         ),
         *("--served-model-name", *model.served_names),
+        *("--shutdown-timeout", str(spec.rollout.drain_seconds)),
     ]
     chosen: dict[str, Any] = {
         "--revision": spec.model.revision,

@@ -12,6 +12,7 @@ from typing import Any, Final
 from yaie_api import names
 from yaie_operator.build.shared import (
     CONTAINER_SECURITY,
+    EXIT_MARGIN_S,
     POD_SECURITY,
     SETTLE_S,
     http_probe,
@@ -26,6 +27,7 @@ from yaie_operator.config import OperatorConfig
 CONTAINER: Final = "router"
 SECRET_KEY: Final = "prefix-key"  # noqa: S105 - the name of an entry, not a secret
 DRAIN_S: Final = 300
+"""The router's own default: how long streams may finish after SIGTERM."""
 SELECTOR: Final = {names.LABEL_COMPONENT: names.COMPONENT_ROUTER}
 _LABELS: Final = labels(names.COMPONENT_ROUTER)
 
@@ -126,7 +128,7 @@ def _deployment(namespace: str, config: OperatorConfig, common: dict[str, Any]) 
                     "serviceAccountName": names.ROUTER,
                     "enableServiceLinks": False,
                     "securityContext": POD_SECURITY,
-                    "terminationGracePeriodSeconds": SETTLE_S + DRAIN_S,
+                    "terminationGracePeriodSeconds": SETTLE_S + DRAIN_S + EXIT_MARGIN_S,
                     "containers": [_container(namespace, config)],
                     "volumes": [{"name": "tmp", "emptyDir": {}}],
                 },

@@ -34,6 +34,8 @@ POD_SECURITY: Final = {
 
 SETTLE_S: Final = 5
 """Seconds between a pod's leaving the Services and its SIGTERM: routers see the change first."""
+EXIT_MARGIN_S: Final = 10
+"""Seconds between the end of a drain and SIGKILL."""
 
 
 def digest(value: Any) -> str:

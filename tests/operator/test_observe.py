@@ -1,0 +1,109 @@
+from typing import Any
+
+from fakes.fake_cluster import FakeCluster, inference_model
+from yaie_api import names
+from yaie_operator import kinds
+from yaie_operator.observe import Ref, Store, keys_of, observe_model
+
+
+def obj(
+    name: str = "demo", version: int = 1, uid: str = "u", kind: str = names.KIND, **labels: str
+) -> dict[str, Any]:
+    metadata = {
+        "name": name, "namespace": "ns", "uid": uid, "resourceVersion": str(version),
+        "labels": {key.replace("_", "/"): value for key, value in labels.items()},
+    }  # fmt: skip
+    return {"kind": kind, "metadata": metadata}
+
+
+REF = Ref(names.KIND, "ns", "demo")
+
+
+def test_only_newer_states_are_news() -> None:
+    store = Store()
+    assert store.put(obj(version=5))
+    assert not store.put(obj(version=5))
+    assert not store.put(obj(version=4))
+    assert store.put(obj(version=10))
+    assert store.get(REF) == obj(version=10)
+
+
+def test_an_old_deletion_does_not_remove_a_new_object_of_the_same_name() -> None:
+    store = Store()
+    store.put(obj(version=5, uid="new"))
+    assert not store.remove(obj(version=3, uid="old"))
+    assert store.remove(obj(version=6, uid="new"))
+    assert not store.remove(obj(version=6, uid="new"))
+    assert store.get(REF) is None
+
+
+def test_a_full_list_removes_what_it_lacks_whose_deletion_no_event_told() -> None:
+    store = Store()
+    store.put(obj())
+    store.put(obj("demo", kind="Service"))
+    store.replace(kinds.INFERENCE_MODEL, [obj("other", 7)], since=store.mark())
+    assert store.get(REF) is None
+    assert store.get(Ref(names.KIND, "ns", "other")) is not None
+    assert store.get(Ref("Service", "ns", "demo")) is not None
+
+
+def test_what_came_after_the_list_was_requested_is_kept() -> None:
+    store = Store()
+    store.put(obj("changed", 1))
+    since = store.mark()
+    store.put(obj("new", 9))
+    store.put(obj("changed", 8))
+    store.replace(kinds.INFERENCE_MODEL, [obj("changed", 2)], since=since)
+    assert store.get(Ref(names.KIND, "ns", "new")) is not None
+    assert store.get(Ref(names.KIND, "ns", "changed")) == obj("changed", 8)
+
+
+def test_pods_are_found_by_model_and_the_routers_by_none() -> None:
+    store = Store()
+    store.put(obj("a", kind="Pod", yaie_dev="x", **{"yaie.dev_model": "demo"}))
+    store.put(obj("b", kind="Pod", **{"yaie.dev_model": "other"}))
+    store.put(obj("r", kind="Pod"))
+    assert [p["metadata"]["name"] for p in store.pods("ns", "demo")] == ["a"]
+    assert [p["metadata"]["name"] for p in store.pods("ns", "")] == ["r"]
+    assert store.pods("elsewhere", "demo") == []
+
+
+def test_models_on_their_way_out_are_not_counted() -> None:
+    store = Store()
+    leaving = obj("leaving")
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    store.put(leaving)
+    store.put(obj("staying"))
+    assert [m["metadata"]["name"] for m in store.models("ns")] == ["staying"]
+    assert store.models("elsewhere") == []
+
+
+def test_managed_fields_are_not_kept() -> None:
+    store, big = Store(), obj()
+    big["metadata"]["managedFields"] = [{"manager": "x"}]
+    store.put(big)
+    stored = store.get(REF)
+    assert stored is not None
+    assert "managedFields" not in stored["metadata"]
+    assert "managedFields" in big["metadata"]
+
+
+def test_a_change_wakes_what_it_concerns() -> None:
+    def models(_: str) -> list[dict[str, Any]]:
+        return [obj("a"), obj("b")]
+
+    assert list(keys_of(obj(), models)) == ["model/ns/demo", "namespace/ns"]
+    child = obj("x", kind="Deployment", **{"yaie.dev_model": "demo"})
+    assert list(keys_of(child, models)) == ["model/ns/demo"]
+    router = obj(names.ROUTER, kind="Deployment")
+    assert list(keys_of(router, models)) == ["namespace/ns", "model/ns/a", "model/ns/b"]
+
+
+async def test_a_child_that_the_store_lacks_is_looked_up_live() -> None:
+    cluster, store = FakeCluster(), Store()
+    store.put(cluster.put(inference_model()))
+    foreign = cluster.put(obj("demo", kind="Service"))
+    view = await observe_model(store, cluster, "ns", "demo")
+    assert view is not None
+    assert view.objects == {Ref("Service", "ns", "demo"): foreign}
+    assert await observe_model(store, cluster, "ns", "none") is None

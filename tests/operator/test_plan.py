@@ -1,0 +1,184 @@
+import copy
+from functools import partial
+from typing import Any
+
+import pytest
+
+from yaie_api import names
+from yaie_operator.build.shared import ANNOTATION_APPLIED, manifest
+from yaie_operator.cluster import Object
+from yaie_operator.observe import Ref, SharedView
+from yaie_operator.plan import Apply, differs, foreign_shared, is_our_anchor, is_ours, plan
+from yaie_operator.quantity import amount
+
+OWNER = {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": "demo", "uid": "u"}
+ours = partial(is_ours, owner_uid="u")
+
+
+def deployment(**container: Any) -> Object:
+    pod = {"containers": [{"name": "engine", **container}]}
+    return manifest(
+        "apps/v1", "Deployment", name="demo", namespace="ns", labels={"a": "b"}, owners=[OWNER],
+        spec={"replicas": 1, "template": {"spec": pod}},
+    )  # fmt: skip
+
+
+def live(desired: Object) -> dict[str, Any]:
+    """What the API server makes of a manifest: more fields, another order."""
+    stored: dict[str, Any] = copy.deepcopy(dict(desired))
+    stored["metadata"] |= {"uid": "d", "resourceVersion": "1", "generation": 1}
+    stored["spec"] |= {"minReadySeconds": 0}
+    stored["spec"]["template"]["spec"] |= {"dnsPolicy": "ClusterFirst"}
+    stored["spec"]["template"]["spec"]["containers"][0] |= {"terminationMessagePath": "/x"}
+    return stored
+
+
+def container(obj: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = obj["spec"]["template"]["spec"]["containers"][0]
+    return found
+
+
+def requests(**resources: str) -> dict[str, Any]:
+    return {"resources": {"requests": resources}}
+
+
+def test_an_absent_object_is_applied_as_new() -> None:
+    assert plan((deployment(),), {}, ours).writes == (Apply(deployment(), None),)
+
+
+def test_an_object_that_has_all_our_fields_is_left_alone() -> None:
+    wanted = deployment(image="a", args=["x"], env=[{"name": "A", "value": "1"}])
+    assert plan((wanted,), {Ref.of(wanted): live(wanted)}, ours).writes == ()
+
+
+def test_fields_that_others_set_are_theirs() -> None:
+    wanted = deployment(image="a", env=[{"name": "A", "value": "1"}])
+    stored = live(wanted)
+    container(stored)["env"].insert(0, {"name": "INJECTED", "value": "x"})
+    stored["spec"]["template"]["spec"]["containers"].append({"name": "sidecar"})
+    stored["metadata"]["labels"]["theirs"] = "x"
+    assert not differs(wanted, stored)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "stored"),
+    [
+        (requests(cpu="1000m"), requests(cpu="1")),
+        (requests(memory="1024Mi"), requests(memory="1Gi")),
+        ({"env": [{"name": "A", "value": ""}]}, {"env": [{"name": "A"}]}),
+        ({"stdin": False}, {}),
+        ({"args": []}, {}),
+    ],
+    ids=["cpu", "memory", "empty value", "false", "empty list"],
+)  # fmt: skip
+def test_the_api_servers_normal_form_is_the_same(
+    wanted: dict[str, Any], stored: dict[str, Any]
+) -> None:
+    desired = deployment(**wanted)
+    actual = live(desired)
+    for key in wanted:
+        container(actual).pop(key)
+    container(actual).update(stored)
+    assert not differs(desired, actual)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "stored"),
+    [
+        ({"image": "a"}, {"image": "b"}),
+        ({"args": ["a", "b"]}, {"args": ["b", "a"]}),
+        ({"args": ["a"]}, {"args": ["a", "b"]}),
+        ({"env": [{"name": "A", "value": "1"}]}, {"env": [{"name": "B", "value": "1"}]}),
+        ({"resources": {"limits": {"cpu": "1"}}}, {"resources": {"limits": {"cpu": "2"}}}),
+        ({"resources": {"limits": {"cpu": "1"}}}, {"resources": {}}),
+        ({"volumeMounts": [{"mountPath": "/a", "name": "x"}]}, {"volumeMounts": []}),
+    ],
+)
+def test_another_value_of_a_field_of_ours_is_mended(
+    wanted: dict[str, Any], stored: dict[str, Any]
+) -> None:
+    desired = deployment(**wanted)
+    actual = live(desired)
+    container(actual).update(stored)
+    assert plan((desired,), {Ref.of(desired): actual}, ours).writes == (Apply(desired, actual),)
+
+
+def test_a_field_that_is_no_longer_wanted_is_taken_back() -> None:
+    before, after = deployment(image="a", tty=True), deployment(image="a")
+    assert differs(after, live(before))
+    assert before["metadata"]["annotations"] != after["metadata"]["annotations"]
+
+
+def test_an_empty_dir_must_be_there() -> None:
+    desired = copy.deepcopy(dict(deployment()))
+    desired["spec"]["template"]["spec"]["volumes"] = [{"name": "tmp", "emptyDir": {}}]
+    actual = live(desired)
+    assert not differs(desired, actual)
+    actual["spec"]["template"]["spec"]["volumes"] = [{"name": "tmp", "hostPath": {"path": "/"}}]
+    assert differs(desired, actual)
+
+
+@pytest.mark.parametrize("owners", [[], [{**OWNER, "uid": "other"}]])
+def test_a_foreign_object_is_a_conflict_and_nothing_at_all_is_written(
+    owners: list[dict[str, Any]],
+) -> None:
+    wanted = deployment()
+    other = manifest("v1", "Service", name="demo", namespace="ns", labels={}, owners=[OWNER])
+    stored = live(wanted)
+    stored["metadata"]["ownerReferences"] = owners
+    decided = plan((other, wanted), {Ref.of(wanted): stored}, ours)
+    assert decided.conflicts == (Ref("Deployment", "ns", "demo"),)
+    assert decided.writes == ()
+
+
+def test_the_applied_hash_is_part_of_every_manifest() -> None:
+    annotations = deployment()["metadata"]["annotations"]
+    assert len(annotations[ANNOTATION_APPLIED]) == 16
+
+
+def anchor(owner: dict[str, str] | None) -> dict[str, Any]:
+    metadata = {"name": names.ANCHOR, "namespace": "ns", "uid": "a"}
+    return {
+        "kind": "ConfigMap",
+        "metadata": metadata | {"ownerReferences": [owner] if owner else []},
+    }
+
+
+@pytest.mark.parametrize(
+    ("owner", "expected"),
+    [
+        (OWNER, True),
+        ({**OWNER, "uid": "of a deleted model"}, True),
+        (None, False),
+        ({**OWNER, "kind": "Deployment"}, False),
+        ({**OWNER, "apiVersion": "yaie.example.com/v1"}, False),
+    ],
+)
+def test_an_anchor_is_ours_when_any_model_owns_it(
+    owner: dict[str, str] | None, expected: bool
+) -> None:
+    assert is_our_anchor(anchor(owner)) is expected
+
+
+def test_shared_names_in_foreign_hands_are_listed() -> None:
+    mine = {"uid": "a", "kind": "ConfigMap", "apiVersion": "v1"}
+    metadata = {"name": names.ROUTER, "namespace": "ns"}
+    router = {"kind": "Deployment", "metadata": metadata | {"ownerReferences": [mine]}}
+    service = {"kind": "Service", "metadata": metadata}
+    objects = {Ref.of(o): o for o in (anchor(OWNER), router, service)}
+    view = SharedView("ns", (), objects)
+    assert foreign_shared(view) == (Ref("Service", "ns", names.ROUTER),)
+    objects[Ref("ConfigMap", "ns", names.ANCHOR)] = anchor(None)
+    assert foreign_shared(view) == (Ref("ConfigMap", "ns", names.ANCHOR),)
+
+
+@pytest.mark.parametrize(
+    ("one", "same"), [("1000m", "1"), ("1Gi", "1024Mi"), ("1.5", "1500m"), ("2k", "2000")]
+)
+def test_quantities_are_compared_by_amount(one: str, same: str) -> None:
+    assert amount(one) == amount(same) is not None
+
+
+@pytest.mark.parametrize("text", ["", "x", "1 Gi", "1Zi", "-1"])
+def test_what_is_no_quantity_has_no_amount(text: str) -> None:
+    assert amount(text) is None

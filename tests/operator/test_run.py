@@ -1,0 +1,159 @@
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import aiohttp
+import pytest
+
+from fakes.fake_cluster import FakeCluster, inference_model
+from yaie_api import names
+from yaie_operator.cluster import Change
+from yaie_operator.config import OperatorConfig
+from yaie_operator.observe import Ref
+from yaie_operator.probes import serve
+from yaie_operator.run import Manager
+
+MODEL = Ref(names.KIND, "ns", "demo")
+DEPLOYMENT = Ref("Deployment", "ns", "demo")
+ROUTER = Ref("Deployment", "ns", names.ROUTER)
+FAST = OperatorConfig(debounce_s=0.02, retry_base_s=0.01, retry_max_s=0.05, resync_s=30)
+
+
+async def until(holds: Callable[[], bool], timeout_s: float = 3.0) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not holds():  # noqa: ASYNC110 - a test polls
+            await asyncio.sleep(0.005)
+
+
+class Running:
+    def __init__(self, config: OperatorConfig) -> None:
+        self.cluster = FakeCluster()
+        self.manager = Manager(self.cluster, config)
+        self.stop = asyncio.Event()
+        self.task = asyncio.create_task(self.manager.run(self.stop))
+
+    def reason(self) -> str:
+        conditions = self.cluster.objects[MODEL].get("status", {}).get("conditions", ())
+        return str(next((c["reason"] for c in conditions if c["type"] == "Ready"), ""))
+
+    def metric(self, name: str, **labels: str) -> float:
+        return self.manager.metrics.registry.get_sample_value(name, labels) or 0.0
+
+    async def become_ready(self) -> None:
+        self.cluster.put(inference_model())
+        await until(lambda: {DEPLOYMENT, ROUTER} <= self.cluster.objects.keys())
+        self.cluster.make_ready(DEPLOYMENT)
+        self.cluster.make_ready(ROUTER)
+        await until(lambda: self.reason() == "AllReady")
+
+    async def quiet(self) -> list[tuple[str, str]]:
+        """Writes within a fifth of a second."""
+        await asyncio.sleep(0.1)
+        self.cluster.writes.clear()
+        await asyncio.sleep(0.2)
+        return self.cluster.writes
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[Running]:
+    made = Running(FAST)
+    yield made
+    made.stop.set()
+    await asyncio.wait_for(made.task, 2)
+
+
+async def test_events_alone_bring_a_model_from_nothing_to_ready(running: Running) -> None:
+    await until(lambda: running.manager.synced)
+    await running.become_ready()
+    assert await running.quiet() == []
+
+
+async def test_repeated_and_old_events_write_nothing(running: Running) -> None:
+    await running.become_ready()
+    await running.quiet()
+    for obj in list(running.cluster.objects.values()):
+        running.cluster.changes.put_nowait(Change("MODIFIED", obj))
+    assert await running.quiet() == []
+
+
+async def test_a_deleted_child_comes_back(running: Running) -> None:
+    await running.become_ready()
+    running.cluster.remove(Ref("Service", "ns", "demo"))
+    await until(lambda: Ref("Service", "ns", "demo") in running.cluster.objects)
+
+
+async def test_many_changes_of_a_namespace_are_planned_together(running: Running) -> None:
+    await running.become_ready()
+    before = running.metric("yaie_operator_reconciles_total", scope="namespace", result="ok")
+    for number in range(20):
+        running.cluster.put(inference_model(f"m{number}"))
+    await until(lambda: Ref("Deployment", "ns", "m19") in running.cluster.objects)
+    await running.quiet()
+    after = running.metric("yaie_operator_reconciles_total", scope="namespace", result="ok")
+    assert 1 <= after - before <= 8
+    anchor = running.cluster.objects[Ref("ConfigMap", "ns", names.ANCHOR)]
+    assert len(anchor["metadata"]["ownerReferences"]) == 21
+
+
+async def test_a_lost_deletion_is_found_by_the_next_full_list() -> None:
+    running = Running(OperatorConfig(debounce_s=0.01, resync_s=0.1))
+    await running.become_ready()
+    del running.cluster.objects[Ref("Service", "ns", "demo")]  # no event tells
+    await until(lambda: Ref("Service", "ns", "demo") in running.cluster.objects)
+    running.stop.set()
+    await running.task
+
+
+async def test_an_api_server_that_is_away_at_the_start_is_waited_for() -> None:
+    cluster = FakeCluster()
+    cluster.is_away = True
+    manager, stop = Manager(cluster, FAST), asyncio.Event()
+    task = asyncio.create_task(manager.run(stop))
+    await asyncio.sleep(0.1)
+    assert not manager.synced
+    cluster.is_away = False
+    await until(lambda: manager.synced)
+    stop.set()
+    await task
+
+
+async def test_an_outage_delays_the_work_and_loses_none(running: Running) -> None:
+    await running.become_ready()
+    running.cluster.is_away = True
+    running.cluster.put(inference_model(replicas=2))
+    await until(
+        lambda: running.metric(
+            "yaie_operator_reconciles_total", scope="model", result="unreachable"
+        ) >= 2
+    )  # fmt: skip
+    running.cluster.is_away = False
+    await until(lambda: running.cluster.objects[DEPLOYMENT]["spec"]["replicas"] == 2)
+
+
+async def test_a_defect_in_one_models_path_is_counted_and_stops_no_other(
+    running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = running.manager._reconciler.reconcile
+
+    async def broken(key: str) -> float | None:
+        if key == "model/ns/bad":
+            raise ZeroDivisionError
+        return await real(key)
+
+    monkeypatch.setattr(running.manager._reconciler, "reconcile", broken)
+    running.cluster.put(inference_model("bad"))
+    await running.become_ready()
+    assert running.metric("yaie_operator_reconciles_total", scope="model", result="error") >= 1
+    assert "reconcile failed" in caplog.text
+
+
+async def test_metrics_and_probes_are_served() -> None:
+    manager, ready = Manager(FakeCluster(), FAST), [False]
+    serving = serve(manager.metrics, host="127.0.0.1", port=0, is_ready=lambda: ready[0])
+    async with serving as port, aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
+        assert (await client.get("/livez")).status == 200
+        assert (await client.get("/readyz")).status == 503
+        ready[0] = True
+        assert (await client.get("/readyz")).status == 200
+        text = await (await client.get("/metrics")).text()
+        assert "yaie_operator_queue_depth 0.0" in text
+        assert "yaie_operator_models 0.0" in text

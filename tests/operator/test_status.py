@@ -1,0 +1,268 @@
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from fakes.fake_cluster import inference_model
+from yaie_api import names
+from yaie_api.crd import root_schema
+from yaie_api.model import InferenceModelStatus
+from yaie_operator.config import OperatorConfig
+from yaie_operator.local.admission import Admission
+from yaie_operator.local.schema import unknown_fields
+from yaie_operator.model import Model
+from yaie_operator.observe import ModelView, Ref, SharedView
+from yaie_operator.pods import diagnose, worst
+from yaie_operator.reasons import ConditionType, Finding, Reason, false, true
+from yaie_operator.status import Flip, flips, summarise
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+VALID = true(Reason.VALID, "The spec is valid.")
+READY = {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1}
+SEEN = {"observedGeneration": 1}
+UNREADY = {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1}
+
+
+def owned(kind: str, name: str, owner: str, **rest: Any) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "ns", "uid": f"{kind}-{name}", "generation": 1}
+    return {"kind": kind, "metadata": metadata | {"ownerReferences": [{"uid": owner}]}, **rest}
+
+
+def view(
+    *, engines: dict[str, Any] | None = None, router: bool = True, pods: tuple[Any, ...] = (),
+    status: dict[str, Any] | None = None, **spec: Any,
+) -> ModelView:  # fmt: skip
+    """A model with its Deployment in state `engines` and, where asked, a working router."""
+    model = inference_model(**spec)
+    model["metadata"] |= {"uid": "u", "generation": 3}
+    if status is not None:
+        model["status"] = status
+    owner = {"uid": "u", "kind": names.KIND, "apiVersion": names.API_VERSION}
+    anchor = owned("ConfigMap", names.ANCHOR, "u")
+    anchor["metadata"] |= {"uid": "a", "ownerReferences": [owner]}
+    available = {"availableReplicas": 1} if router else {}
+    shared = [anchor, owned("Deployment", names.ROUTER, "a", status=available)]
+    objects = [owned("Deployment", "demo", "u", status=engines)] if engines is not None else []
+    return ModelView(
+        model=model,
+        objects={Ref.of(o): o for o in objects},
+        pods=pods,
+        shared=SharedView("ns", (model,), {Ref.of(o): o for o in shared}),
+    )
+
+
+def status_of(seen: ModelView, accepted: Finding = VALID, now: datetime = NOW) -> dict[str, Any]:
+    spec = Model.parse(seen.model).spec if accepted.reason != Reason.INVALID_SPEC else None
+    return summarise(seen, spec, accepted, OperatorConfig(), now)
+
+
+def conditions(seen: ModelView, accepted: Finding = VALID) -> dict[str, tuple[str, str]]:
+    found = status_of(seen, accepted)["conditions"]
+    return {c["type"]: (c["status"], c["reason"]) for c in found}
+
+
+def pod(name: str = "demo-1", **status: Any) -> dict[str, Any]:
+    return {"kind": "Pod", "metadata": {"name": name, "namespace": "ns"}, "status": status}
+
+
+def waiting(reason: str, message: str = "", **container: Any) -> dict[str, Any]:
+    state = {"waiting": {"reason": reason, "message": message}}
+    scheduled = [{"type": "PodScheduled", "status": "True"}]
+    return pod(
+        conditions=scheduled,
+        containerStatuses=[{"name": "engine", "image": "engine:1", "state": state, **container}],
+    )
+
+
+UNSCHEDULABLE = pod(
+    conditions=[{"type": "PodScheduled", "status": "False", "message": "0/1 nodes: no GPU"}]
+)
+STARTING = pod(conditions=[{"type": "PodScheduled", "status": "True"}])
+CRASHED = waiting(
+    "CrashLoopBackOff",
+    restartCount=3,
+    lastState={"terminated": {"exitCode": 1, "reason": "Error", "message": "a\nno such model\n"}},
+)
+
+
+@pytest.mark.parametrize(
+    ("seen", "phase", "ready"),
+    [
+        (view(), "Starting", ("False", "Creating")),
+        (view(engines={}), "Starting", ("False", "Creating")),
+        (view(engines=UNREADY), "Starting", ("False", "Starting")),
+        (view(engines=UNREADY, pods=(UNSCHEDULABLE,)), "Starting", ("False", "Unschedulable")),
+        (view(engines=UNREADY, pods=(CRASHED,)), "Failed", ("False", "CrashLoop")),
+        (view(engines=READY), "Ready", ("True", "AllReady")),
+        (view(engines=READY, router=False), "Degraded", ("False", "Starting")),
+        (view(engines=READY, replicas=2), "Updating", ("False", "Starting")),
+        (view(engines=READY | {"replicas": 2}), "Updating", ("False", "Draining")),
+        (view(engines=READY | {"updatedReplicas": 0}), "Updating", ("False", "Draining")),
+        (view(engines=SEEN, replicas=0), "Idle", ("True", "Idle")),
+        (view(engines=SEEN, suspend=True), "Suspended", ("False", "Suspended")),
+    ],
+)  # fmt: skip
+def test_phase_and_ready_follow_the_engines_and_the_router(
+    seen: ModelView, phase: str, ready: tuple[str, str]
+) -> None:
+    assert status_of(seen)["phase"] == phase
+    assert conditions(seen)["Ready"] == ready
+
+
+def test_every_condition_is_told_from_the_first_report_on() -> None:
+    assert list(conditions(view())) == [kind.value for kind in ConditionType]
+
+
+def test_one_ready_engine_of_two_is_available_but_not_ready() -> None:
+    found = conditions(view(engines=READY | {"replicas": 2, "updatedReplicas": 2}, replicas=2))
+    assert found["Available"] == ("True", "Reachable")
+    assert found["Ready"][0] == "False"
+
+
+def test_no_engine_can_be_reached_without_a_router() -> None:
+    assert conditions(view(engines=READY, router=False))["Available"] == ("False", "NoRouter")
+
+
+def test_a_stuck_rollout_says_which_field_set_the_deadline() -> None:
+    stuck = UNREADY | {
+        "conditions": [
+            {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+        ]
+    }
+    seen = view(engines=stuck)
+    assert conditions(seen)["Progressing"] == ("False", "DeadlineExceeded")
+    message = next(c for c in status_of(seen)["conditions"] if c["type"] == "Progressing")
+    assert "rollout.progressDeadlineSeconds" in message["message"]
+
+
+def test_a_quota_that_forbids_pods_is_told() -> None:
+    failure = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}
+    seen = view(engines={"observedGeneration": 1, "conditions": [failure]})
+    found = next(c for c in status_of(seen)["conditions"] if c["type"] == "EnginesReady")
+    assert found["reason"] == "ConfigError"
+    assert "exceeded quota" in found["message"]
+
+
+def test_a_spec_that_is_not_accepted_is_not_ready_for_that_reason() -> None:
+    refused = false(Reason.NAME_CONFLICT, "Service demo belongs to somebody else")
+    found = conditions(view(), refused)
+    assert found["Accepted"] == found["Ready"] == ("False", "NameConflict")
+    assert status_of(view(), refused)["phase"] == "Invalid"
+
+
+def test_counts_and_columns_come_from_the_deployment_and_its_pods() -> None:
+    leaving = pod("demo-0")
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    found = status_of(view(engines=READY, pods=(leaving,), replicas=2))
+    assert found["replicas"] == {
+        "desired": 2, "current": 1, "updated": 1, "ready": 1, "draining": 1,
+    }  # fmt: skip
+    assert found["ready"] == "1/2"
+    assert found["observedGeneration"] == 3
+    assert found["selector"] == "yaie.dev/model=demo,yaie.dev/component=engine"
+
+
+def test_a_foreign_deployment_is_not_counted() -> None:
+    seen = view(engines=READY)
+    ref = Ref("Deployment", "ns", "demo")
+    seen.objects[ref]["metadata"]["ownerReferences"][0]["uid"] = "other"
+    assert status_of(seen)["ready"] == "0/1"
+
+
+def test_the_same_view_gives_the_same_status_whatever_the_time() -> None:
+    first = status_of(view(engines=READY))
+    later = datetime(2026, 1, 2, tzinfo=UTC)
+    assert status_of(view(engines=READY, status=first), now=later) == first
+
+
+def test_a_transition_time_moves_with_its_own_status_only() -> None:
+    first = status_of(view(engines=READY))
+    later = datetime(2026, 1, 2, tzinfo=UTC)
+    second = status_of(view(engines=UNREADY, status=first), now=later)
+    moved = {
+        new["type"]
+        for old, new in zip(first["conditions"], second["conditions"], strict=True)
+        if old["lastTransitionTime"] != new["lastTransitionTime"]
+    }
+    assert moved == {"EnginesReady", "Progressing", "Available", "Ready"}
+
+
+def test_flips_are_what_changed_since_the_stored_status() -> None:
+    first = status_of(view(engines=UNREADY))
+    assert flips(view().model, first) == ()
+    stored = view(engines=READY, status=first)
+    found = {flip.type: flip for flip in flips(stored.model, status_of(stored))}
+    assert set(found) == {"EnginesReady", "Progressing", "Available", "Ready"}
+    assert not any(flip.is_warning for flip in found.values())
+
+
+def test_a_model_that_is_not_accepted_at_first_sight_is_a_flip_and_a_warning() -> None:
+    refused = false(Reason.NAME_CONFLICT, "x")
+    found = flips(view().model, status_of(view(), refused))
+    assert found == (Flip(ConditionType.ACCEPTED, refused),)
+    assert found[0].is_warning
+
+
+def test_every_status_fits_the_crd() -> None:
+    schema = root_schema()["properties"]["status"]
+    for seen in (view(), view(engines=READY), view(engines=UNREADY, pods=(CRASHED,))):
+        status = status_of(seen)
+        InferenceModelStatus.model_validate(status)
+        assert list(unknown_fields(schema, status)) == []
+        model = seen.model | {"status": json.loads(json.dumps(status))}
+        assert Admission({"spec": {"versions": [_version()]}}).violations(model) == []
+
+
+def _version() -> dict[str, Any]:
+    return {"schema": {"openAPIV3Schema": root_schema()}}
+
+
+@pytest.mark.parametrize(
+    ("seen", "reason", "told"),
+    [
+        (UNSCHEDULABLE, Reason.UNSCHEDULABLE, "0/1 nodes: no GPU"),
+        (pod(), Reason.STARTING, "waits for the scheduler"),
+        (STARTING, Reason.STARTING, "loads the model"),
+        (waiting("ImagePullBackOff"), Reason.IMAGE_PULL_FAILED, "engine:1"),
+        (waiting("ErrImageNeverPull"), Reason.IMAGE_PULL_FAILED, "load it on the node"),
+        (waiting("CreateContainerConfigError", 'secret "hf" not found'), Reason.CONFIG_ERROR, "hf"),
+        (CRASHED, Reason.CRASH_LOOP, "no such model (see kubectl logs demo-1 -c"),
+        (waiting("ContainerCreating"), Reason.STARTING, "loads the model"),
+    ],
+)  # fmt: skip
+def test_a_pod_that_is_not_ready_says_why_and_what_to_do(
+    seen: dict[str, Any], reason: Reason, told: str
+) -> None:
+    finding = diagnose(seen)
+    assert finding.reason == reason
+    assert told in finding.message
+
+
+def test_a_pod_whose_first_crash_just_happened_is_not_called_a_loop_before_its_restart() -> None:
+    ended = {"terminated": {"exitCode": 1, "reason": "Error"}}
+    first = pod(containerStatuses=[{"name": "engine", "state": ended, "restartCount": 0}])
+    assert diagnose(first).reason == Reason.STARTING
+
+
+def test_a_message_does_not_change_with_each_restart() -> None:
+    fourth = json.loads(json.dumps(CRASHED))
+    fourth["status"]["containerStatuses"][0]["restartCount"] = 4
+    assert diagnose(fourth) == diagnose(CRASHED)
+
+
+def test_the_most_urgent_trouble_is_told_and_ready_or_leaving_pods_have_none() -> None:
+    ready = pod("demo-2", conditions=[{"type": "Ready", "status": "True"}])
+    leaving = json.loads(json.dumps(CRASHED))
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    found = worst((ready, UNSCHEDULABLE, CRASHED))
+    assert found is not None
+    assert found.reason == Reason.CRASH_LOOP
+    assert worst((ready, leaving)) is None
+
+
+def test_a_refused_router_is_told_in_the_api_servers_words() -> None:
+    seen = view(engines=READY)
+    seen = replace(seen, shared=replace(seen.shared, refusal="no rights"))
+    assert conditions(seen)["RouterReady"] == ("False", "Refused")
