@@ -207,6 +207,8 @@ class Generation(AsyncIterator[Tokens]):
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
         arrived, self._arrived = self._arrived, []
+        if len(arrived) > 1 and arrived[-1].finish_reason in ("error", "abort"):
+            self._arrived = [arrived.pop()]  # what came before it is still shown
         return arrived[0] if len(arrived) == 1 else merged(arrived)
 
     def _end(self, *, abort: bool) -> None:

@@ -1,0 +1,211 @@
+import asyncio
+from typing import Any
+
+import pytest
+
+from yaie.config import ModelInfo
+from yaie.core.messages import Abort, Accepted, Command, Generate, Rejected, Stats, Tokens
+from yaie.core.request import SamplingParams
+from yaie.server.client import AsyncEngine, EngineState, Generation, error_of
+from yaie_api import errors
+
+INFO = ModelInfo(
+    served_model_name="m",
+    path="/m",
+    architecture="A",
+    parameters=1,
+    weight_bytes=1,
+    max_model_len=8,
+    vocab_size=9,
+    eos_token_ids=(0,),
+    kv_pages=2,
+    page_size=1,
+    device="cpu",
+    dtype="float32",
+)
+
+
+class Wire:
+    def __init__(self) -> None:
+        self.sent: list[Command] = []
+
+    def send(self, command: Command) -> None:
+        self.sent.append(command)
+
+
+def ready() -> tuple[AsyncEngine, Wire]:
+    engine, wire = AsyncEngine(), Wire()
+    engine.attach(wire, INFO)
+    return engine, wire
+
+
+def generate(request_id: str = "r") -> Generate:
+    return Generate(request_id, (1, 2), SamplingParams())
+
+
+async def submitted(engine: AsyncEngine, request_id: str = "r") -> Generation:
+    task = asyncio.ensure_future(engine.submit(generate(request_id)))
+    await asyncio.sleep(0)
+    engine.dispatch(Accepted(request_id))
+    return await task
+
+
+async def rest(generation: Generation) -> list[Tokens]:
+    return [tokens async for tokens in generation]
+
+
+async def test_nothing_is_sent_before_an_engine_is_ready() -> None:
+    with pytest.raises(errors.UnavailableError, match="loading"):
+        await AsyncEngine().submit(generate())
+
+
+async def test_submit_returns_only_when_accepted() -> None:
+    engine, wire = ready()
+    task = asyncio.ensure_future(engine.submit(generate()))
+    await asyncio.sleep(0)
+    assert wire.sent == [generate()]
+    assert not task.done()
+    engine.dispatch(Accepted("r"))
+    assert (await task).request_id == "r"
+
+
+async def test_a_refusal_is_raised_and_forgotten() -> None:
+    engine, wire = ready()
+    task = asyncio.ensure_future(engine.submit(generate()))
+    await asyncio.sleep(0)
+    engine.dispatch(Rejected("r", 429, "queue_full", "full", None, 2.0))
+    with pytest.raises(errors.OverloadedError) as refused:
+        await task
+    assert refused.value.retry_after_s == 2.0
+    assert engine.num_live == 0
+    assert wire.sent == [generate()]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, errors.InvalidRequestError),
+        (404, errors.NotFoundError),
+        (429, errors.OverloadedError),
+        (503, errors.UnavailableError),
+        (500, errors.EngineError),
+        (418, errors.EngineError),
+    ],
+)
+def test_refusals_map_to_the_error_tree(status: int, kind: type[errors.YaieError]) -> None:
+    error = error_of(Rejected("r", status, "some_code", "why", "field"))
+    assert type(error) is kind
+    assert (error.message, error.param, error.code) == ("why", "field", "some_code")
+
+
+async def test_what_arrives_between_two_reads_comes_as_one_message() -> None:
+    engine, _ = ready()
+    generation = await submitted(engine)
+    engine.dispatch(Tokens("r", (1,), cached_tokens=3))
+    engine.dispatch(Tokens("r", (2, 3)))
+    engine.dispatch(Tokens("r", (4,), "stop", stop_token_id=4))
+    assert await rest(generation) == [Tokens("r", (1, 2, 3, 4), "stop", 4, 3)]
+    assert engine.num_live == 0
+
+
+async def test_tokens_before_an_error_are_still_shown() -> None:
+    engine, _ = ready()
+    generation = await submitted(engine)
+    engine.dispatch(Tokens("r", (1,)))
+    engine.dispatch(Tokens("r", (), "error", error="bad"))
+    assert await rest(generation) == [Tokens("r", (1,)), Tokens("r", (), "error", error="bad")]
+
+
+async def test_closing_early_aborts_once() -> None:
+    engine, wire = ready()
+    generation = await submitted(engine)
+    generation.close()
+    generation.close()
+    assert wire.sent[1:] == [Abort("r")]
+    engine.dispatch(Tokens("r", (1,)))
+    assert engine.num_live == 0
+
+
+async def test_closing_after_the_end_sends_nothing() -> None:
+    engine, wire = ready()
+    generation = await submitted(engine)
+    engine.dispatch(Tokens("r", (1,), "length"))
+    generation.close()
+    assert len(wire.sent) == 1
+
+
+async def test_cancelling_submit_aborts() -> None:
+    engine, wire = ready()
+    task = asyncio.ensure_future(engine.submit(generate()))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert wire.sent[1:] == [Abort("r")]
+
+
+async def test_a_death_fails_what_had_begun_and_keeps_what_had_not() -> None:
+    engine, _ = ready()
+    begun, waiting = await submitted(engine, "a"), await submitted(engine, "b")
+    engine.dispatch(Tokens("a", (1,)))
+    engine.detach(EngineState.RESTARTING)
+    assert await anext(begun) == Tokens("a", (1,))
+    with pytest.raises(errors.UnavailableError, match="stopped while"):
+        await anext(begun)
+    wire = Wire()
+    engine.attach(wire, INFO)
+    assert wire.sent == [generate("b")]
+    engine.dispatch(Accepted("b"))
+    engine.dispatch(Tokens("b", (5,), "length"))
+    assert [t.token_ids for t in await rest(waiting)] == [(5,)]
+    assert engine.restarts == 1
+
+
+async def test_a_second_death_fails_what_was_kept() -> None:
+    engine, _ = ready()
+    waiting = await submitted(engine)
+    for _ in range(2):
+        engine.detach(EngineState.RESTARTING)
+        engine.attach(Wire(), INFO)
+    with pytest.raises(errors.UnavailableError):
+        await anext(waiting)
+
+
+@pytest.mark.parametrize("state", [EngineState.FAILED, EngineState.STOPPED])
+async def test_a_final_end_leaves_nobody_waiting(state: EngineState) -> None:
+    engine, _ = ready()
+    accepted = await submitted(engine, "a")
+    unanswered = asyncio.ensure_future(engine.submit(generate("b")))
+    await asyncio.sleep(0)
+    engine.detach(state)
+    results: list[Any] = await asyncio.gather(rest(accepted), unanswered, return_exceptions=True)
+    assert all(isinstance(result, errors.UnavailableError) for result in results)
+    await asyncio.wait_for(engine.wait_idle(), 1)
+
+
+async def test_idle_means_that_no_request_is_live() -> None:
+    engine, _ = ready()
+    await engine.wait_idle()
+    generation = await submitted(engine)
+    waiter = asyncio.ensure_future(engine.wait_idle())
+    await asyncio.sleep(0)
+    assert not waiter.done()
+    generation.close()
+    await asyncio.wait_for(waiter, 1)
+
+
+async def test_silence_is_measured_from_the_last_message() -> None:
+    now = 100.0
+    engine = AsyncEngine(clock=lambda: now)
+    now = 107.0
+    assert engine.silence_s == 7.0
+    engine.heard()
+    assert engine.silence_s == 0.0
+
+
+async def test_snapshots_are_kept_and_late_tokens_ignored() -> None:
+    engine, _ = ready()
+    stats = Stats(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11.0, 12)
+    engine.dispatch(stats)
+    engine.dispatch(Tokens("unknown", (1,)))
+    assert engine.stats is stats
