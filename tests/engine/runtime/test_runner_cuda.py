@@ -1,0 +1,74 @@
+"""The same promises on a GPU: graphs on and off, one step in flight, padded rows, seeds."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.models.oracle import Reference, reference, save
+from yaie import LLM, SamplingParams
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+VARIANTS = ("llama-gqa", "llama-head-dim-bias", "qwen3-tied-bias-odd-vocab", "qwen3-window")
+GREEDY = SamplingParams(temperature=0.0, max_tokens=64, ignore_eos=True)
+
+
+def load(folder: Path, device: str, *, eager: bool = False, tokens: int = 2048) -> LLM:
+    return LLM(
+        str(folder),
+        device=device,
+        dtype="float32",
+        enforce_eager=eager,
+        kv_cache_tokens=tokens,
+        max_num_seqs=8,
+    )
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
+def variant(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="module")
+def folder(variant: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    return save(variant, tmp_path_factory.mktemp(variant))
+
+
+def references(variant: str) -> list[Reference]:
+    return [reference(variant, length) for length in (1, 16, 37)]
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["graphs", "eager"])
+def test_greedy_tokens_match_transformers(variant: str, folder: Path, eager: bool) -> None:
+    llm = load(folder, "cuda", eager=eager)
+    expected = references(variant)
+    outputs = llm.generate([one.prompt for one in expected], GREEDY)
+    assert [o.outputs[0].token_ids for o in outputs] == [one.greedy for one in expected]
+    again = llm.generate([expected[2].prompt], GREEDY)[0]
+    assert again.num_cached_tokens == 32
+    assert again.outputs[0].token_ids == expected[2].greedy
+
+
+def test_preempted_sequences_match_transformers(variant: str, folder: Path) -> None:
+    expected = references(variant)
+    outputs = load(folder, "cuda", tokens=176).generate([one.prompt for one in expected], GREEDY)
+    assert [o.outputs[0].token_ids for o in outputs] == [one.greedy for one in expected]
+
+
+def test_seeds_give_the_cpus_tokens(variant: str, folder: Path) -> None:
+    params = [
+        SamplingParams(temperature=1.0, seed=5, max_tokens=24, ignore_eos=True),
+        SamplingParams(temperature=0.8, top_k=20, seed=6, max_tokens=24, ignore_eos=True),
+        SamplingParams(temperature=1.2, top_p=0.8, min_p=0.02, seed=7, max_tokens=24),
+    ]
+    prompts = [one.prompt for one in references(variant)]
+    answers = [
+        [o.outputs[0].token_ids for o in load(folder, device).generate(prompts, params)]
+        for device in ("cpu", "cuda")
+    ]
+    assert answers[0] == answers[1]
