@@ -14,7 +14,11 @@ FinishReason = Literal["stop", "length", "abort", "error"]
 
 
 class Generate(msgspec.Struct, frozen=True, tag="generate"):
-    """Ask for a generation. Ids are unique among live requests; a duplicate is rejected."""
+    """Ask for a generation. Ids are unique among live requests; a duplicate is rejected.
+
+    `priority`: a lower value is more important; when pages run out, the newest request of the
+    highest value is preempted. `salt`: prefixes are shared only between requests of one salt.
+    """
 
     request_id: str
     prompt_token_ids: tuple[int, ...]

@@ -160,7 +160,8 @@ class Scheduler:
         ):
             if sequence.epoch != row.epoch:
                 continue
-            if not finite:
+            # An id outside the vocabulary is as broken as NaN, and no key of the tree.
+            if not finite or (row.sample and not 0 <= token < self._limits.vocab_size):
                 events.append(self._end(sequence, "error", error=NOT_FINITE, poisoned=True))
                 continue
             sequence.committed += row.n_tokens

@@ -321,6 +321,14 @@ def test_rows_that_are_not_finite_fail_alone() -> None:
     assert scheduler.stats().cached_prompt_tokens == 0
 
 
+@pytest.mark.parametrize("token", [-1, VOCAB])
+def test_a_sampled_token_outside_the_vocabulary_fails_its_request(token: int) -> None:
+    scheduler = make_scheduler()
+    add(scheduler, "a", [1])
+    assert step(scheduler, token=token)[0].finish_reason == "error"
+    assert scheduler.is_idle
+
+
 def test_fail_all_tells_everyone() -> None:
     scheduler = make_scheduler(max_num_seqs=1)
     for name in "abc":
