@@ -12,20 +12,33 @@ from typing import Any
 import aiohttp
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.config import ConfigException
 
 from yaie_operator.cluster import ConflictError, GoneError, RefusedError, UnreachableError
+
+
+class NoCredentialsError(Exception):
+    """Nothing says which API server to talk to, and as whom."""
 
 
 async def load_configuration(kubeconfig: str | None) -> Configuration:
     """Credentials: a kubeconfig file, else the pod's service account, else the default kubeconfig.
 
-    Raises: kubernetes.config.ConfigException when there are none.
+    Raises: NoCredentialsError that says where was looked.
     """
+    try:
+        return await _load(kubeconfig)
+    except (ConfigException, OSError) as error:
+        place = kubeconfig or "the pod's service account and the default kubeconfig"
+        raise NoCredentialsError(f"no credentials in {place}: {error}") from error
+
+
+async def _load(kubeconfig: str | None) -> Configuration:
     configuration = Configuration()
     if kubeconfig is None:
         try:
             kube_config.load_incluster_config(client_configuration=configuration)
-        except kube_config.ConfigException:
+        except ConfigException:
             await kube_config.load_kube_config(client_configuration=configuration)
     else:
         await kube_config.load_kube_config(

@@ -15,7 +15,7 @@ from yaie_operator.app import Watcher
 from yaie_operator.cluster import RefusedError, UnreachableError
 from yaie_operator.config import OperatorConfig
 from yaie_operator.kube import Feed, KubeCluster, serves_models
-from yaie_operator.kube_api import KubeApi, load_configuration
+from yaie_operator.kube_api import KubeApi, NoCredentialsError, load_configuration
 from yaie_operator.leader import KubeLeases, Leader
 from yaie_operator.metrics import Metrics
 from yaie_operator.probes import serve
@@ -49,7 +49,11 @@ class Process:
     async def run(self, stop: asyncio.Event) -> int:
         """Serve until `stop`; the exit code (1 when a part ended by itself)."""
         host, port = self._address
-        configuration = await load_configuration(self._kubeconfig)
+        try:
+            configuration = await load_configuration(self._kubeconfig)
+        except NoCredentialsError as error:
+            log.critical("cannot start", extra=fields(error=str(error)))
+            return 1
         async with serve(self._metrics, host=host, port=port, is_ready=self._is_ready) as bound:
             log.info("probes and metrics", extra=fields(host=host, port=bound))
             await self._compete(configuration, stop)

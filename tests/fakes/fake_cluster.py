@@ -68,13 +68,7 @@ class FakeCluster:
 
     def make_ready(self, ref: Ref) -> None:
         """Play the Deployment controller and the nodes: every replica runs and answers."""
-        deployment = self.objects[ref]
-        number = deployment["spec"]["replicas"]
-        counts = dict.fromkeys(
-            ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), number
-        )
-        generation = deployment["metadata"]["generation"]
-        self.set_status(ref, {"observedGeneration": generation, **counts})
+        self.set_status(ref, ready_status(self.objects[ref]))
 
     # The port.
 
@@ -177,6 +171,14 @@ def _merged(known: Any, new: Any) -> Any:
     if isinstance(known, Mapping) and isinstance(new, Mapping):
         return {**known, **{k: _merged(known.get(k), v) for k, v in new.items()}}
     return new
+
+
+def ready_status(deployment: Object) -> dict[str, Any]:
+    """Status of a Deployment whose every replica runs and answers."""
+    counts = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
+    generation = deployment["metadata"]["generation"]
+    replicas = dict.fromkeys(counts, deployment["spec"]["replicas"])
+    return {"observedGeneration": generation, **replicas}
 
 
 def inference_model(name: str = "demo", **spec: Any) -> dict[str, Any]:

@@ -1,10 +1,12 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fakes.fake_cluster import FakeCluster, inference_model
+from fakes.local_double import LocalDouble
 from yaie_api import names
 from yaie_operator import kinds
 from yaie_operator.cluster import ConflictError, UnreachableError
@@ -22,11 +24,11 @@ ANCHOR = Ref("ConfigMap", "ns", names.ANCHOR)
 class World:
     """A cluster, a store that lists fill, and the reconciler between them."""
 
-    def __init__(self, config: OperatorConfig | None = None) -> None:
-        self.cluster = FakeCluster()
+    def __init__(self, cluster: Any) -> None:
+        self.cluster = cluster
         self.woken: list[str] = []
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
-        self.restart(config or OperatorConfig())
+        self.restart(OperatorConfig())
 
     def restart(self, config: OperatorConfig) -> None:
         """A new operator process: nothing of the old one's memory is left."""
@@ -66,9 +68,21 @@ class World:
         return found["status"], found["reason"], found["message"]
 
 
+@pytest.fixture(params=["fake", "local"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    """A world with one model, over each adapter that needs no API server."""
+    local = LocalDouble(tmp_path) if request.param == "local" else None
+    world = World(local or FakeCluster())
+    world.cluster.put(inference_model())
+    yield world
+    if local is not None:
+        local.close()
+
+
 @pytest.fixture
-def world() -> World:
-    world = World()
+def fake_world() -> World:
+    """For what only the double in memory can play: refusals, outages, old specs."""
+    world = World(FakeCluster())
     world.cluster.put(inference_model())
     return world
 
@@ -157,13 +171,14 @@ async def test_a_model_scaled_to_zero_is_ready_and_idle(world: World) -> None:
 async def test_a_foreign_object_under_a_childs_name_is_never_touched(
     world: World, kind: str
 ) -> None:
+    spec = {"foreign": True, "template": {"spec": {"containers": [{"name": "theirs"}]}}}
     foreign = {
         "apiVersion": {"Service": "v1", "Deployment": "apps/v1"}[kind], "kind": kind,
-        "metadata": {"name": "demo", "namespace": "ns"}, "spec": {"foreign": True},
+        "metadata": {"name": "demo", "namespace": "ns"}, "spec": spec,
     }  # fmt: skip
     world.cluster.put(foreign)
     await world.settle()
-    assert world.cluster.objects[Ref(kind, "ns", "demo")]["spec"] == {"foreign": True}
+    assert world.cluster.objects[Ref(kind, "ns", "demo")]["spec"] == spec
     assert world.condition("Accepted")[:2] == ("False", "NameConflict")
     assert f"{kind} demo" in world.condition("Accepted")[2]
     other = {"Service": "Deployment", "Deployment": "Service"}[kind]
@@ -197,30 +212,30 @@ async def test_a_foreign_router_is_reported_and_left_alone(world: World) -> None
     assert world.condition("RouterReady")[:2] == ("False", "NameConflict")
 
 
-async def test_a_refused_child_is_told_in_the_api_servers_words(world: World) -> None:
-    world.cluster.refuse["Deployment"] = "exceeded quota: pods"
-    await world.settle()
-    assert world.condition("Accepted") == ("False", "Refused", "exceeded quota: pods")
-    del world.cluster.refuse["Deployment"]
-    await world.settle()
-    assert world.condition("Accepted")[0] == "True"
+async def test_a_refused_child_is_told_in_the_api_servers_words(fake_world: World) -> None:
+    fake_world.cluster.refuse["Deployment"] = "exceeded quota: pods"
+    await fake_world.settle()
+    assert fake_world.condition("Accepted") == ("False", "Refused", "exceeded quota: pods")
+    del fake_world.cluster.refuse["Deployment"]
+    await fake_world.settle()
+    assert fake_world.condition("Accepted")[0] == "True"
 
 
-async def test_a_refused_router_wakes_the_models_which_report_it(world: World) -> None:
-    world.cluster.refuse["RoleBinding"] = "not allowed to bind"
-    await world.settle()
-    assert world.woken == ["model/ns/demo"]
-    await world.reconciler.reconcile("model/ns/demo")
-    assert world.condition("RouterReady")[1] == "Refused"
-    assert "not allowed to bind" in world.condition("RouterReady")[2]
+async def test_a_refused_router_wakes_the_models_which_report_it(fake_world: World) -> None:
+    fake_world.cluster.refuse["RoleBinding"] = "not allowed to bind"
+    await fake_world.settle()
+    assert fake_world.woken == ["model/ns/demo"]
+    await fake_world.reconciler.reconcile("model/ns/demo")
+    assert fake_world.condition("RouterReady")[1] == "Refused"
+    assert "not allowed to bind" in fake_world.condition("RouterReady")[2]
 
 
-async def test_a_spec_of_another_version_is_reported_with_its_field(world: World) -> None:
-    world.cluster.put(inference_model(novelty=True))
-    await world.settle()
-    assert world.condition("Accepted")[:2] == ("False", "InvalidSpec")
-    assert world.condition("Accepted")[2].startswith("spec.novelty:")
-    assert world.status()["phase"] == "Invalid"
+async def test_a_spec_of_another_version_is_reported_with_its_field(fake_world: World) -> None:
+    fake_world.cluster.put(inference_model(novelty=True))
+    await fake_world.settle()
+    assert fake_world.condition("Accepted")[:2] == ("False", "InvalidSpec")
+    assert fake_world.condition("Accepted")[2].startswith("spec.novelty:")
+    assert fake_world.status()["phase"] == "Invalid"
 
 
 async def test_the_anchor_follows_the_models_and_the_router_stays(world: World) -> None:
@@ -243,11 +258,11 @@ async def test_the_last_model_takes_everything_with_it(world: World) -> None:
     assert world.cluster.objects == {}
 
 
-async def test_a_model_that_is_being_deleted_is_left_alone(world: World) -> None:
+async def test_a_model_that_is_being_deleted_is_left_alone(fake_world: World) -> None:
     model = inference_model()
     model["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    world.cluster.put(model)
-    assert await world.settle() == []
+    fake_world.cluster.put(model)
+    assert await fake_world.settle() == []
 
 
 @pytest.mark.parametrize(
@@ -301,11 +316,11 @@ async def test_a_stale_view_is_a_conflict_and_the_next_look_is_live(world: World
     assert world.cluster.objects[DEPLOYMENT]["spec"]["replicas"] == 2
 
 
-async def test_an_unreachable_api_server_is_raised_to_the_queue(world: World) -> None:
-    await world.look()
-    world.cluster.is_away = True
+async def test_an_unreachable_api_server_is_raised_to_the_queue(fake_world: World) -> None:
+    await fake_world.look()
+    fake_world.cluster.is_away = True
     with pytest.raises(UnreachableError):
-        await world.reconciler.reconcile("model/ns/demo")
+        await fake_world.reconciler.reconcile("model/ns/demo")
 
 
 async def test_transition_times_move_on_flips_only_and_each_flip_has_an_event(

@@ -1,0 +1,110 @@
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+
+import pytest
+
+from yaie_operator import rbac
+from yaie_operator.__main__ import Options, main, options, parser
+from yaie_operator.config import OperatorConfig
+
+
+def chosen(*argv: str, env: Mapping[str, str] | None = None) -> Options:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("YAIE_NAMESPACES", "YAIE_LEADER_ELECT", "YAIE_POD_NAME", "YAIE_POD_NAMESPACE"):
+            patch.delenv(name, raising=False)
+        for name, value in (env or {}).items():
+            patch.setenv(name, value)
+        return options(parser().parse_args(argv))
+
+
+def test_a_pods_environment_says_everything() -> None:
+    found = chosen(
+        env={
+            "YAIE_NAMESPACES": "chat, research,",
+            "YAIE_ENGINE_IMAGE": "engine:1",
+            "YAIE_ROUTER_IMAGE": "control-plane:1",
+            "YAIE_IMAGE_PULL_POLICY": "Never",
+            "YAIE_ROUTER_REPLICAS": "2",
+            "YAIE_ROUTER_SERVICE_TYPE": "NodePort",
+            "YAIE_POD_NAME": "yaie-operator-1",
+            "YAIE_POD_NAMESPACE": "yaie-system",
+        }
+    )
+    assert found.config == OperatorConfig(
+        namespaces=("chat", "research"),
+        engine_image="engine:1",
+        router_image="control-plane:1",
+        image_pull_policy="Never",
+        router_replicas=2,
+        router_service_type="NodePort",
+    )
+    assert (found.identity, found.lease_namespace) == ("yaie-operator-1", "yaie-system")
+    assert found.leader_elect
+
+
+def test_flags_win_over_the_environment() -> None:
+    found = chosen(
+        *("--namespaces", "a", "--leader-elect", "false", "--engine-image", "e:2"),
+        env={"YAIE_NAMESPACES": "b", "YAIE_LEADER_ELECT": "true", "YAIE_ENGINE_IMAGE": "e:1"},
+    )
+    assert found.config.namespaces == ("a",)
+    assert found.config.engine_image == "e:2"
+    assert not found.leader_elect
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("YAIE_ROUTER_REPLICAS", "0"),
+        ("YAIE_ROUTER_REPLICAS", "two"),
+        ("YAIE_IMAGE_PULL_POLICY", "Sometimes"),
+        ("YAIE_ROUTER_SERVICE_TYPE", "External"),
+    ],
+)
+def test_a_wrong_variable_is_named(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert main([]) == 2
+    assert name in capsys.readouterr().err
+
+
+def test_the_needed_rights_are_printed_for_review(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--print-rbac"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(rbac.ALL))
+
+
+def test_no_right_is_wider_than_it_must_be() -> None:
+    for rule in (*rbac.OPERATOR, *rbac.LEASES, *rbac.ROUTER):
+        assert "*" not in (*rule["verbs"], *rule["resources"], *rule["apiGroups"])
+        assert "delete" not in rule["verbs"]
+        if "secrets" in rule["resources"] or "clusterroles" in rule["resources"]:
+            assert rule["resourceNames"]
+
+
+def test_help_shows_examples_and_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; sys.argv = ['x', '--help']\n"
+        "import runpy\n"
+        "try: runpy.run_module('yaie_operator', run_name='__main__', alter_sys=True)\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'kopf', 'kubernetes', 'aiohttp', 'pydantic'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "examples:" in done.stdout
+    assert done.stdout.endswith("[]\n")
+    assert done.stderr == ""
+
+
+def test_missing_credentials_are_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    assert main(["--kubeconfig", "/nonexistent/kubeconfig", "--port", "0"]) == 1
+    error = capsys.readouterr().err
+    assert "/nonexistent/kubeconfig" in error
+    assert "Traceback" not in error
