@@ -5,7 +5,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
-KUBE := $(BIN)/python tests/cluster/build.py
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-fast e2e lint fmt bench manifests images constraints clean
@@ -48,7 +47,7 @@ test-fast: $(STAMP) ## the tests that need neither Go nor minutes
 	$(PYTEST) tests --ignore=tests/e2e -m "not gpu and not e2e and not cluster and not slow" -x -q
 
 e2e: $(STAMP) ## a real Kubernetes node, the chart, the images, an OpenAI client (needs root and Go)
-	$(PYTEST) tests/e2e -m e2e -p no:cacheprovider --timeout=1800
+	tests/e2e/run.sh
 
 bench: $(STAMP) ## batching, prefix cache and stalls as ratios, measured on this machine's CPU
 	$(BIN)/python bench/promises.py
