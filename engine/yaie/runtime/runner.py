@@ -5,6 +5,8 @@ GPU nothing here waits before `collect`: the sampled token of a step is read by 
 the device, so a step can be launched while the previous one still runs (depth 1).
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,6 +19,7 @@ from yaie.models.llama import Llama
 from yaie.runtime.arrange import Ints, StepArrays, arrange, pack
 from yaie.runtime.graphs import DecodeGraphs
 from yaie.runtime.kv_tensors import KVTensors
+from yaie.runtime.loop import FatalRunnerError
 from yaie.runtime.sampler import Draw, draw
 from yaie.runtime.slots import Slots
 
@@ -77,8 +80,13 @@ class ModelRunner:
         Raises:
             ValueError: rows out of order.
             torch.OutOfMemoryError: activations do not fit; slots and cache stay consistent.
+            FatalRunnerError: the device reported an error that it does not recover from.
 
         """
+        with _fatal_device_errors():
+            return self._launch(batch)
+
+    def _launch(self, batch: Batch) -> Ticket:
         changes = self.slots.apply(batch)
         arrays = arrange(batch.rows, self.slots.host_tables, self.kv.page_size)
         graph_rows = self._graph_rows(arrays)
@@ -102,11 +110,12 @@ class ModelRunner:
     @torch.inference_mode()
     def sample(self, ticket: Ticket) -> None:
         """Enqueue the drawing of the ticket's tokens (a captured step has done it already)."""
-        if ticket.logits is None or ticket.rows is None or ticket.positions is None:
+        logits, rows, positions = ticket.logits, ticket.rows, ticket.positions
+        if logits is None or rows is None or positions is None:
             return
-        drawn = draw(ticket.logits, self.slots, ticket.rows, ticket.positions, greedy=ticket.greedy)
+        with _fatal_device_errors():
+            self._send(ticket, draw(logits, self.slots, rows, positions, greedy=ticket.greedy))
         ticket.logits = None
-        self._send(ticket, drawn)
 
     def collect(self, ticket: Ticket) -> StepResult:
         """Wait for the ticket's tokens."""
@@ -114,7 +123,8 @@ class ModelRunner:
         finite = [True] * ticket.n_rows
         if ticket.output is not None:
             if ticket.ready is not None:
-                ticket.ready.synchronize()
+                with _fatal_device_errors():
+                    ticket.ready.synchronize()
             drawn, flags = ticket.output.tolist()
             for i, row in enumerate(ticket.sampled[: len(drawn)].tolist()):
                 tokens[row] = drawn[i]
@@ -221,6 +231,15 @@ class _Half(NamedTuple):
     rows: slice
     host_start: Ints
     query_start: torch.Tensor
+
+
+@contextmanager
+def _fatal_device_errors() -> Iterator[None]:
+    """After an illegal access or a lost device every later call fails too: say so at once."""
+    try:
+        yield
+    except torch.AcceleratorError as error:
+        raise FatalRunnerError("The accelerator reported an error.") from error
 
 
 def _is_all(arrays: StepArrays) -> bool:

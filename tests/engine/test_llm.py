@@ -1,0 +1,185 @@
+"""The offline API: texts and ids in, completions out, through the real engine on the CPU."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from engine.models.oracle import reference, save
+from engine.text_vocabularies import write_model_folder
+from yaie import LLM, SamplingParams
+from yaie.progress import Progress
+from yaie_api.errors import InvalidRequestError
+
+VARIANT = "llama-gqa"
+GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model_folder(save(VARIANT, tmp_path_factory.mktemp("model")))
+
+
+@pytest.fixture(scope="module")
+def llm(folder: Path) -> LLM:
+    return LLM(str(folder), device="cpu", cpu_threads=1, kv_cache_tokens=2048, seed=0)
+
+
+def test_token_ids_in_any_number_of_prompts(llm: LLM) -> None:
+    expected = [reference(VARIANT, length) for length in (1, 16, 37)]
+    outputs = llm.generate([one.prompt for one in expected], GREEDY)
+    assert [o.outputs[0].token_ids for o in outputs] == [one.greedy[:12] for one in expected]
+    assert [o.prompt_token_ids for o in outputs] == [one.prompt for one in expected]
+    assert {o.outputs[0].finish_reason for o in outputs} == {"length"}
+    single = llm.generate(list(expected[1].prompt), GREEDY)
+    assert [o.outputs[0].token_ids for o in single] == [expected[1].greedy[:12]]
+
+
+def test_texts_are_tokenized_and_answers_detokenized(llm: LLM) -> None:
+    output = llm.generate("The quick brown fox", GREEDY)[0]
+    assert output.prompt == "The quick brown fox"
+    assert output.prompt_token_ids == tuple(llm.tokenizer.encode("The quick brown fox"))
+    answer = output.outputs[0]
+    assert answer.text == llm.tokenizer.decode(answer.token_ids)
+
+
+def test_a_second_run_finds_the_prefix(llm: LLM) -> None:
+    prompt = list(range(3, 53))
+    first, second = (llm.generate(prompt, GREEDY)[0] for _ in range(2))
+    assert (first.num_cached_tokens, second.num_cached_tokens) == (0, 48)
+    assert first.outputs == second.outputs
+
+
+def test_a_stop_string_ends_the_text_before_it(llm: LLM) -> None:
+    free = llm.generate("lazy dog", GREEDY)[0].outputs[0]
+    stop = free.text[len(free.text) // 2 :][:3]
+    assert len(stop) == 3
+    params = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True, stop=(stop,))
+    stopped = llm.generate("lazy dog", params)[0].outputs[0]
+    assert stopped.text == free.text[: free.text.index(stop)]
+    assert (stopped.finish_reason, stopped.stop_reason) == ("stop", stop)
+    assert stopped.token_ids == free.token_ids[: len(stopped.token_ids)]
+    assert len(stopped.token_ids) < len(free.token_ids)
+
+
+def test_a_stop_token_ends_the_output_and_is_named(llm: LLM) -> None:
+    greedy = reference(VARIANT, 16).greedy
+    stop_id = next(
+        token for i, token in enumerate(greedy[:12]) if i > 2 and token not in greedy[:i]
+    )
+    params = SamplingParams(temperature=0.0, max_tokens=64, stop_token_ids=(stop_id,))
+    answer = llm.generate([reference(VARIANT, 16).prompt], params)[0].outputs[0]
+    assert (answer.finish_reason, answer.stop_reason) == ("stop", stop_id)
+    assert answer.token_ids == greedy[: greedy.index(stop_id) + 1]
+
+
+def test_chat_renders_the_template(llm: LLM) -> None:
+    messages = [{"role": "user", "content": "hello"}]
+    output = llm.chat(messages, GREEDY)[0]
+    assert output.prompt_token_ids == tuple(llm.tokenizer.encode_chat(messages))
+    both = llm.chat([messages, messages], GREEDY)
+    assert [o.prompt_token_ids for o in both] == [output.prompt_token_ids] * 2
+
+
+def test_each_prompt_may_have_its_own_parameters(llm: LLM) -> None:
+    params = [SamplingParams(temperature=0.0, max_tokens=n, ignore_eos=True) for n in (3, 5)]
+    outputs = llm.generate([[5, 6], [5, 6]], params)
+    assert [len(o.outputs[0].token_ids) for o in outputs] == [3, 5]
+    with pytest.raises(InvalidRequestError, match="2 prompts and 1"):
+        llm.generate([[5], [6]], params[:1])
+
+
+def test_a_seed_repeats_and_the_engines_own_seeds_differ(llm: LLM) -> None:
+    seeded = SamplingParams(temperature=1.5, max_tokens=12, seed=9, ignore_eos=True)
+    free = SamplingParams(temperature=1.5, max_tokens=12, ignore_eos=True)
+    one, other = (llm.generate([[5, 6, 7]], seeded)[0].outputs[0].token_ids for _ in range(2))
+    assert one == other
+    assert len({o.outputs[0].token_ids for o in llm.generate([[5, 6, 7]] * 4, free)}) == 4
+
+
+def test_a_prompt_that_cannot_fit_is_refused_and_the_engine_goes_on(llm: LLM) -> None:
+    with pytest.raises(InvalidRequestError, match="maximum context length is 256 tokens"):
+        llm.generate([[5, 6], [7] * 300], GREEDY)
+    with pytest.raises(InvalidRequestError):
+        llm.generate([[]], GREEDY)
+    with pytest.raises(InvalidRequestError):
+        llm.generate([[5, 512]], GREEDY)
+    assert len(llm.generate([[5, 6]], GREEDY)[0].outputs[0].token_ids) == 12
+
+
+def test_an_interrupt_leaves_the_engine_usable(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "add_tokens", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            llm.generate([[5, 6, 7]], GREEDY)
+    expected = reference(VARIANT, 16)
+    output = llm.generate([expected.prompt], GREEDY)[0]
+    assert output.outputs[0].token_ids == expected.greedy[:12]
+
+
+def test_without_a_tokenizer_ids_work_and_texts_say_why_not(tmp_path: Path) -> None:
+    llm = LLM(str(save(VARIANT, tmp_path)), device="cpu", cpu_threads=1, kv_cache_tokens=256)
+    output = llm.generate([[5, 6]], GREEDY)[0].outputs[0]
+    assert (len(output.token_ids), output.text) == (12, "")
+    with pytest.raises(InvalidRequestError, match=r"tokenizer\.json"):
+        llm.generate("text", GREEDY)
+    with pytest.raises(InvalidRequestError, match="stop"):
+        llm.generate([[5]], SamplingParams(stop=("x",)))
+
+
+def test_dummy_weights_need_a_config_only(tmp_path: Path) -> None:
+    save(VARIANT, tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    settings = {"device": "cpu", "cpu_threads": 1, "kv_cache_tokens": 256, "seed": 3}
+    llm = LLM(str(tmp_path), load_format="dummy", **settings)
+    assert len(llm.generate([[5, 6]], GREEDY)[0].outputs[0].token_ids) == 12
+    assert llm.info.parameters > 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "param"),
+    [
+        ({"device": "tpu"}, "device"),
+        ({"dtype": "int3"}, "dtype"),
+        ({"load_format": "pickle"}, "load_format"),
+        ({"max_num_seqs": 0}, "max_num_seqs"),
+        ({"max_model_len": 257}, "max_model_len"),
+        ({"max_model_len": 0}, "max_model_len"),
+        ({"kv_cache_tokens": -5}, "kv_cache_tokens"),
+        ({"gpu_memory_utilization": 1.5}, "gpu_memory_utilization"),
+    ],
+)
+def test_settings_that_cannot_work_are_named(
+    folder: Path, settings: dict[str, object], param: str
+) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        LLM(str(folder), **settings)
+    assert refused.value.param == param
+
+
+def test_code_in_the_models_folder_is_never_run(folder: Path, tmp_path: Path) -> None:
+    config = json.loads((folder / "config.json").read_text()) | {"auto_map": {"AutoModel": "m.M"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "m.py").write_text("raise SystemExit('this must not run')")
+    with pytest.raises(InvalidRequestError, match="auto_map"):
+        LLM(str(tmp_path), device="cpu")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_shown_on_a_terminal_only() -> None:
+    times = iter([0.0, 1.0, 1.0, 2.0])
+    shown, hidden = Terminal(), io.StringIO()
+    for stream in (shown, hidden):
+        with Progress(2, shown=True, stream=stream, clock=lambda: next(times, 2.0)) as progress:
+            progress.add_tokens(10)
+            progress.add_request()
+    assert "1/2 requests · 10 tokens" in shown.getvalue()
+    assert hidden.getvalue() == ""
