@@ -9,12 +9,11 @@ client leaves, the server cancels the handler and the connection to the engine c
 import itertools
 import time
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 import aiohttp
 from aiohttp import web
-from multidict import CIMultiDict, CIMultiDictProxy
-from yarl import URL
+from multidict import CIMultiDictProxy
 
 from yaie_api.errors import EngineError, UnavailableError
 from yaie_router import affinity, headers
@@ -23,15 +22,10 @@ from yaie_router.endpoints import Directory, Endpoint, Model
 from yaie_router.health import Health, RetryBudget
 from yaie_router.metrics import Metrics
 from yaie_router.stream import EventGate, last_words
+from yaie_router.upstream import FAILURES, AttemptError, Cause, open_answer
 
 MAX_ATTEMPTS: Final = 3
 NO_ENGINE_RETRY_S: Final = 5.0
-_READ_BUFFER_BYTES: Final = 16 << 10
-_MOST_REFUSAL_BYTES: Final = 64 << 10
-_IDLE_S: Final = 2.0
-_UPSTREAM_FAILURES: Final = (aiohttp.ClientError, OSError, TimeoutError)
-
-Cause = Literal["connect", "unavailable", "disconnect", "silence"]
 
 
 @dataclass
@@ -48,39 +42,6 @@ class Call:
     endpoint: str = ""
     attempts: int = 0
     tried: set[str] = field(default_factory=set)
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """An engine's own 503, kept in case nobody else can answer."""
-
-    headers: CIMultiDict[str]
-    body: bytes
-
-
-class AttemptError(Exception):
-    """An engine gave no first byte."""
-
-    def __init__(self, cause: Cause, refusal: Refusal | None = None) -> None:
-        super().__init__(cause)
-        self.cause: Cause = cause
-        self.refusal = refusal
-
-
-def engine_session(connect_timeout_s: float) -> aiohttp.ClientSession:
-    """A client session for raw relaying; the caller closes it.
-
-    Idle connections are dropped before an engine's own keep-alive timeout (5 s) can race a request.
-    """
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s),
-        skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,
-        read_bufsize=_READ_BUFFER_BYTES,
-        trust_env=False,
-    )
 
 
 class Proxy:
@@ -182,7 +143,13 @@ class Proxy:
         self._health.sent(endpoint.name)
         with self._admission.sent_to(endpoint.name):
             try:
-                upstream, first = await self._open(call, endpoint)
+                upstream, first = await open_answer(
+                    self._session,
+                    endpoint.base_url + call.path,
+                    call.body,
+                    headers.to_engine(call.headers, call.request_id),
+                    silence_timeout_s=call.model.timeout_s or self._silence_timeout_s,
+                )
             except AttemptError as failure:
                 at_once = failure.cause == "connect"
                 if self._health.failed(endpoint.name, at_once=at_once):
@@ -196,38 +163,6 @@ class Proxy:
                 return await self._relay(request, call, upstream, first)
             finally:
                 upstream.close()  # a no-op after a complete answer
-
-    async def _open(self, call: Call, endpoint: Endpoint) -> tuple[aiohttp.ClientResponse, bytes]:
-        """The answer's head together with its first bytes. Raises AttemptError."""
-        silence_s = call.model.timeout_s or self._silence_timeout_s
-        try:
-            upstream = await self._session.post(
-                URL(endpoint.base_url + call.path, encoded=True),
-                data=call.body,
-                headers=headers.to_engine(call.headers, call.request_id),
-                timeout=aiohttp.ClientTimeout(
-                    total=None,
-                    sock_connect=self._session.timeout.sock_connect,
-                    sock_read=silence_s,
-                ),
-                allow_redirects=False,
-            )
-        except _UPSTREAM_FAILURES as error:
-            raise AttemptError(_cause(error)) from error
-        try:
-            if upstream.status != 503:
-                return upstream, await upstream.content.readany()
-            body = await upstream.content.read(_MOST_REFUSAL_BYTES)
-        except _UPSTREAM_FAILURES as error:
-            upstream.close()
-            raise AttemptError(_cause(error)) from error
-        except BaseException:
-            upstream.close()
-            raise
-        upstream.close()
-        kept = CIMultiDict(upstream.headers)
-        kept.popall("content-length", None)
-        raise AttemptError("unavailable", Refusal(kept, body))
 
     async def _relay(
         self,
@@ -255,7 +190,8 @@ class Proxy:
                 await out.write(ready)
             try:
                 data = await upstream.content.readany()
-            except _UPSTREAM_FAILURES:
+            except FAILURES:
+                self._health.failed(call.endpoint, at_once=False)
                 self._metrics.broken_streams.labels(call.model.name).inc()
                 await _break_off(request, out, is_events=is_events)
                 return out
@@ -275,11 +211,3 @@ async def _break_off(request: web.BaseRequest, out: web.StreamResponse, *, is_ev
         await out.write_eof()
     elif request.transport is not None:
         request.transport.abort()
-
-
-def _cause(error: Exception) -> Cause:
-    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
-        return "connect"
-    if isinstance(error, TimeoutError):
-        return "silence"
-    return "disconnect"

@@ -25,7 +25,8 @@ from yaie_router.edge import Edge
 from yaie_router.endpoints import Directory
 from yaie_router.health import Health, RetryBudget
 from yaie_router.metrics import Metrics, Silence
-from yaie_router.proxy import Proxy, engine_session
+from yaie_router.proxy import Proxy
+from yaie_router.upstream import engine_session
 from yaie_router.watch import Access, Watcher, in_cluster
 
 log = logging.getLogger(__name__)

@@ -55,6 +55,7 @@ class FakeEngine:
 
     def __post_init__(self) -> None:
         self.received: list[Received] = []
+        self.connections = 0
         self.left_at_s: float | None = None
         self.left = asyncio.Event()
         self.sent_bytes = 0
@@ -73,6 +74,7 @@ class FakeEngine:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)

@@ -201,6 +201,19 @@ async def test_malformed_http_is_refused_and_never_forwarded(stack: Stack, attac
     assert not engine.received
 
 
+async def test_a_header_that_is_not_utf_8_does_not_break_the_request(stack: Stack) -> None:
+    engine = FakeEngine()
+    await stack.serve("demo", engine)
+    reader, writer = await asyncio.open_connection("127.0.0.1", stack.config.port)
+    writer.write(
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-odd: \xff\r\n"
+        b'content-length: 16\r\n\r\n{"model":"demo"}'
+    )
+    assert (await asyncio.wait_for(reader.readline(), 5.0)).split()[1] == b"200"
+    writer.close()
+    assert len(engine.received) == 1
+
+
 async def test_probes_and_version_answer(stack: Stack) -> None:
     for path in ("/health", "/livez", "/readyz"):
         async with stack.client.get(path) as response:

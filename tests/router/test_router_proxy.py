@@ -126,14 +126,16 @@ async def test_a_client_of_http_1_0_gets_the_bytes_without_chunks(stack: Stack) 
     writer.close()
 
 
-async def test_one_connection_carries_many_requests(stack: Stack) -> None:
-    await stack.serve("demo", FakeEngine("pod-a"))
+async def test_one_connection_carries_many_requests_on_both_sides(stack: Stack) -> None:
+    engine = FakeEngine("pod-a")
+    await stack.serve("demo", engine)
     reader, writer = await asyncio.open_connection("127.0.0.1", stack.config.port)
     for _ in range(3):
         writer.write(chat_bytes())
         answer = await asyncio.wait_for(reader.readuntil(b"0\r\n\r\n"), 2.0)
         assert answer.startswith(b"HTTP/1.1 200 ")
     writer.close()
+    assert engine.connections == 1
 
 
 @pytest.mark.parametrize("status", [400, 404, 429, 500])
