@@ -57,14 +57,23 @@ class FaultyRunner(StubRunner):
 class SchedulerMachine(RuleBasedStateMachine):
     @initialize(
         depth=st.integers(0, 2),
-        num_pages=st.integers(7, 14),
+        num_pages=st.integers(7, 11),
         groups=st.integers(1, 2),
-        slots=st.integers(1, 4),
-        budget=st.integers(1, 12),
+        slots=st.integers(2, 5),
+        budget=st.integers(3, 24),
         caching=st.sampled_from([True, True, False]),
+        calm=st.booleans(),
     )
     def start(
-        self, *, depth: int, num_pages: int, groups: int, slots: int, budget: int, caching: bool
+        self,
+        *,
+        depth: int,
+        num_pages: int,
+        groups: int,
+        slots: int,
+        budget: int,
+        caching: bool,
+        calm: bool,
     ) -> None:
         self.runner = FaultyRunner(depth=depth)
         self.rig = Rig(
@@ -73,7 +82,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             num_pages=num_pages,
             groups=groups,
             max_num_seqs=slots,
-            max_num_queued_reqs=6,
+            max_num_queued_reqs=8,
             max_model_len=LIMIT,
             eos_token_ids=EOS,
             enable_prefix_caching=caching,
@@ -81,11 +90,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.requests: dict[str, Generate] = {}
         self.aborted: set[str] = set()
         self.faults = 0
+        self.calm = calm
 
     @rule(
         stem=st.sampled_from([(), (1,) * 4, (1,) * 8, (1, 1, 1, 1, 2, 2, 2, 2), (1,) * 12]),
         tail=st.lists(st.integers(1, 2), min_size=1, max_size=4),
-        max_tokens=st.one_of(st.none(), st.integers(1, 8)),
+        max_tokens=st.sampled_from([None, None, 1, 6, 12]),
         min_tokens=st.sampled_from([0, 0, 1]),
         priority=st.sampled_from([0, 0, 0, 1, -1]),
         salt=st.sampled_from(["", "", "", "b"]),
@@ -116,24 +126,26 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.requests[request.request_id] = request
         self.rig.send(request)
 
-    @rule(count=st.integers(1, 6))
+    @rule(count=st.integers(1, 8))
     def step(self, count: int) -> None:
         for _ in range(count):
             self.rig.now += 0.01
             self.rig.step()
 
-    @precondition(lambda self: self.requests)
+    @precondition(lambda self: self.requests and not self.calm)
     @rule(data=st.data())
     def abort(self, data: st.DataObject) -> None:
         request_id = data.draw(st.sampled_from(sorted(self.requests)))
         self.aborted.add(request_id)
         self.rig.send(Abort(request_id))
 
+    @precondition(lambda self: not self.calm)
     @rule(stage=st.sampled_from(["before launch", "after launch", "sample", "collect"]))
     def break_a_step(self, stage: str) -> None:
         self.runner.fault = stage
         self.faults += 1
 
+    @precondition(lambda self: not self.calm)
     @rule(row=st.integers(0, 3))
     def break_a_row(self, row: int) -> None:
         self.runner.bad_row = row
