@@ -7,13 +7,15 @@ contiguous. Nothing here synchronises with the device, and grids depend on shape
 integers only, so every operation can be captured in a CUDA graph.
 """
 
+# ruff: noqa: PLR0917 - the operations' signatures are positional by contract
+
 from torch import Tensor
 
 from yaie_kernels.dispatch import backend
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """x / sqrt(mean(x**2) + eps) * weight over the last dimension, in float32, rounded once.
+    """Norm x / sqrt(mean(x**2) + eps) * weight of the last dimension; float32, rounded once.
 
     x[T,H] or x[T,heads,D], weight[H] or [D] -> new contiguous tensor of x's shape and dtype.
     """

@@ -1,7 +1,7 @@
 """Where kernels are tested: on the GPU where there is one, else in Triton's interpreter.
 
 Triton reads TRITON_INTERPRET when its kernels are defined, so the interpreter needs a process of
-its own: `test_interpreter.py` starts it, and without it tests/kernels/triton_kernels is not collected.
+its own: `test_interpreter.py` starts it; else tests/kernels/triton_kernels is not collected.
 """
 
 import os

@@ -6,12 +6,14 @@ thread: fresh buffers of this size cost several times the copy itself.
 Masked positions read the sequence's own first key, so stale pages are never touched.
 """
 
+# ruff: noqa: PLR0917 - the operations' signatures are positional by contract
+
 import threading
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
 _WASTE_TOKENS = 1024  # padding a decode group may carry before it is split
 
@@ -202,7 +204,7 @@ def _chunk(call: _Call, q: Tensor, block_table: Tensor, length: int) -> Tensor:
     heads = q.view(queries, call.kv_heads, group, head_dim).permute(1, 2, 0, 3)
     plain = queries == length and call.softcap is None
     if plain and call.window is None:
-        out = F.scaled_dot_product_attention(heads, k, v, is_causal=True, scale=call.scale)
+        out = scaled_dot_product_attention(heads, k, v, is_causal=True, scale=call.scale)
     else:
         mask = _chunk_mask(call, q, positions, length)
         out = _attend(call, heads, k, v, mask)
@@ -220,7 +222,7 @@ def _chunk_mask(call: _Call, q: Tensor, positions: Tensor, length: int) -> Tenso
 
 def _attend(call: _Call, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     if call.softcap is None:
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=call.scale)
+        return scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=call.scale)
     scores = torch.matmul(q, k.transpose(-1, -2)).mul_(call.scale / call.softcap)
     scores = scores.tanh_().mul_(call.softcap)
     if mask is not None:

@@ -4,8 +4,8 @@ Half-precision inputs are computed in float32 and rounded once, at the end, as t
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.functional import silu
 
 _HALF = (torch.bfloat16, torch.float16)
 
@@ -16,8 +16,9 @@ def _wide(x: Tensor) -> Tensor:
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     wide = _wide(x)
-    scale = torch.linalg.vecdot(wide, wide).div_(wide.shape[-1]).add_(eps).rsqrt_()
-    return (wide * scale.unsqueeze(-1)).mul_(_wide(weight)).to(x.dtype)
+    scale: Tensor = torch.linalg.vecdot(wide, wide).div_(wide.shape[-1]).add_(eps).rsqrt_()
+    normed: Tensor = (wide * scale.unsqueeze(-1)).mul_(_wide(weight))
+    return normed.to(x.dtype)
 
 
 def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -61,4 +62,4 @@ def _joined(q: Tensor, k: Tensor) -> Tensor | None:
 
 def silu_mul(gate_up: Tensor) -> Tensor:
     gate, up = _wide(gate_up).chunk(2, dim=-1)
-    return F.silu(gate).mul_(up).to(gate_up.dtype)
+    return silu(gate).mul_(up).to(gate_up.dtype)

@@ -1,5 +1,7 @@
 """The step between the fused projection and attention, as its separate operations."""
 
+# ruff: noqa: PLR0917 - the operations' signatures are positional by contract
+
 from torch import Tensor
 
 from yaie_kernels.reference.cache import write_kv

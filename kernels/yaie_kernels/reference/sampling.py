@@ -9,6 +9,8 @@ every device and every split of the vocabulary finds the same token for the same
 Filters compare values, so tokens tied with the last one kept are kept too.
 """
 
+# ruff: noqa: PLR0917 - the operations' signatures are positional by contract
+
 import torch
 from torch import Tensor
 

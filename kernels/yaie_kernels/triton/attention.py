@@ -1,5 +1,7 @@
 """Paged attention: chooses between the decode kernels and the extend kernel."""
 
+# ruff: noqa: PLR0917 - the operations' signatures are positional by contract
+
 from torch import Tensor
 
 from yaie_kernels.triton.decode import decode

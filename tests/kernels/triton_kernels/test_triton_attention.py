@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from yaie_kernels import triton
-from yaie_kernels.testing import judge, paged_case
+from yaie_kernels.testing import PagedCase, judge, paged_case
 from yaie_kernels.triton.decode import choose_splits, decode
 
 LENGTHS = [1, 15, 16, 17, 127]  # page edges and a prime
 
 
-def check(case, window=None, softcap=None):
+def check(case: PagedCase, window: int | None = None, softcap: float | None = None) -> None:
     scale = 0.3 if softcap else case.q.shape[-1] ** -0.5
     got = triton.paged_attention(
         *case.args,
@@ -24,23 +24,25 @@ def check(case, window=None, softcap=None):
     judge("attention", got, plain, case.dense(torch.float64, scale, window, softcap))
 
 
-def heads_shape(heads):
+def heads_shape(heads: tuple[int, int]) -> dict[str, int]:
     ratio, head_dim = heads
     return {"q_heads": 2 * ratio, "kv_heads": 2, "head_dim": head_dim}
 
 
-def test_decode(heads, dtype, device):
+def test_decode(heads: tuple[int, int], dtype: torch.dtype, device: str) -> None:
     shape = heads_shape(heads)
     check(paged_case([1] * 5, LENGTHS, dtype=dtype, device=device, **shape))
 
 
 @pytest.mark.parametrize("queries", [[1, 1], [3, 20]], ids=["decode", "extend"])
-def test_half_precision(queries, device):
+def test_half_precision(queries: list[int], device: str) -> None:
     shape = {"q_heads": 4, "kv_heads": 2, "head_dim": 64, "dtype": torch.float16}
     check(paged_case(queries, [33, 40], device=device, **shape))
 
 
-def test_extend_mixes_chunks_prefixes_and_decodes(heads, dtype, device):
+def test_extend_mixes_chunks_prefixes_and_decodes(
+    heads: tuple[int, int], dtype: torch.dtype, device: str
+) -> None:
     shape = heads_shape(heads)
     lens = ([13, 1, 0, 16, 1, 5], [13, 1, 9, 33, 67, 101])
     check(paged_case(*lens, dtype=dtype, device=device, **shape))
@@ -49,27 +51,31 @@ def test_extend_mixes_chunks_prefixes_and_decodes(heads, dtype, device):
 @pytest.mark.parametrize("window", [1, 16, 50])
 @pytest.mark.parametrize("softcap", [None, 4.0])
 @pytest.mark.parametrize("queries", [[1, 1, 1], [1, 20, 7]], ids=["decode", "extend"])
-def test_window_and_softcap(window, softcap, queries, dtype, device):
+def test_window_and_softcap(
+    window: int | None, softcap: float | None, queries: list[int], dtype: torch.dtype, device: str
+) -> None:
     shape = {"q_heads": 4, "kv_heads": 2, "head_dim": 64}
     check(paged_case(queries, [7, 90, 33], dtype=dtype, device=device, **shape), window, softcap)
 
 
 @pytest.mark.parametrize("queries", [[1, 1, 1], [1, 20, 7]], ids=["decode", "extend"])
-def test_softcap_alone(queries, dtype, device):
+def test_softcap_alone(queries: list[int], dtype: torch.dtype, device: str) -> None:
     shape = {"q_heads": 4, "kv_heads": 2, "head_dim": 64}
     check(paged_case(queries, [7, 90, 33], dtype=dtype, device=device, **shape), softcap=3.0)
 
 
 @pytest.mark.parametrize("page_size", [1, 8, 32, 128])
 @pytest.mark.parametrize("queries", [[1, 1], [3, 40]], ids=["decode", "extend"])
-def test_page_size_is_a_parameter(page_size, queries, device):
+def test_page_size_is_a_parameter(page_size: int, queries: list[int], device: str) -> None:
     shape = {"q_heads": 4, "kv_heads": 1, "head_dim": 64, "page_size": page_size}
     check(paged_case(queries, [65, 40], device=device, **shape))
 
 
 @pytest.mark.parametrize("splits", [1, 2, 3, 7])
 @pytest.mark.parametrize("window", [None, 70])
-def test_any_number_of_splits_gives_the_answer(splits, window, dtype, device):
+def test_any_number_of_splits_gives_the_answer(
+    splits: int, window: int | None, dtype: torch.dtype, device: str
+) -> None:
     """Short sequences leave whole splits empty; they must not count."""
     shape = {"q_heads": 4, "kv_heads": 2, "head_dim": 64}
     case = paged_case([1] * 4, [1, 64, 65, 300], dtype=dtype, device=device, **shape)
@@ -85,7 +91,7 @@ def test_any_number_of_splits_gives_the_answer(splits, window, dtype, device):
     judge("decode", got, plain, case.dense(torch.float64, 0.125, window, None))
 
 
-def test_splits_fill_the_gpu_and_follow_the_length_bound():
+def test_splits_fill_the_gpu_and_follow_the_length_bound() -> None:
     assert choose_splits(1, 8, 100) == (2, 2)
     assert choose_splits(1, 8, 40960) == (33, 33)
     assert choose_splits(64, 8, 512) == (1, 1)
@@ -93,7 +99,7 @@ def test_splits_fill_the_gpu_and_follow_the_length_bound():
 
 
 @pytest.mark.parametrize("bound", [300, 8192])
-def test_the_length_bound_may_be_far_from_the_truth(bound, device):
+def test_the_length_bound_may_be_far_from_the_truth(bound: int, device: str) -> None:
     """A captured graph knows a bucket, not the lengths."""
     shape = {"q_heads": 2, "kv_heads": 1, "head_dim": 64}
     case = paged_case([1] * 2, [1, 300], device=device, **shape)
@@ -102,14 +108,14 @@ def test_the_length_bound_may_be_far_from_the_truth(bound, device):
     judge("decode", got, plain, case.dense(torch.float64, 0.125, None, None))
 
 
-def test_an_empty_batch_gives_no_rows(device):
+def test_an_empty_batch_gives_no_rows(device: str) -> None:
     shape = {"q_heads": 2, "kv_heads": 1, "head_dim": 64}
     decode_case = paged_case([], [], device=device, **shape)
     check(decode_case)
     check(paged_case([0, 0], [5, 40], device=device, **shape))
 
 
-def test_padded_rows_of_a_captured_batch_read_the_scratch_page_only(device):
+def test_padded_rows_of_a_captured_batch_read_the_scratch_page_only(device: str) -> None:
     """A padded row has length 1 and a table of zeros, whatever page 0 holds."""
     shape = {"q_heads": 2, "kv_heads": 1, "head_dim": 64}
     case = paged_case([1, 1], [40, 1], device=device, **shape)

@@ -1,18 +1,29 @@
 """Cache writes move bits and nothing else."""
 
+# ruff: noqa: PLR0917 - pytest fills the arguments
+
 import pytest
 import torch
 
 from yaie_kernels import reference, triton
 
 
-def cache(pages, page_size, heads, head_dim, dtype, device):
+def cache(
+    pages: int,
+    page_size: int,
+    heads: tuple[int, int],
+    head_dim: int,
+    dtype: torch.dtype,
+    device: str,
+) -> torch.Tensor:
     return torch.randn(pages, page_size, heads, head_dim).to(dtype).to(device)
 
 
 @pytest.mark.parametrize("head_dim", [64, 80, 96, 128])
 @pytest.mark.parametrize("kv_heads", [1, 3, 8])
-def test_write_kv_from_a_fused_projection(kv_heads, head_dim, dtype, device):
+def test_write_kv_from_a_fused_projection(
+    kv_heads: int, head_dim: int, dtype: torch.dtype, device: str
+) -> None:
     fused = torch.randn(7, 2 + 2 * kv_heads, head_dim).to(dtype).to(device)
     k, v = fused[:, 2 : 2 + kv_heads], fused[:, 2 + kv_heads :]
     slots = torch.tensor([0, 15, 16, 79, 31, 48, 47], device=device)
@@ -27,7 +38,9 @@ def test_write_kv_from_a_fused_projection(kv_heads, head_dim, dtype, device):
 
 
 @pytest.mark.parametrize("page_size", [1, 16, 32])
-def test_copy_pages_copies_whole_pages_and_touches_no_other(page_size, dtype, device):
+def test_copy_pages_copies_whole_pages_and_touches_no_other(
+    page_size: int, dtype: torch.dtype, device: str
+) -> None:
     before = cache(9, page_size, 3, 80, dtype, device)
     got = before.clone()
     source = torch.tensor([1, 8, 1], device=device)
@@ -38,7 +51,7 @@ def test_copy_pages_copies_whole_pages_and_touches_no_other(page_size, dtype, de
     assert torch.equal(got[others], before[others])
 
 
-def test_nothing_to_write_is_allowed(device):
+def test_nothing_to_write_is_allowed(device: str) -> None:
     pages = cache(2, 16, 1, 64, torch.float32, device)
     none = torch.empty(0, dtype=torch.int64, device=device)
     before = pages.clone()

@@ -1,8 +1,10 @@
 """Row-wise kernels against float64, no worse than plain PyTorch at their dtype."""
 
+# ruff: noqa: PLR0917 - pytest fills the arguments
+
 import pytest
 import torch
-import torch.nn.functional as F
+from torch.nn.functional import rms_norm, silu
 
 from yaie_kernels import reference, triton
 from yaie_kernels.testing import judge
@@ -11,17 +13,17 @@ ROWS = [1, 2, 17]
 COLS = [64, 80, 257, 1024]
 
 
-def plain_rms_norm(x, weight):
-    return F.rms_norm(x, x.shape[-1:], weight, 1e-6)
+def plain_rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return rms_norm(x, x.shape[-1:], weight, 1e-6)
 
 
-def exact_rms_norm(x, weight):
+def exact_rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return reference.rms_norm(x.double(), weight.double(), 1e-6)
 
 
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("cols", COLS)
-def test_rms_norm(rows, cols, dtype, device):
+def test_rms_norm(rows: int, cols: int, dtype: torch.dtype, device: str) -> None:
     x = (torch.randn(rows, cols) * 3).to(dtype).to(device)
     weight = torch.randn(cols).to(dtype).to(device)
     got = triton.rms_norm(x, weight, 1e-6)
@@ -29,7 +31,9 @@ def test_rms_norm(rows, cols, dtype, device):
 
 
 @pytest.mark.parametrize("head_dim", [64, 80, 96, 128])
-def test_rms_norm_of_the_heads_of_a_fused_projection(head_dim, dtype, device):
+def test_rms_norm_of_the_heads_of_a_fused_projection(
+    head_dim: int, dtype: torch.dtype, device: str
+) -> None:
     fused = torch.randn(5, 7, head_dim).to(dtype).to(device)
     heads, weight = fused[:, 1:4], torch.randn(head_dim).to(dtype).to(device)
     got = triton.rms_norm(heads, weight, 1e-6)
@@ -39,7 +43,7 @@ def test_rms_norm_of_the_heads_of_a_fused_projection(head_dim, dtype, device):
 
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("cols", COLS)
-def test_add_rms_norm(rows, cols, dtype, device):
+def test_add_rms_norm(rows: int, cols: int, dtype: torch.dtype, device: str) -> None:
     x, residual = (torch.randn(rows, cols).to(dtype).to(device) for _ in range(2))
     weight = torch.randn(cols).to(dtype).to(device)
     normed, total = triton.add_rms_norm(x, residual, weight, 1e-6)
@@ -51,7 +55,9 @@ def test_add_rms_norm(rows, cols, dtype, device):
 @pytest.mark.parametrize("tokens", [1, 13])
 @pytest.mark.parametrize(("q_heads", "kv_heads"), [(4, 4), (6, 3), (8, 1)])
 @pytest.mark.parametrize("head_dim", [64, 80, 96, 128])
-def test_rope_turns_strided_q_and_k_in_place(tokens, q_heads, kv_heads, head_dim, dtype, device):
+def test_rope_turns_strided_q_and_k_in_place(
+    tokens: int, q_heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype, device: str
+) -> None:
     fused = torch.randn(tokens, q_heads + 2 * kv_heads, head_dim).to(dtype).to(device)
     table = torch.randn(97, head_dim, device=device)
     positions = torch.randint(0, 97, (tokens,), device=device)
@@ -68,15 +74,15 @@ def test_rope_turns_strided_q_and_k_in_place(tokens, q_heads, kv_heads, head_dim
 
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("cols", [1, 96, 1031])
-def test_silu_mul(rows, cols, dtype, device):
+def test_silu_mul(rows: int, cols: int, dtype: torch.dtype, device: str) -> None:
     gate_up = (torch.randn(rows, 2 * cols) * 4).to(dtype).to(device)
     gate, up = gate_up.chunk(2, -1)
     wide_gate, wide_up = gate.double(), up.double()
     exact = wide_gate * torch.sigmoid(wide_gate) * wide_up
-    judge("silu_mul", triton.silu_mul(gate_up), F.silu(gate) * up, exact)
+    judge("silu_mul", triton.silu_mul(gate_up), silu(gate) * up, exact)
 
 
-def test_no_rows_give_no_rows(device):
+def test_no_rows_give_no_rows(device: str) -> None:
     x, weight = torch.empty(0, 64, device=device), torch.ones(64, device=device)
     assert triton.rms_norm(x, weight, 1e-6).shape == (0, 64)
     assert triton.add_rms_norm(x, x, weight, 1e-6)[0].shape == (0, 64)

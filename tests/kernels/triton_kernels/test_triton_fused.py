@@ -1,5 +1,9 @@
 """The fused qk-norm, rope and cache write against the separate operations in float64."""
 
+# ruff: noqa: PLR0917 - pytest fills the arguments
+
+from types import ModuleType
+
 import pytest
 import torch
 
@@ -7,7 +11,18 @@ from yaie_kernels import reference, triton
 from yaie_kernels.testing import judge
 
 
-def run(module, dtype, fused, caches, weights, table, positions, slots, q_heads, kv_heads):
+def run(
+    module: ModuleType,
+    dtype: torch.dtype,
+    fused: torch.Tensor,
+    caches: list[torch.Tensor],
+    weights: list[torch.Tensor | None],
+    table: torch.Tensor,
+    positions: torch.Tensor,
+    slots: torch.Tensor,
+    q_heads: int,
+    kv_heads: int,
+) -> tuple[torch.Tensor, ...]:
     """The rotated q and both caches, computed at dtype."""
     buffer, k_cache, v_cache = (tensor.to(dtype, copy=True) for tensor in (fused, *caches))
     q, k, v = buffer.split([q_heads, kv_heads, kv_heads], dim=1)
@@ -22,7 +37,9 @@ def run(module, dtype, fused, caches, weights, table, positions, slots, q_heads,
 @pytest.mark.parametrize("normed", [True, False], ids=["norm", "no_norm"])
 @pytest.mark.parametrize(("q_heads", "kv_heads"), [(4, 2), (3, 3), (8, 1)])
 @pytest.mark.parametrize("head_dim", [64, 80, 128])
-def test_qk_norm_rope_write(q_heads, kv_heads, head_dim, normed, dtype, device):
+def test_qk_norm_rope_write(
+    q_heads: int, kv_heads: int, head_dim: int, normed: bool, dtype: torch.dtype, device: str
+) -> None:
     tokens = 5
     fused = torch.randn(tokens, q_heads + 2 * kv_heads, head_dim).to(dtype).to(device)
     caches = [torch.randn(3, 16, kv_heads, head_dim).to(dtype).to(device) for _ in range(2)]

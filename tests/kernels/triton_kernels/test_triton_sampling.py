@@ -19,7 +19,7 @@ FILTERS = [
 ]
 
 
-def parameters(device, repeats=1):
+def parameters(device: str, repeats: int = 1) -> tuple[int, list[torch.Tensor]]:
     """Every kind of row on the GPU, every third in the slow interpreter."""
     rows = list(itertools.product(TEMPERATURES, FILTERS))[:: 1 if device == "cuda" else 3] * repeats
     count = len(rows)
@@ -33,19 +33,21 @@ def parameters(device, repeats=1):
     ]
 
 
-def both(logits, arguments, device):
+def both(
+    logits: torch.Tensor, arguments: list[torch.Tensor], device: str
+) -> tuple[torch.Tensor, torch.Tensor]:
     got = triton.sample(logits.to(device), *(a.to(device) for a in arguments)).cpu()
     return got, reference.sample(logits, *arguments)
 
 
 @pytest.mark.parametrize("vocab", [1, 97, 4099])
-def test_the_same_draws_as_the_reference(vocab, device):
+def test_the_same_draws_as_the_reference(vocab: int, device: str) -> None:
     count, arguments = parameters(device)
     got, want = both(torch.randn(count, vocab) * 3, arguments, device)
     assert torch.equal(got, want)
 
 
-def test_the_same_draws_with_masked_and_tied_logits(device):
+def test_the_same_draws_with_masked_and_tied_logits(device: str) -> None:
     count, arguments = parameters(device)
     logits = torch.randn(count, 333).round()  # many ties, zeros of both signs
     logits[:, ::3] = float("-inf")
@@ -55,13 +57,13 @@ def test_the_same_draws_with_masked_and_tied_logits(device):
     assert (logits.gather(1, got[:, None]) > float("-inf")).all()
 
 
-def test_half_precision_logits_are_widened_first(device):
+def test_half_precision_logits_are_widened_first(device: str) -> None:
     count, arguments = parameters(device)
     got, want = both((torch.randn(count, 501) * 3).half(), arguments, device)
     assert torch.equal(got, want)
 
 
-def test_strided_rows(device):
+def test_strided_rows(device: str) -> None:
     count, arguments = parameters(device)
     wide = torch.randn(count, 300) * 3
     got = triton.sample(wide.to(device)[:, :200], *(a.to(device) for a in arguments)).cpu()
@@ -69,21 +71,21 @@ def test_strided_rows(device):
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter
-def test_a_row_with_nan_still_gives_a_valid_id(device):
+def test_a_row_with_nan_still_gives_a_valid_id(device: str) -> None:
     count, arguments = parameters(device)
     logits = torch.full((count, 50), float("nan"))
     got = triton.sample(logits.to(device), *(a.to(device) for a in arguments)).cpu()
     assert ((got >= 0) & (got < 50)).all()
 
 
-def test_an_empty_batch(device):
+def test_an_empty_batch(device: str) -> None:
     _, arguments = parameters(device)
     none = [a[:0].to(device) for a in arguments]
     assert triton.sample(torch.empty(0, 10, device=device), *none).shape == (0,)
 
 
 @pytest.mark.gpu
-def test_a_large_vocabulary_draws_as_the_reference(device):
+def test_a_large_vocabulary_draws_as_the_reference(device: str) -> None:
     if device != "cuda":
         pytest.skip("the interpreter would take minutes")
     count, arguments = parameters(device, repeats=8)
