@@ -60,7 +60,7 @@ class Follower:
     def read(self) -> bytes:
         """What came since the last call."""
         inode, size = _identity(self._path)
-        if inode == self._inode:
+        if inode == self._inode and size >= self._offset:
             data = _read(self._path, self._offset)
             self._offset += len(data)
             return data

@@ -31,6 +31,12 @@ def discard(pod: Object, state: StateFolder) -> None:
     shutil.rmtree(folder_of(pod, state), ignore_errors=True)
 
 
+def discard_all(state: StateFolder) -> None:
+    """Remove the folders that pods of a crashed run left."""
+    for folder in state.pods.iterdir():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def _folder(
     volume: Mapping[str, Any], pod: Object, folder: Path, state: StateFolder, lookup: Lookup
 ) -> Path:
