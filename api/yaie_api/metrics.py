@@ -111,13 +111,6 @@ ENGINE_E2E: Final = Metric(
     (),
     LATENCY_BUCKETS_S,
 )
-ENGINE_QUEUE: Final = Metric(
-    "yaie_engine_queue_seconds",
-    "histogram",
-    "From a generation's arrival in the engine to its first step.",
-    (),
-    LATENCY_BUCKETS_S,
-)
 ENGINE_UNKNOWN_FIELDS: Final = Metric(
     "yaie_engine_unknown_fields_total", "counter", "Request fields that this server ignored."
 )

@@ -16,6 +16,8 @@ import msgspec
 
 from yaie.config import EngineConfig
 from yaie.logging import setup
+from yaie.models import config as model_config
+from yaie.models import source
 from yaie.runtime.parent import end_with_parent
 from yaie.server.ipc import EnginePort, Failed, Loading, Ready
 from yaie_api.errors import YaieError
@@ -42,10 +44,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def serve(config: EngineConfig, port: EnginePort, stop: threading.Event) -> int:
     """Load the model and run the loop until `stop` is set."""
     try:
-        port.send(Loading("importing"))
+        port.send(Loading("model folder"))
+        check(config)
+        port.send(Loading("imports"))
         from yaie.runtime import factory
 
-        port.send(Loading("model"))
+        port.send(Loading("weights"))
         engine = factory.create(config)
     except YaieError as error:
         port.send(Failed(error.message))
@@ -58,6 +62,19 @@ def serve(config: EngineConfig, port: EnginePort, stop: threading.Event) -> int:
     port.send(Ready(engine.info))
     engine.loop(port).run(stop)
     return 0
+
+
+def check(config: EngineConfig) -> None:
+    """Refuse a model that cannot be loaded before torch is imported: seconds sooner, and safely.
+
+    Raises:
+        InvalidRequestError: no such model, or one with code or pickled weights.
+
+    """
+    folder = source.resolve(config.model, config.revision)
+    model_config.parse(source.read_config(folder))
+    if config.load_format != "dummy":
+        source.refuse_pickled_weights(folder)
 
 
 def _parser() -> argparse.ArgumentParser:

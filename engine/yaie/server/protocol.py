@@ -1,7 +1,8 @@
-"""uvicorn's h11 protocol with a deadline for headers: a slow or silent client cannot hold a socket.
+"""uvicorn's h11 protocol with deadlines: a client that is slow or silent cannot hold a socket.
 
-uvicorn itself only closes connections that are idle after a request. Here the clock starts with the
-connection and with each further request's first byte, and stops when its headers are complete.
+uvicorn itself only closes connections that are idle after a request. Here a clock runs from the
+connection, and from each further request's first byte, until its headers are complete; another one
+runs while the client does not read what it asked for.
 """
 
 import asyncio
@@ -14,13 +15,18 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from yaie_api.errors import InvalidRequestError
 
 HEADER_DEADLINE_S: Final = 10.0
+READ_DEADLINE_S: Final = 60.0
 
 
 class DeadlineH11(H11Protocol):
-    """Closes a connection whose request headers are not complete in time."""
+    """Closes a connection whose request headers are not complete in time, and one whose client
+    does not read: its request is aborted then as if it had left.
+    """
 
     header_deadline_s = HEADER_DEADLINE_S
+    read_deadline_s = READ_DEADLINE_S
     _deadline: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -46,8 +52,17 @@ class DeadlineH11(H11Protocol):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self.loop.call_later(self.read_deadline_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._cancel_unread()
+        super().resume_writing()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
+        self._cancel_unread()
         super().connection_lost(exc)
 
     def _watch(self) -> None:
@@ -65,6 +80,11 @@ class DeadlineH11(H11Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+    def _cancel_unread(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def _expire(self) -> None:
         self._deadline = None

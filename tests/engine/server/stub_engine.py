@@ -45,6 +45,8 @@ class Stub:
         events: list[Event] = []
         for command in self.port.drain(wait_s=0.0 if self.running else 0.05):
             events += self.take(command)
+        if any(word == "slow" for _, word, _ in self.running.values()):
+            time.sleep(0.02)
         for request_id in list(self.running):
             events += self.advance(request_id)
         stats = Stats(
@@ -89,8 +91,6 @@ class Stub:
         command, word, done = self.running[request_id]
         limit = command.sampling.max_tokens or 1
         prompt = command.prompt_token_ids
-        if word == "slow":
-            time.sleep(0.02)
         if word == "die" and done == 2:
             time.sleep(0.1)
             os._exit(3)
