@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Self, TypeVar
 
+from yaie_api import __version__
+
 ServiceType = Literal["ClusterIP", "NodePort", "LoadBalancer"]
 PullPolicy = Literal["Always", "IfNotPresent", "Never"]
 Choice = TypeVar("Choice", bound=str)
@@ -31,8 +33,8 @@ class OperatorConfig:
     """
 
     namespaces: tuple[str, ...] = ()
-    engine_image: str = "yaie-engine:latest"
-    router_image: str = "yaie-control-plane:latest"
+    engine_image: str = f"yaie/engine:{__version__}"
+    router_image: str = f"yaie/control-plane:{__version__}"
     image_pull_policy: PullPolicy = "IfNotPresent"
     router_replicas: int = 1
     router_service_type: ServiceType = "ClusterIP"

@@ -51,14 +51,14 @@ class Store:
         return self._objects.get(ref)
 
     def models(self, namespace: str | None = None) -> list[Object]:
-        """InferenceModels that are not being deleted."""
-        return [
-            obj
-            for ref, obj in self._objects.items()
-            if ref.kind == names.KIND
-            and namespace in {None, ref.namespace}
-            and not obj["metadata"].get("deletionTimestamp")
-        ]
+        """InferenceModels that are not being deleted; of every namespace when none is given."""
+        buckets = (
+            [bucket for key, bucket in self._buckets.items() if key[0] == names.KIND]
+            if namespace is None
+            else [self._buckets.get((names.KIND, namespace, ""), {})]
+        )
+        every = (obj for bucket in buckets for obj in bucket.values())
+        return [obj for obj in every if not obj["metadata"].get("deletionTimestamp")]
 
     def pods(self, namespace: str, model: str) -> list[Object]:
         """Pods of one model; model "": pods of the router."""
@@ -122,7 +122,9 @@ class Store:
 
 
 def _bucket(ref: Ref, obj: Object) -> tuple[str, str, str]:
-    return (ref.kind, ref.namespace, label(obj, names.LABEL_MODEL))
+    """What is looked up together: the pods of a model, else a kind in a namespace."""
+    model = label(obj, names.LABEL_MODEL) if ref.kind == "Pod" else ""
+    return (ref.kind, ref.namespace, model)
 
 
 def _slim(obj: Object) -> Object:

@@ -95,7 +95,10 @@ class Reconciler:
         outcome = await self._write_all(plan_anchor(view))
         view = await observe_shared(self._store, self._cluster, namespace)
         if outcome.is_true and view.anchor is not None:
-            outcome = await self._write_all(plan_router(view, self._config, self._new_key))
+            decided = plan_router(view, self._config, self._new_key)
+            outcome = await self._write_all(decided)
+            if decided.writes:
+                self._wake_models(view)
         self._remember(view, refusal="" if outcome.is_true else outcome.message)
         return None if outcome.is_true else self._config.recheck_s
 
@@ -166,10 +169,13 @@ class Reconciler:
     def _remember(self, view: SharedView, *, refusal: str) -> None:
         """Models of the namespace report a refusal; they are woken when it changes."""
         if self._refusals.pop(view.namespace, "") != refusal:
-            for model in view.models:
-                self._wake(model_key(view.namespace, model["metadata"]["name"]))
+            self._wake_models(view)
         if refusal:
             self._refusals[view.namespace] = refusal
+
+    def _wake_models(self, view: SharedView) -> None:
+        for model in view.models:
+            self._wake(model_key(view.namespace, model["metadata"]["name"]))
 
 
 def understand(obj: Object) -> tuple[Model | None, Finding]:

@@ -133,6 +133,8 @@ class Manager:
                 await self._handle(key)
             finally:
                 self._queue.done(key)
+            # A pass that changes nothing awaits nothing: let the lease and the probes have a turn.
+            await asyncio.sleep(0)
 
     async def _handle(self, key: str) -> None:
         started = time.monotonic()

@@ -94,6 +94,26 @@ async def test_many_changes_of_a_namespace_are_planned_together(running: Running
     assert len(anchor["metadata"]["ownerReferences"]) == 21
 
 
+async def test_a_fleet_that_is_as_it_should_be_is_looked_at_without_a_write(
+    running: Running,
+) -> None:
+    for number in range(100):
+        model = inference_model(f"m{number}")
+        model["metadata"]["namespace"] = f"ns{number % 5}"
+        running.cluster.put(model)
+    await until(lambda: Ref("Deployment", "ns4", "m99") in running.cluster.objects)
+    await running.quiet()
+    await running.quiet()
+    before = running.metric("yaie_operator_reconciles_total", scope="model", result="ok")
+    running.cluster.writes.clear()
+    await running.manager.resync()
+    await running.quiet()
+    after = running.metric("yaie_operator_reconciles_total", scope="model", result="ok")
+    assert after - before >= 100
+    assert running.cluster.writes == []
+    assert running.metric("yaie_operator_models") == 100
+
+
 async def test_a_lost_deletion_is_found_by_the_next_full_list() -> None:
     running = Running(OperatorConfig(debounce_s=0.01, resync_s=0.1))
     await running.become_ready()
