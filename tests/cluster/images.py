@@ -1,4 +1,4 @@
-"""Builds the container images that the test node runs, as archives that containerd imports.
+"""Builds the container images that the test node runs, into an OCI layout that containerd imports.
 
 `pause`          holds a pod's namespaces: busybox, asleep
 `control-plane`  the project's own images, from images/*/Dockerfile
@@ -24,36 +24,38 @@ BASE = f"localhost/yaie-test/debian:{RELEASE}"
 PROJECT = ("control-plane", "engine")
 PREFIX = "localhost/yaie-test"
 LOCAL_AUTHORITIES = Path("/usr/local/share/ca-certificates")
+MOST_BLOBS = 100
 PROGRAMS = ("buildah", "debootstrap", "busybox")
 
 
-def archives() -> dict[str, Path]:
-    """The archives that `build_all` made, by name. Raises MissingError when one is absent."""
-    found = {name: location() / f"{name}.tar" for name in ("pause", *PROJECT)}
-    absent = [name for name, path in found.items() if not path.exists()]
-    if absent:
-        raise MissingError(f"image {absent[0]} is not built: run `python -m cluster.images`")
-    return found
+def layout() -> Path:
+    """The OCI layout with all images. Raises MissingError when it is not built."""
+    if not _done().exists():
+        raise MissingError("the images are not built: run tests/e2e/run.sh")
+    return location()
 
 
 def location() -> Path:
-    """Folder of the archives, in the user's cache."""
+    """Folder of the layout, in the user's cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "yaie" / "images"
+
+
+def _done() -> Path:
+    """Names the images that the layout holds; written last."""
+    return location().with_suffix(".done")
 
 
 def build_all() -> None:
     """Build what changed and export it. Raises MissingError naming an absent program."""
     _check()
-    location().mkdir(parents=True, exist_ok=True)
     if not _id_of(SANDBOX_IMAGE):
         _build_pause()
     if not _id_of(BASE):
         _build_base()
-    _export("pause", SANDBOX_IMAGE)
     for name in PROJECT:
         _build_project(name)
-        _export(name, f"{PREFIX}/{name}:{version()}")
+    _export([SANDBOX_IMAGE, *(f"{PREFIX}/{name}:{version()}" for name in PROJECT)])
 
 
 def version() -> str:
@@ -118,16 +120,19 @@ def _build_project(name: str) -> None:
     subprocess.run(build, env=environment, check=True, stdout=sys.stderr)
 
 
-def _export(name: str, image: str) -> None:
-    """Write the image's archive unless it is there already."""
-    archive, known = location() / f"{name}.tar", location() / f"{name}.id"
-    identity = _id_of(image)
-    if archive.exists() and known.exists() and known.read_text() == identity:
+def _export(images: list[str]) -> None:
+    """Bring the layout up to date. Layers that it has are not written again."""
+    wanted = "\n".join(f"{image} {_id_of(image)}" for image in images)
+    if _done().exists() and _done().read_text() == wanted:
         return
-    archive.unlink(missing_ok=True)
-    # Compressing 5 GB of CUDA on two cores costs more than moving them.
-    _buildah("push", "--quiet", "--disable-compression", image, f"oci-archive:{archive}:{image}")
-    known.write_text(identity)
+    _done().unlink(missing_ok=True)
+    blobs = location() / "blobs" / "sha256"
+    if blobs.is_dir() and sum(1 for _ in blobs.iterdir()) > MOST_BLOBS:
+        shutil.rmtree(location())  # layers of old builds have gathered
+    for image in images:
+        fast = ["--compression-format", "zstd", "--compression-level", "1"]
+        _buildah("push", "--quiet", *fast, image, f"oci:{location()}:{image}")
+    _done().write_text(wanted)
 
 
 def _found(program: str) -> str:

@@ -48,18 +48,7 @@ class Node:
     """A cluster with one node."""
 
     control_plane: ControlPlane
-    containerd_socket: Path
     logs: Path
-
-    def load(self, archive: Path) -> None:
-        """Import an OCI archive, so that pods can use its image without a registry."""
-        socket = ["--address", str(self.containerd_socket), "--namespace", "k8s.io"]
-        subprocess.run(
-            ["ctr", *socket, "images", "import", "--no-unpack", str(archive)],
-            check=True,
-            capture_output=True,
-            timeout=IMPORT_TIMEOUT_S,
-        )
 
 
 def check() -> None:
@@ -75,8 +64,11 @@ def check() -> None:
 
 
 @contextlib.contextmanager
-def run(folder: Path, programs: Path, pause_image: Path) -> Iterator[Node]:
-    """A cluster with a Ready node for the length of the block, its files under `folder`."""
+def run(folder: Path, programs: Path, images: Path) -> Iterator[Node]:
+    """A cluster with a Ready node for the length of the block, its files under `folder`.
+
+    Pods may use the images of the OCI layout `images`; there is no registry.
+    """
     check()
     _add_node_address()
     with contextlib.ExitStack() as stack:
@@ -84,14 +76,28 @@ def run(folder: Path, programs: Path, pause_image: Path) -> Iterator[Node]:
         control_plane, authority = stack.enter_context(started)
         layout = Layout(folder / "cluster", programs, NODE_IP)
         socket = stack.enter_context(_containerd(layout))
-        node = Node(control_plane, socket, layout.logs)
-        node.load(pause_image)
+        _load(images, socket)
         stack.enter_context(_coredns(layout, control_plane))
         kubelet = stack.enter_context(_kubelet(layout, authority, control_plane, socket))
         kubelet.wait_until(lambda: _is_ready(control_plane), timeout_s=READY_TIMEOUT_S)
         # Last: it waits half a minute for a node that does not exist yet.
         stack.enter_context(_kube_proxy(layout, authority, control_plane))
-        yield node
+        yield Node(control_plane, layout.logs)
+
+
+def _load(images: Path, socket: Path) -> None:
+    """Import an OCI layout into containerd."""
+    importing = ["ctr", "--address", str(socket), "--namespace", "k8s.io", "images", "import", "-"]
+    with subprocess.Popen(["tar", "-C", images, "-c", "."], stdout=subprocess.PIPE) as archive:
+        done = subprocess.run(
+            importing,
+            stdin=archive.stdout,
+            capture_output=True,
+            text=True,
+            timeout=IMPORT_TIMEOUT_S,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
 
 
 def _add_node_address() -> None:

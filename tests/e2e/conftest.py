@@ -25,13 +25,11 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     try:
         nodes.check()
         programs = binaries.folder()
-        archives = images.archives()
+        layout = images.layout()
     except MissingError as missing:
         give_up(missing)
     folder = tmp_path_factory.mktemp("node")
-    with nodes.run(folder, programs, archives["pause"]) as running:
-        for name in images.PROJECT:
-            running.load(archives[name])
+    with nodes.run(folder, programs, layout) as running:
         yield running
 
 
