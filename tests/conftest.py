@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["cluster.fixtures"]
 
-# A busy machine must not turn a property into a matter of time; CI runs the same examples each time.
+# A busy machine must not turn a property into a matter of time; CI draws the same examples always.
 settings.register_profile(
     "yaie",
     deadline=None,
