@@ -129,7 +129,7 @@ def _add_log_flags(group: "argparse._ArgumentGroup") -> None:
         default="auto",
         help="auto: text on a terminal, JSON lines otherwise",
     )
-    flag("--log-prompts", action="store_true", help="log prompts too; they may be private")
+    flag("--log-prompts", action="store_true", help="log prompts and outputs; they may be private")
 
 
 def run(args: argparse.Namespace) -> int:

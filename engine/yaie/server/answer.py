@@ -5,7 +5,7 @@ it down.
 """
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,7 +29,10 @@ class Delta:
 
 
 class Answer:
-    """The text of one accepted generation. Iterate `deltas` once; `usage` grows with it."""
+    """The text of one accepted generation. Iterate `deltas` once; `usage` grows with it.
+
+    `record` is given the whole text at the end, if the user wants outputs logged.
+    """
 
     def __init__(
         self,
@@ -39,12 +42,15 @@ class Answer:
         prompt_tokens: int,
         metrics: ServerMetrics,
         started_s: float,
+        record: Callable[[str], None] | None = None,
     ) -> None:
         self._generation = generation
         self._text = text
         self._prompt_tokens = prompt_tokens
         self._metrics = metrics
         self._started_s = started_s
+        self._record = record
+        self._shown: list[str] = []
         self._last_s: float | None = None
         self._cached_tokens = 0
 
@@ -74,6 +80,8 @@ class Answer:
                 delta = self._advance(tokens)
                 if delta.finish_reason is not None:
                     outcome = delta.finish_reason
+                if self._record is not None:
+                    self._shown.append(delta.text)
                 if delta.text or delta.finish_reason:
                     yield delta
                 if delta.finish_reason is not None:
@@ -84,6 +92,8 @@ class Answer:
         finally:
             self._generation.close()
             self._metrics.finished(outcome, time.monotonic() - self._started_s)
+            if self._record is not None:
+                self._record("".join(self._shown))
 
     async def whole(self) -> Delta:
         """All text in one delta."""

@@ -85,6 +85,8 @@ async def _serve(options: ServeOptions, listener: socket.socket) -> int:
     engine_task = asyncio.ensure_future(supervisor.run())
     engine_task.add_done_callback(lambda _: server.end())
     log.info("listening", extra=fields(url=url_of(listener)))
+    if options.host in ("0.0.0.0", "::") and not options.api_keys:  # noqa: S104 - a comparison
+        log.warning("anyone who reaches this address can use the model: no API key is set")
     await server.serve(sockets=[listener])
     return await _end(supervisor, engine_task, engine)
 

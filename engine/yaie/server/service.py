@@ -22,7 +22,7 @@ from yaie.server.params import generation_defaults
 from yaie.server.tokenizer import Tokenizer
 from yaie.text import TextStream
 from yaie_api.errors import NotFoundError, UnavailableError
-from yaie_api.logs import fields
+from yaie_api.logs import fields, request_id
 
 log = logging.getLogger(__name__)
 prompt_log = logging.getLogger("yaie.prompts")
@@ -116,7 +116,7 @@ class Service:
             text = self.tokenizer.decode(prompt_ids, skip_special_tokens=False)
             prompt_log.info("prompt", extra=fields(text=text))
         request = Generate(
-            request_id=uuid.uuid4().hex,
+            request_id=generation_id(),
             prompt_token_ids=tuple(prompt_ids),
             sampling=sampling,
             salt=salt or "",
@@ -127,12 +127,22 @@ class Service:
             prompt_tokens=len(prompt_ids),
             metrics=self.metrics,
             started_s=started_s,
+            record=_log_output if self.log_prompts else None,
         )
 
     def count_unknown(self, extra: dict[str, Any] | None) -> None:
         if extra:
             self.metrics.unknown_fields(len(extra))
             log.debug("unknown fields", extra=fields(count=len(extra)))
+
+
+def generation_id() -> str:
+    """Unique, and begins with the HTTP request's id, so that the engine's records tell it too."""
+    return f"{request_id.get()}-{uuid.uuid4().hex[:12]}"
+
+
+def _log_output(text: str) -> None:
+    prompt_log.info("output", extra=fields(text=text))
 
 
 def _short(name: str | None) -> str:

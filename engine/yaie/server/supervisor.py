@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 STOP_GRACE_S: Final = 5.0
 POLL_S: Final = 1.0
+MAX_FOLDER_LENGTH: Final = 70
 LAST_WORDS_S: Final = 0.05
 """What a process sent just before its end is still on its way."""
 
@@ -68,7 +69,7 @@ class Supervisor:
 
     async def run(self) -> None:
         """Serve until `stop`. Raises UnavailableError when the engine cannot be kept alive."""
-        with tempfile.TemporaryDirectory(prefix="yaie-") as folder:  # mode 0700
+        with tempfile.TemporaryDirectory(prefix="yaie-", dir=_short_folder()) as folder:
             while not self._stopping:
                 status = await self._one_process(Path(folder))
                 if not self._stopping:
@@ -151,6 +152,12 @@ class Supervisor:
         """The event loop keeps weak references only."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _short_folder() -> str:
+    """Where the 0700 folder of the socket goes: a unix socket's path has at most 107 bytes."""
+    usual = tempfile.gettempdir()
+    return usual if len(usual) <= MAX_FOLDER_LENGTH else "/tmp"  # noqa: S108 - mkdtemp is safe there
 
 
 def _why(status: int) -> str:

@@ -70,3 +70,12 @@ def test_unknown_command_names_the_choices() -> None:
 )
 def test_only_the_named_command_is_loaded(arguments: list[str], command: str | None) -> None:
     assert cli.command_of(arguments) == command
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_every_command_keeps_the_convention(command: str) -> None:
+    """`build_parser` defines it fully: options of its own and a function to run."""
+    parser = cli.build_parser(command)
+    choices = parser._subparsers._group_actions[0].choices  # type: ignore[union-attr]  # argparse's only way
+    assert callable(choices[command].get_default("run"))  # type: ignore[index, call-overload]
+    assert choices[command].format_help().startswith(f"usage: yaie {command}")  # type: ignore[index, call-overload]

@@ -72,7 +72,7 @@ class Stub:
             return []
         text = self.tokenizer.decode(command.prompt_token_ids).removeprefix("user\n")
         word = text.split()[0] if text.split() else ""
-        self.note(event="generate", word=word, salt=command.salt)
+        self.note(event="generate", word=word, id=command.request_id)
         return self.admit(command, word)
 
     def admit(self, command: Generate, word: str) -> list[Event]:

@@ -239,6 +239,14 @@ def test_the_request_id_is_echoed_or_made(server: Server) -> None:
     assert '"request_id": "abc-1.2:3"' in server.log_text()
 
 
+def test_the_engine_knows_the_request_by_its_id(server: Server) -> None:
+    body = {"prompt": ["hello", "hello"], "max_tokens": 1}
+    assert server.call("/v1/completions", body, headers={"x-request-id": "mine-1"}).status == 200
+    ids = [entry["id"] for entry in server.journal_entries("generate")[-2:]]
+    assert all(re.fullmatch(r"mine-1-[0-9a-f]{12}", name) for name in ids)
+    assert len(set(ids)) == 2
+
+
 # -- bad input ------------------------------------------------------------------------------
 
 DEEP = json.loads("[" * 80 + "]" * 80)

@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import json
 import os
 import signal
 import socket
@@ -189,11 +190,14 @@ def test_an_empty_key_is_welcome_where_none_is_asked_for(tmp_path: Path) -> None
         assert server.call("/version", headers={"authorization": "Bearer "}).status == 200
 
 
-def test_prompts_are_logged_when_asked_for(tmp_path: Path) -> None:
+def test_prompts_and_outputs_are_logged_when_asked_for(tmp_path: Path) -> None:
     with serving(tmp_path, "--log-prompts") as server:
         server.wait_ready()
-        server.chat("hello visible-word", max_tokens=1)
-        assert "visible-word" in server.log_text()
+        server.chat("hello visible-word", max_tokens=20)
+        entries = [json.loads(line) for line in server.log_text().splitlines()]
+        texts = {e["message"]: e["text"] for e in entries if e["logger"] == "yaie.prompts"}
+        assert "visible-word" in texts["prompt"]
+        assert texts["output"].startswith("user\nhello")
 
 
 @pytest.mark.parametrize("sent", ["", "GET /version HTTP/1.1\r\nhost: x\r\n", "whole + half"])
