@@ -22,6 +22,13 @@ log = logging.getLogger(__name__)
 RELOGIN: Final = timedelta(minutes=5)
 """Tokens of service accounts rotate; kopf asks for new ones this often."""
 
+QUIET: Final = {
+    "kopf.objects": logging.WARNING,  # a line for each event
+    "kopf.activities": logging.WARNING,
+    "kopf._core.engines.activities": logging.WARNING,
+    "kopf._core.reactor.running": logging.ERROR,  # warns that signals are ours to handle
+}
+
 Push = Callable[[Change], None]
 
 
@@ -43,6 +50,8 @@ class Watcher:
         self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
 
     def start(self) -> None:
+        for name, level in QUIET.items():
+            logging.getLogger(name).setLevel(level)
         self._thread.start()
 
     def stop(self, *, timeout_s: float = 5.0) -> None:

@@ -21,7 +21,7 @@ from cluster.control_plane import ControlPlane, KubectlError
 from cluster.processes import Daemon
 from fakes.fake_cluster import inference_model
 from yaie_api import crd, names
-from yaie_operator import rbac
+from yaie_operator import kube, rbac
 from yaie_operator.cluster import ConflictError
 from yaie_operator.kinds import INFERENCE_MODEL, SERVICE
 from yaie_operator.kube import Feed, KubeCluster
@@ -76,7 +76,7 @@ def _rights() -> Iterator[dict[str, Any]]:
 class Operator:
     """One operator process."""
 
-    def __init__(self, kubeconfig: Path, folder: Path, name: str) -> None:
+    def __init__(self, kubeconfig: Path, folder: Path, name: str, *flags: str) -> None:
         folder.mkdir(exist_ok=True)
         self.name = name
         self.daemon = Daemon(
@@ -84,7 +84,7 @@ class Operator:
             [
                 *(sys.executable, "-m", "yaie_operator", "--kubeconfig", kubeconfig),
                 *("--lease-namespace", SYSTEM, "--host", "127.0.0.1", "--port", "0"),
-                *("--log-format", "json"),
+                *("--log-format", "json", *flags),
             ],
             folder / f"{name}.log",
         )
@@ -95,15 +95,18 @@ class Operator:
 
 
 @contextlib.contextmanager
-def operator(kubeconfig: Path, folder: Path, name: str = "operator") -> Iterator[Operator]:
-    """Run an operator until the block ends; by then it has taken the Lease."""
-    running = Operator(kubeconfig, folder, name)
+def operator(
+    kubeconfig: Path, folder: Path, name: str = "operator", *flags: str
+) -> Iterator[Operator]:
+    """Run an operator until the block ends; when that begins, it has taken the Lease."""
+    running = Operator(kubeconfig, folder, name, *flags)
     try:
         running.daemon.wait_until(lambda: running.says("leading"), timeout_s=TIMEOUT_S)
         yield running
     finally:
         running.daemon.stop()
     assert not running.says("reconcile failed"), running.daemon.tail()
+    assert '"logger": "kopf.objects"' not in running.daemon.log.read_text()
 
 
 class Scene:
@@ -369,6 +372,33 @@ def _anchor_owners(scene: Scene) -> list[str]:
     return sorted(owner["name"] for owner in owners)
 
 
+def test_an_operator_of_one_namespace_needs_no_right_outside_of_it(
+    scene: Scene, tmp_path: Path
+) -> None:
+    name, group = "narrow", "rbac.authorization.k8s.io"
+    account = {"kind": "ServiceAccount", "name": name, "namespace": SYSTEM}
+    roles = {scene.namespace: rbac.OPERATOR, SYSTEM: rbac.LEASES}
+    scene.kubectl("create", "serviceaccount", name, "-n", SYSTEM)
+    for namespace, rules in roles.items():
+        metadata = {"name": name, "namespace": namespace}
+        common = {"apiVersion": f"{group}/v1", "metadata": metadata}
+        role = {"apiGroup": group, "kind": "Role", "name": name}
+        scene.kubectl.apply(
+            common | {"kind": "Role", "rules": rules},
+            common | {"kind": "RoleBinding", "roleRef": role, "subjects": [account]},
+        )
+    other = Scene(scene.control_plane, "unwatched")
+    other.apply()
+    kubeconfig = scene.control_plane.kubeconfig_for(name, SYSTEM, tmp_path / "narrow.kubeconfig")
+    with operator(kubeconfig, tmp_path, name, "--namespaces", scene.namespace):
+        scene.apply()
+        scene.becomes_ready()
+        scene.kubectl("delete", "service", "demo", "-n", scene.namespace)
+        until(lambda: "demo" in scene.names("services"))
+        assert other.children() == set()
+        assert "status" not in other.get("ym", "demo")
+
+
 def test_a_standby_leads_at_once_when_the_leader_is_told_to_stop(
     scene: Scene, kubeconfig: Path, tmp_path: Path
 ) -> None:
@@ -416,6 +446,24 @@ async def test_a_stale_writer_is_told_and_a_taken_name_is_never_written(
         await _stale_writes(scene, cluster)
     finally:
         await api.close()
+
+
+async def test_a_long_list_is_read_page_by_page(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kube, "PAGE", "2")
+    wanted = {f"m{number}" for number in range(5)}
+    for name in wanted:
+        scene.apply(name)
+    api = KubeApi(await load_configuration(str(scene.control_plane.kubeconfig)))
+    try:
+        found = await KubeCluster(api, Feed()).list(INFERENCE_MODEL, namespace=scene.namespace)
+    finally:
+        await api.close()
+    assert {model["metadata"]["name"] for model in found} == wanted
+    assert {(model["apiVersion"], model["kind"]) for model in found} == {
+        (names.API_VERSION, names.KIND)
+    }
 
 
 async def _stale_writes(scene: Scene, cluster: KubeCluster) -> None:
