@@ -12,7 +12,20 @@ MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 KEY = (0x79616965, 0x73616D70)
 ROUNDS = 10
+_FEW_ROWS = 16  # from about here on, tensor operations are the faster way
 MASK = 0xFFFFFFFF
+
+
+def philox_words(seed: int, position: int, key: tuple[int, int] = KEY) -> tuple[int, int, int, int]:
+    """One draw in plain integers: for a few rows on the CPU, cheaper than tensor operations."""
+    c0, c1 = seed & MASK, (seed >> 32) & MASK
+    c2, c3 = position & MASK, (position >> 32) & MASK
+    k0, k1 = key
+    for _ in range(ROUNDS):
+        p0, p1 = MULTIPLIERS[0] * c0, MULTIPLIERS[1] * c2
+        c0, c1, c2, c3 = (p1 >> 32) ^ c1 ^ k0, p1 & MASK, (p0 >> 32) ^ c3 ^ k1, p0 & MASK
+        k0, k1 = (k0 + KEY_STEPS[0]) & MASK, (k1 + KEY_STEPS[1]) & MASK
+    return c0, c1, c2, c3
 
 
 def philox(seed: Tensor, position: Tensor, key: tuple[int, int] = KEY) -> Tensor:
@@ -39,6 +52,21 @@ def round_keys(key: tuple[int, int], device: torch.device) -> Tensor:
         ],
         device=device,
     )
+
+
+def targets(seed: Tensor, position: Tensor, total: Tensor) -> Tensor:
+    """floor(r * total / 2**62) for each row's 62-bit draw r: [B] int64 in [0, total).
+
+    seed, position, total [B] int64, 0 < total < 2**58.
+    """
+    if seed.is_cuda or len(seed) > _FEW_ROWS:
+        return scaled(philox(seed, position), total)
+    found = []
+    for row, most in enumerate(total.tolist()):
+        words = philox_words(int(seed[row]), int(position[row]))
+        draw = ((words[0] >> 1) << 31) | (words[1] >> 1)
+        found.append(draw * most >> 62)
+    return torch.tensor(found)
 
 
 def scaled(words: Tensor, total: Tensor) -> Tensor:

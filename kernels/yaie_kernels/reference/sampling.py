@@ -14,7 +14,7 @@ Filters compare values, so tokens tied with the last one kept are kept too.
 import torch
 from torch import Tensor
 
-from yaie_kernels.philox import philox, scaled
+from yaie_kernels.philox import targets
 
 GREEDY_BELOW = 1e-5  # temperatures under this are argmax; 1/T would overflow float32
 LOG2_E = 1.4426950408889634
@@ -29,7 +29,8 @@ EXP2 = (
     0.6931512951850891,
     1.0,
 )
-_FEW = 256  # candidates tried for top-p before the whole row is sorted
+_FEW = 256  # candidates tried for top-p before the whole row is sorted; with top-k, k of them
+_SPARE = 8  # and a few for ties
 
 
 def sample(
@@ -44,17 +45,21 @@ def sample(
     if logits.shape[0] == 0:
         return logits.new_empty(0, dtype=torch.int64)
     logits = logits.float()
-    greedy = temperature < GREEDY_BELOW
-    some_greedy = bool(greedy.any())
-    if some_greedy and bool(greedy.all()):
+    greedy = [value < GREEDY_BELOW for value in temperature.tolist()]
+    if all(greedy):
         return logits.argmax(dim=-1)
-    weights = token_weights(logits, temperature.masked_fill(greedy, 1.0))
-    _filter(logits, weights, top_k.masked_fill(greedy, 0), top_p, min_p)
+    chosen = torch.tensor(greedy, device=logits.device) if any(greedy) else None
+    weights = token_weights(logits, _masked(temperature, chosen, 1.0))
+    _filter(logits, weights, _masked(top_k, chosen, 0), _masked(top_p, chosen, 1.0), min_p)
     sums = weights.cumsum_(dim=-1)
-    target = scaled(philox(seed, position), sums[:, -1].clamp(min=1))
+    target = targets(seed, position, sums[:, -1].clamp(min=1))
     ids = torch.searchsorted(sums, target.unsqueeze(1), right=True).squeeze(1)
     ids.clamp_(max=logits.shape[1] - 1)
-    return torch.where(greedy, logits.argmax(dim=-1), ids) if some_greedy else ids
+    return ids if chosen is None else torch.where(chosen, logits.argmax(dim=-1), ids)
+
+
+def _masked(values: Tensor, rows: Tensor | None, value: float) -> Tensor:
+    return values if rows is None else values.masked_fill(rows, value)
 
 
 def token_weights(logits: Tensor, temperature: Tensor) -> Tensor:
@@ -74,36 +79,51 @@ def token_weights(logits: Tensor, temperature: Tensor) -> Tensor:
 def _filter(logits: Tensor, weights: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> None:
     """Zero the weights of tokens that the filters drop."""
     vocab = logits.shape[1]
-    by_count = (top_k > 0) & (top_k < vocab)
-    by_mass = top_p < 1.0
-    for chosen, keep in ((by_count, _keep_top_k), (by_mass, _keep_top_p)):
-        if bool(chosen.any()):
-            rows = chosen.nonzero().squeeze(1)
-            limits = top_k[rows] if keep is _keep_top_k else top_p[rows]
-            least = keep(logits[rows], weights[rows], limits)
-            weights[rows] = weights[rows].masked_fill_(logits[rows] < least.unsqueeze(1), 0)
-    if bool((min_p > 0).any()):
-        floor = torch.ldexp(min_p, torch.tensor(WEIGHT_BITS, device=min_p.device)).ceil()
-        weights.masked_fill_(weights < floor.long().unsqueeze(1), 0)
+    counts: list[int] = top_k.tolist()
+    by_count = [row for row, count in enumerate(counts) if 0 < count < vocab]
+    by_mass = [row for row, share in enumerate(top_p.tolist()) if share < 1.0]
+    if by_count:
+        rows = _rows(by_count, logits)
+        _drop_below(logits, weights, rows, _keep_top_k(logits[rows], top_k[rows]))
+    if by_mass:
+        rows = _rows(by_mass, logits)
+        few = max(counts[row] or _FEW for row in by_mass) + _SPARE
+        least = _keep_top_p(logits[rows], weights[rows], top_p[rows], min(few, vocab))
+        _drop_below(logits, weights, rows, least)
+    if any(share > 0 for share in min_p.tolist()):
+        floor = (min_p * float(2**WEIGHT_BITS)).ceil().long()
+        weights.masked_fill_(weights < floor.unsqueeze(1), 0)
 
 
-def _keep_top_k(logits: Tensor, _weights: Tensor, top_k: Tensor) -> Tensor:
+def _rows(chosen: list[int], like: Tensor) -> Tensor | slice:
+    """An index of these rows; a slice, which copies nothing, where they are all."""
+    if len(chosen) == len(like):
+        return slice(None)
+    return torch.tensor(chosen, device=like.device)
+
+
+def _drop_below(logits: Tensor, weights: Tensor, rows: Tensor | slice, least: Tensor) -> None:
+    weights[rows] = weights[rows].masked_fill_(logits[rows] < least.unsqueeze(1), 0)
+
+
+def _keep_top_k(logits: Tensor, top_k: Tensor) -> Tensor:
     """The k-th largest logit of each row: [B]."""
     ranked = logits.topk(int(top_k.max()), dim=-1).values
     return ranked.gather(1, top_k.long().unsqueeze(1) - 1).squeeze(1)
 
 
-def _keep_top_p(logits: Tensor, weights: Tensor, top_p: Tensor) -> Tensor:
-    """The smallest logit of the smallest set that holds top_p of the mass: [B]."""
+def _keep_top_p(logits: Tensor, weights: Tensor, top_p: Tensor, count: int) -> Tensor:
+    """The smallest logit of the smallest set that holds top_p of the mass: [B].
+
+    Looks at the `count` largest first, and at the whole row if they do not settle it.
+    """
     mass = weights.sum(dim=-1)
     goal = (top_p.double() * mass.double()).ceil().long().clamp_(min=1).unsqueeze(1)
-    vocab = logits.shape[1]
-    count = min(_FEW, vocab)
     while True:
         ranked, tokens = logits.topk(count, dim=-1)
         held = weights.gather(1, tokens)
         before = held.cumsum(dim=-1).sub_(held)
         kept = (before < goal).sum(dim=-1, keepdim=True)
-        if count == vocab or not bool((kept == count).any()):
+        if count == logits.shape[1] or not bool((kept == count).any()):
             return ranked.gather(1, kept - 1).squeeze(1)
-        count = vocab
+        count = logits.shape[1]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 
 @triton.jit
-def _extend_tiles(  # noqa: C901, PLR0912 - constexpr branches, one variant each
+def _extend_tiles(
     acc, best, total, q, own, low, high, length,
     k_ptr, v_ptr, table, scale, softcap, window,
     cache_token_stride, kv_head, head_dim,
@@ -30,14 +30,13 @@ def _extend_tiles(  # noqa: C901, PLR0912 - constexpr branches, one variant each
     offset = tl.arange(0, BLOCK_N)
     in_row = kv_head * head_dim + col
     factor = 1.4426950408889634 if HAS_SOFTCAP else scale * 1.4426950408889634
+    # a tile's pages are looked up one round ahead: the look-up is a load that the next waits for
+    page = tl.load(table + (low + offset) // PAGE, mask=low + offset < length, other=0)
     for start in range(low, high, BLOCK_N):
         token = start + offset
-        if MASKED:
-            here = token < length
-            page = tl.load(table + token // PAGE, mask=here, other=0).to(tl.int64)
-        else:
-            page = tl.load(table + token // PAGE).to(tl.int64)
-        base = (page * PAGE + token % PAGE) * cache_token_stride
+        here = token < length
+        base = (page.to(tl.int64) * PAGE + token % PAGE) * cache_token_stride
+        page = tl.load(table + (token + BLOCK_N) // PAGE, mask=token + BLOCK_N < length, other=0)
         where = base[:, None] + in_row[None, :]
         if MASKED:
             mask = here[:, None] & (col < head_dim)[None, :]
@@ -140,7 +139,7 @@ def _tiles(rows: int, head_dim: int, dtype: torch.dtype) -> tuple[int, int, int,
         return 16, 64, 4, 3
     if rows <= 64:
         return 64, 64, 4, 3
-    return (128, 128, 8, 2) if head_dim <= 128 else (64, 32, 8, 2)
+    return (128, 64, 4, 2) if head_dim <= 128 else (64, 32, 8, 2)
 
 
 def extend(

@@ -1,7 +1,7 @@
 """Sampling without a sort, over chunks of the vocabulary; see `reference.sampling` for the rules.
 
-Four launches: the peak of each chunk; the integer weight of each chunk; for rows with filters, a
-search for the cut-off values and the weights that remain; the draw. Weights are integers, so
+Four launches: the peak of each chunk; a search for the cut-offs of rows with top-k or top-p; the
+integer weight that remains of each chunk; the draw. Weights are integers, so
 their sums agree with the reference's to the last bit whatever the order.
 Kernels that compute weights run without fused multiply-add, as the reference rounds twice.
 """
@@ -98,20 +98,27 @@ def _row_peak(peak_ptr, row, chunks, CHUNKS: tl.constexpr):
 
 @triton.jit
 def _weigh_kernel(
-    logits_ptr, peak_ptr, sums_ptr, temperature_ptr, vocab, row_stride, chunks,
-    CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
+    logits_ptr, peak_ptr, sums_ptr, floor_key_ptr, floor_weight_ptr, temperature_ptr,
+    vocab, row_stride, chunks, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
 ):  # fmt: skip
-    """The summed weight of a chunk."""
+    """The summed weight of what the filters leave of a chunk."""
     row = tl.program_id(1).to(tl.int64)
     chunk = tl.program_id(0)
     temperature = tl.load(temperature_ptr + row)
-    if temperature < _GREEDY_BELOW:
-        return
-    peak = tl.max(_row_peak(peak_ptr, row, chunks, CHUNKS), axis=0)
-    token = chunk * CHUNK + tl.arange(0, CHUNK)
-    x = _load(logits_ptr, row * row_stride, token, vocab)
+    if temperature >= _GREEDY_BELOW:
+        peak = tl.max(_row_peak(peak_ptr, row, chunks, CHUNKS), axis=0)
+        token = chunk * CHUNK + tl.arange(0, CHUNK)
+        x = _load(logits_ptr, row * row_stride, token, vocab)
+        weight = _left(x, temperature, peak, row, floor_key_ptr, floor_weight_ptr)
+        tl.store(sums_ptr + row * chunks + chunk, tl.sum(weight, axis=0))
+
+
+@triton.jit
+def _left(x, temperature, peak, row, floor_key_ptr, floor_weight_ptr):
+    """Weights of logits x, 0 where a filter drops the token."""
     weight = _weights(x, _inverse(temperature), peak)
-    tl.store(sums_ptr + row * chunks + chunk, tl.sum(weight, axis=0))
+    kept = _key(x).to(tl.int64) >= tl.load(floor_key_ptr + row)
+    return tl.where(kept & (weight >= tl.load(floor_weight_ptr + row)), weight, 0)
 
 
 @triton.jit
@@ -119,23 +126,38 @@ def _held(
     logits_ptr, base, vocab, inverse, peak, floor_key, a, b, c,
     BY_MASS: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """Count or mass of the tokens with key >= a, >= b, >= c (and >= floor_key)."""
-    value_type = tl.int64 if BY_MASS else tl.int32
-    held_a = tl.zeros([CHUNK], value_type)  # summed across lanes once, after the loop
-    held_b = tl.zeros([CHUNK], value_type)
-    held_c = tl.zeros([CHUNK], value_type)
+    """Count and mass of the tokens with key >= a, >= b, >= c (and >= floor_key)."""
+    count_a = tl.zeros([CHUNK], tl.int32)  # summed across lanes once, after the loop
+    count_b = tl.zeros([CHUNK], tl.int32)
+    count_c = tl.zeros([CHUNK], tl.int32)
+    mass_a = tl.zeros([CHUNK], tl.int64)
+    mass_b = tl.zeros([CHUNK], tl.int64)
+    mass_c = tl.zeros([CHUNK], tl.int64)
     for start in range(0, vocab, CHUNK):
         token = start + tl.arange(0, CHUNK)
         x = _load(logits_ptr, base, token, vocab)
         key = tl.where(token < vocab, _key(x), -2147483648)
+        key = tl.where(key >= floor_key, key, -2147483648)
+        count_a += (key >= a).to(tl.int32)
+        count_b += (key >= b).to(tl.int32)
+        count_c += (key >= c).to(tl.int32)
         if BY_MASS:
-            value = tl.where(key >= floor_key, _weights(x, inverse, peak), 0)
-        else:
-            value = tl.full([CHUNK], 1, value_type)
-        held_a += tl.where(key >= a, value, 0)
-        held_b += tl.where(key >= b, value, 0)
-        held_c += tl.where(key >= c, value, 0)
-    return tl.sum(held_a, axis=0), tl.sum(held_b, axis=0), tl.sum(held_c, axis=0)
+            weight = _weights(x, inverse, peak)
+            mass_a += tl.where(key >= a, weight, 0)
+            mass_b += tl.where(key >= b, weight, 0)
+            mass_c += tl.where(key >= c, weight, 0)
+    counted_a = tl.sum(count_a, axis=0).to(tl.int64)
+    counted_b = tl.sum(count_b, axis=0).to(tl.int64)
+    counted_c = tl.sum(count_c, axis=0).to(tl.int64)
+    if BY_MASS:
+        held_a = tl.sum(mass_a, axis=0)
+        held_b = tl.sum(mass_b, axis=0)
+        held_c = tl.sum(mass_c, axis=0)
+    else:
+        held_a = counted_a
+        held_b = counted_b
+        held_c = counted_c
+    return counted_a, counted_b, counted_c, held_a, held_b, held_c
 
 
 @triton.jit
@@ -143,43 +165,55 @@ def _search(
     logits_ptr, base, vocab, inverse, peak, floor_key, goal,
     BY_MASS: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """The largest key t whose tokens (key >= t) reach the goal; two bits a pass."""
+    """A key t whose tokens (key >= t) are the fewest that reach the goal; two bits a pass.
+
+    The answer lies in [low, high]; it is settled once one token has its key there.
+    """
     low = floor_key
     high = _key(peak).to(tl.int64)
-    while low < high:
+    count_low = tl.full([], 2147483647, tl.int64)
+    count_above = tl.full([], 0, tl.int64)  # tokens with key > high
+    while (low < high) & (count_low > count_above + 1):
         span = high - low
-        a = (low + (span + 3) // 4).to(tl.int32)
-        b = (low + (2 * span + 3) // 4).to(tl.int32)
-        c = (low + (3 * span + 3) // 4).to(tl.int32)
-        held_a, held_b, held_c = _held(
-            logits_ptr, base, vocab, inverse, peak, floor_key.to(tl.int32), a, b, c, BY_MASS, CHUNK
-        )
-        low = tl.where(held_a >= goal, a.to(tl.int64), low)
-        low = tl.where(held_b >= goal, b.to(tl.int64), low)
-        low = tl.where(held_c >= goal, c.to(tl.int64), low)
-        high = tl.where(held_c >= goal, high, c.to(tl.int64) - 1)
-        high = tl.where(held_b >= goal, high, b.to(tl.int64) - 1)
-        high = tl.where(held_a >= goal, high, a.to(tl.int64) - 1)
+        a = low + (span + 3) // 4
+        b = low + (2 * span + 3) // 4
+        c = low + (3 * span + 3) // 4
+        count_a, count_b, count_c, held_a, held_b, held_c = _held(
+            logits_ptr, base, vocab, inverse, peak, floor_key.to(tl.int32),
+            a.to(tl.int32), b.to(tl.int32), c.to(tl.int32), BY_MASS, CHUNK,
+        )  # fmt: skip
+        # from the top down: each mark that misses the goal becomes the new ceiling
+        count_above = tl.where(held_c >= goal, count_above, count_c)
+        high = tl.where(held_c >= goal, high, c - 1)
+        count_above = tl.where(held_b >= goal, count_above, count_b)
+        high = tl.where(held_b >= goal, high, b - 1)
+        count_above = tl.where(held_a >= goal, count_above, count_a)
+        high = tl.where(held_a >= goal, high, a - 1)
+        # and from the bottom up: each that reaches it the new floor
+        count_low = tl.where(held_a >= goal, count_a, count_low)
+        low = tl.where(held_a >= goal, a, low)
+        count_low = tl.where(held_b >= goal, count_b, count_low)
+        low = tl.where(held_b >= goal, b, low)
+        count_low = tl.where(held_c >= goal, count_c, count_low)
+        low = tl.where(held_c >= goal, c, low)
     return low
 
 
 @triton.jit
 def _filter_kernel(
-    logits_ptr, peak_ptr, sums_ptr, floor_key_ptr, floor_weight_ptr,
+    logits_ptr, peak_ptr, floor_key_ptr, floor_weight_ptr,
     temperature_ptr, top_k_ptr, top_p_ptr, min_p_ptr,
     vocab, row_stride, chunks, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
 ):  # fmt: skip
-    """Cut-off key and weight of a row, and the chunk sums of what is left; idle without filters."""
+    """Cut-off key and weight of a row; a row without top-k and top-p reads no logits."""
     row = tl.program_id(0).to(tl.int64)
     temperature = tl.load(temperature_ptr + row)
     top_k = tl.load(top_k_ptr + row).to(tl.int64)
     top_p = tl.load(top_p_ptr + row)
-    min_p = tl.load(min_p_ptr + row)
     floor_key = tl.full([], _LOWEST_KEY, tl.int64)
-    floor_weight = tl.full([], 0, tl.int64)
     by_count = (top_k > 0) & (top_k < vocab)
     by_mass = top_p < 1.0
-    if (temperature >= _GREEDY_BELOW) & (by_count | by_mass | (min_p > 0.0)):
+    if (temperature >= _GREEDY_BELOW) & (by_count | by_mass):
         base = row * row_stride
         inverse = _inverse(temperature)
         peak = tl.max(_row_peak(peak_ptr, row, chunks, CHUNKS), axis=0)
@@ -189,7 +223,7 @@ def _filter_kernel(
             )
         if by_mass:
             least = floor_key.to(tl.int32)
-            mass, _, _ = _held(
+            _, _, _, mass, _, _ = _held(
                 logits_ptr, base, vocab, inverse, peak, least, least, least, least, True, CHUNK
             )
             wanted = top_p.to(tl.float64) * mass.to(tl.float64)
@@ -198,15 +232,9 @@ def _filter_kernel(
             floor_key = _search(
                 logits_ptr, base, vocab, inverse, peak, floor_key, goal, True, CHUNK
             )
-        share = min_p * _ONE
-        floor_weight = share.to(tl.int64)
-        floor_weight += (floor_weight.to(tl.float32) < share).to(tl.int64)
-        for chunk in range(chunks):
-            token = chunk * CHUNK + tl.arange(0, CHUNK)
-            x = _load(logits_ptr, base, token, vocab)
-            weight = _weights(x, inverse, peak)
-            kept = (_key(x).to(tl.int64) >= floor_key) & (weight >= floor_weight)
-            tl.store(sums_ptr + row * chunks + chunk, tl.sum(tl.where(kept, weight, 0), axis=0))
+    share = tl.load(min_p_ptr + row) * _ONE
+    floor_weight = share.to(tl.int64)
+    floor_weight += (floor_weight.to(tl.float32) < share).to(tl.int64)
     tl.store(floor_key_ptr + row, floor_key)
     tl.store(floor_weight_ptr + row, floor_weight)
 
@@ -262,11 +290,8 @@ def _draw_kernel(
         target -= tl.sum(tl.where(lane < chunk, sums, 0), axis=0)
         token = chunk * CHUNK + tl.arange(0, CHUNK)
         x = _load(logits_ptr, row * row_stride, token, vocab)
-        weight = _weights(x, _inverse(temperature), peak)
-        kept = (_key(x).to(tl.int64) >= tl.load(floor_key_ptr + row)) & (
-            weight >= tl.load(floor_weight_ptr + row)
-        )
-        passed = tl.cumsum(tl.where(kept, weight, 0), axis=0) <= target
+        weight = _left(x, temperature, peak, row, floor_key_ptr, floor_weight_ptr)
+        passed = tl.cumsum(weight, axis=0) <= target
         found = chunk * CHUNK + tl.sum(passed.to(tl.int32), axis=0)
         tl.store(ids_ptr + row, tl.minimum(found, vocab - 1).to(tl.int64))
 
@@ -297,11 +322,13 @@ def sample(
     _peak_kernel[(chunks, batch)](
         logits, peak, best, vocab, stride, chunks, CHUNK=chunk, num_warps=4
     )
-    _weigh_kernel[(chunks, batch)](logits, peak, sums, temperature, vocab, stride, chunks, **exact)
     _filter_kernel[(batch,)](
-        logits, peak, sums, floors[0], floors[1], temperature, top_k, top_p, min_p,
+        logits, peak, floors[0], floors[1], temperature, top_k, top_p, min_p,
         vocab, stride, chunks, **{**exact, "num_warps": 16},
     )  # fmt: skip
+    _weigh_kernel[(chunks, batch)](
+        logits, peak, sums, floors[0], floors[1], temperature, vocab, stride, chunks, **exact
+    )
     _draw_kernel[(batch,)](
         logits, peak, best, sums, floors[0], floors[1], temperature, seed, position, ids,
         vocab, stride, chunks, **exact,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from yaie_kernels.philox import philox, scaled
+from yaie_kernels.philox import philox, philox_words, scaled, targets
 
 
 def signed(high: int, low: int) -> torch.Tensor:
@@ -32,6 +32,7 @@ def test_known_answers_of_random123(
 ) -> None:
     seed, position = signed(counter[1], counter[0]), signed(counter[3], counter[2])
     assert tuple(philox(seed, position, key)[:, 0].tolist()) == answer
+    assert philox_words(int(seed), int(position), key) == answer
 
 
 def test_a_row_does_not_depend_on_its_batch() -> None:
@@ -50,3 +51,12 @@ def test_scaling_is_the_exact_floor(total: int) -> None:
         r = (int(words[0, column]) >> 1) * 2**31 + (int(words[1, column]) >> 1)
         assert value == r * total // 2**62
         assert 0 <= value < total
+
+
+def test_few_rows_and_many_rows_draw_alike() -> None:
+    seed, position = torch.randint(-(2**62), 2**62, (2, 50))
+    total = torch.randint(1, 2**58, (50,))
+    many = targets(seed, position, total)
+    few = [targets(seed[row : row + 5], position[row : row + 5], total[row : row + 5])
+           for row in range(0, 50, 5)]  # fmt: skip
+    assert torch.equal(torch.cat(few), many)

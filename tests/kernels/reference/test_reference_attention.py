@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from yaie_kernels import paged_attention
-from yaie_kernels.reference import attention
+from yaie_kernels.reference import attention, plan
 from yaie_kernels.testing import PagedCase, judge, paged_case
 
 LENGTHS = [1, 15, 16, 17, 211]
@@ -84,8 +84,8 @@ def test_an_empty_batch_gives_no_rows() -> None:
 def test_rows_of_unlike_lengths_are_computed_in_groups() -> None:
     """Else one long sequence would make every short one gather as much."""
     lengths = [3000, 30, 2900, 25, 1]
-    assert attention._groups(lengths) == [[0, 2], [1, 3], [4]]
-    assert attention._groups([400] * 16) == [list(range(16))]
+    assert plan.groups(lengths) == [[0, 2], [1, 3], [4]]
+    assert plan.groups([400] * 16) == [list(range(16))]
     shape = {"q_heads": 2, "kv_heads": 1, "head_dim": 64}
     check(paged_case([1] * 5, lengths, **shape))
 
@@ -94,8 +94,27 @@ def test_workspaces_are_reused_between_calls() -> None:
     shape = {"q_heads": 2, "kv_heads": 1, "head_dim": 64}
     case = paged_case([1] * 3, [50, 40, 30], **shape)
     first = run(case)
-    buffers = {key: tensor.data_ptr() for key, tensor in attention._workspace._buffers.items()}
+    buffers = {key: tensor.data_ptr() for key, tensor in attention._workspace.buffers.items()}
     second = run(case)
     assert torch.equal(first, second)
-    after = {key: tensor.data_ptr() for key, tensor in attention._workspace._buffers.items()}
+    after = {key: tensor.data_ptr() for key, tensor in attention._workspace.buffers.items()}
     assert buffers == after
+
+
+def test_a_plan_is_reused_only_for_the_same_contents() -> None:
+    """Tensors that a runner fills in place look the same by identity."""
+    shape = {"q_heads": 2, "kv_heads": 1, "head_dim": 64}
+    case = paged_case([1] * 2, [50, 40], **shape)
+    first = run(case)
+    plans = dict(plan._last.plans)
+    assert torch.equal(run(case), first)
+    assert all(plan._last.plans[key] is value for key, value in plans.items())
+    case.block_tables.copy_(case.block_tables.flip(0))
+    case.seq_lens.copy_(case.seq_lens.flip(0))
+    check(case)
+    case.seq_lens[0] -= 1
+    check(case)
+    case.block_tables[1, 0] = case.block_tables[0, 0]
+    check(case)
+    check(case, window=8)
+    check(case)

@@ -113,8 +113,10 @@ def test_the_statistic_catches_an_off_by_one_in_the_draw(monkeypatch: pytest.Mon
 def test_the_statistic_catches_a_draw_that_ignores_the_position(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    philox = sampling.philox
-    monkeypatch.setattr(sampling, "philox", lambda seed, position: philox(seed, position // 200))
+    right = sampling.targets
+    monkeypatch.setattr(
+        sampling, "targets", lambda seed, position, total: right(seed, position // 200, total)
+    )
     logits = torch.randn(101) * 2
     assert abs(chi_square(draw(logits.expand(DRAWS, -1)), kept_tokens(logits))) > 8
 
