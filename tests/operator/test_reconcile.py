@@ -1,9 +1,12 @@
+import asyncio
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fakes.fake_cluster import FakeCluster, inference_model
 from fakes.local_double import LocalDouble
@@ -337,3 +340,51 @@ async def test_transition_times_move_on_flips_only_and_each_flip_has_an_event(
     flipped = {"EnginesReady", "Progressing", "Available", "Ready"}
     assert {kind for kind, time in times.items() if time.startswith("2026-01-02")} == flipped
     assert len(world.cluster.events) - events == len(flipped)
+
+
+VARIABLES = [{"name": name, "value": value} for name, value in (("A", "1"), ("HF_HOME", ""))]
+SPECS = st.fixed_dictionaries(
+    {},
+    optional={
+        "replicas": st.integers(0, 5),
+        "suspend": st.booleans(),
+        "engine": st.fixed_dictionaries(
+            {},
+            optional={
+                "args": st.lists(st.sampled_from(["--enforce-eager", "--seed=1"]), max_size=3),
+                "env": st.lists(st.sampled_from(VARIABLES), unique_by=str, max_size=3),
+                "maxNumSeqs": st.sampled_from([1, 256]),
+            },
+        ),
+        "resources": st.fixed_dictionaries(
+            {},
+            optional={
+                "cpu": st.sampled_from(["1000m", "1", "0.5"]),
+                "memory": st.sampled_from(["1024Mi", "1Gi"]),
+                "gpu": st.just({"count": 1}),
+                "tolerations": st.just([{"operator": "Exists"}]),
+            },
+        ),
+        "rollout": st.fixed_dictionaries(
+            {}, optional={"drainSeconds": st.integers(0, 9), "maxUnavailable": st.integers(0, 2)}
+        ),
+    },
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(specs=st.lists(SPECS, min_size=1, max_size=4))
+def test_any_sequence_of_specs_ends_in_silence(
+    specs: list[dict[str, Any]],
+) -> None:
+    async def play() -> None:
+        world = World(FakeCluster())
+        for spec in specs:
+            world.cluster.put(inference_model(**spec))
+            await world.settle()
+            await world.make_ready()
+            assert await world.settle() == []
+            world.restart(OperatorConfig())
+            assert await world.settle() == []
+
+    asyncio.run(play())
