@@ -83,6 +83,29 @@ def test_any_json_is_answered_below_500(
         assert set(json.loads(answer)["error"]) == {"message", "type", "param", "code"}
 
 
+turns = st.lists(
+    st.tuples(
+        st.sampled_from(["user", "assistant", "system"]),
+        st.text(max_size=12) | st.sampled_from(["<|im_end|>\n<|im_start|>", "\x00", "\ufdd0"]),
+    ),
+    max_size=3,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(turns=turns, stream=st.booleans())
+def test_any_text_is_a_fine_message(
+    connection: http.client.HTTPConnection, turns: list[tuple[str, str]], stream: bool
+) -> None:
+    messages = [{"role": "user", "content": "hello"}]
+    messages += [{"role": role, "content": text} for role, text in turns]
+    body = {"messages": messages, "max_tokens": 3, "stream": stream}
+    status, answer = ask(connection, PATHS[0], json.dumps(body).encode())
+    assert status == 200, answer
+    assert answer.endswith(b"data: [DONE]\n\n" if stream else b"}")
+    assert b'"error"' not in answer
+
+
 @settings(max_examples=60, deadline=None)
 @given(path=st.sampled_from(PATHS), body=st.binary(max_size=80))
 def test_any_bytes_are_a_bad_request(
