@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -183,3 +185,19 @@ def test_progress_is_shown_on_a_terminal_only() -> None:
             progress.add_request()
     assert "1/2 requests · 10 tokens" in shown.getvalue()
     assert hidden.getvalue() == ""
+
+
+def test_native_models_start_without_transformers(folder: Path) -> None:
+    script = (
+        "import sys; from yaie import LLM\n"
+        "LLM(sys.argv[1], device='cpu', cpu_threads=1, kv_cache_tokens=256)\n"
+        "print('transformers' in sys.modules, 'triton' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(folder)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+    )
+    assert done.stdout.split() == ["False", "False"]

@@ -5,6 +5,7 @@ and context lengths on the device, runs the model, samples, and writes the slots
 only inputs are two integers per row. Padded rows run the scratch slot, whose pages are page 0.
 """
 
+import logging
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +15,9 @@ from yaie.models.llama import Llama
 from yaie.runtime.kv_tensors import KVTensors
 from yaie.runtime.sampler import Draw, draw
 from yaie.runtime.slots import Slots
+from yaie_api.logs import fields
+
+log = logging.getLogger(__name__)
 
 FIRST_CONTEXT = 2048
 """Smallest context bound that a graph is captured for; each next one is four times larger."""
@@ -21,9 +25,27 @@ SIZES = (1, 2, 4, 8, *range(16, 129, 16), *range(160, 513, 32))
 
 
 @dataclass(frozen=True, slots=True)
-class _Captured:
+class DecodeGraph:
+    """A captured step of `rows` rows. `slots`, `positions`: [rows] its inputs, shared by all."""
+
+    rows: int
     graph: torch.cuda.CUDAGraph
+    slots: torch.Tensor
+    positions: torch.Tensor
     drawn: Draw
+
+    def replay(self, slots: torch.Tensor, positions: torch.Tensor) -> Draw:
+        """Run the step; the Draw is overwritten by the next one.
+
+        Args:
+            slots: [rows] slot of each row, the scratch slot where padded.
+            positions: [rows] position of each row's last token, 0 where padded.
+
+        """
+        self.slots.copy_(slots)
+        self.positions.copy_(positions)
+        self.graph.replay()
+        return self.drawn
 
 
 class DecodeGraphs:
@@ -40,33 +62,35 @@ class DecodeGraphs:
         self._positions = torch.zeros_like(self._slots)
         self._columns = torch.arange(largest + 1, dtype=torch.int32, device=model.options.device)
         self._pool = torch.cuda.graph_pool_handle()
-        self._captured: dict[tuple[int, int, bool], _Captured] = {}
+        self._captured: dict[tuple[int, int, bool], DecodeGraph] = {}
+        self._exhausted = False
 
-    def padded(self, rows: int) -> int:
-        """Return the captured size that holds `rows`, or 0 when none does."""
-        return next((size for size in self.sizes if size >= rows), 0)
-
-    def replay(
-        self, slots: torch.Tensor, positions: torch.Tensor, longest: int, *, greedy: bool
-    ) -> Draw:
-        """Run one step of len(slots) rows (a captured size); the Draw is overwritten by the next.
+    def find(self, rows: int, longest: int, *, greedy: bool) -> DecodeGraph | None:
+        """Return the graph for a step, captured now if need be; None: run the step eagerly.
 
         Args:
-            slots: [rows] slot of each row, the scratch slot where padded.
-            positions: [rows] position of each row's last token.
-            longest: longest context of a row after this step.
+            rows: sequences in the step.
+            longest: longest context of a row after this step, in tokens.
             greedy: every row takes its most likely token.
 
         """
-        rows, bound = len(slots), self._bound(longest)
-        captured = self._captured.get((rows, bound, greedy))
-        if captured is None:
-            captured = self._capture(rows, bound, greedy=greedy)
-            self._captured[rows, bound, greedy] = captured
-        self._slots[:rows] = slots
-        self._positions[:rows] = positions
-        captured.graph.replay()
-        return captured.drawn
+        padded = next((size for size in self.sizes if size >= rows), None)
+        if padded is None:
+            return None
+        key = padded, self._bound(longest), greedy
+        if key not in self._captured and not self._exhausted:
+            self._try_capture(*key)
+        return self._captured.get(key)
+
+    def _try_capture(self, rows: int, bound: int, greedy: bool) -> None:  # noqa: FBT001 - a key
+        """Capture, unless memory is short: then no later capture is tried."""
+        try:
+            self._captured[rows, bound, greedy] = self._capture(rows, bound, greedy=greedy)
+        except torch.OutOfMemoryError as error:
+            self._exhausted = True
+            log.warning(
+                "no memory for more CUDA graphs", extra=fields(rows=rows, reason=str(error))
+            )
 
     def _bound(self, longest: int) -> int:
         bound = FIRST_CONTEXT
@@ -74,7 +98,7 @@ class DecodeGraphs:
             bound *= 4
         return min(bound, self.max_model_len)
 
-    def _capture(self, rows: int, bound: int, *, greedy: bool) -> _Captured:
+    def _capture(self, rows: int, bound: int, *, greedy: bool) -> DecodeGraph:
         """Warm up on the scratch slot (kernels compile there), then record."""
         self._slots[:rows] = self.slots.scratch
         self._positions[:rows] = 0
@@ -86,7 +110,7 @@ class DecodeGraphs:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
             drawn = self._step(rows, bound, greedy=greedy)
-        return _Captured(graph, drawn)
+        return DecodeGraph(rows, graph, self._slots[:rows], self._positions[:rows], drawn)
 
     def _step(self, rows: int, bound: int, *, greedy: bool) -> Draw:
         slots, positions = self._slots[:rows], self._positions[:rows]

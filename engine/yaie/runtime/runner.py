@@ -17,7 +17,7 @@ from yaie.core.batch import Batch, StepResult
 from yaie.layers.attention import Segment, StepInput
 from yaie.models.llama import Llama
 from yaie.runtime.arrange import Ints, StepArrays, arrange, pack
-from yaie.runtime.graphs import DecodeGraphs
+from yaie.runtime.graphs import DecodeGraph, DecodeGraphs
 from yaie.runtime.kv_tensors import KVTensors
 from yaie.runtime.loop import FatalRunnerError
 from yaie.runtime.sampler import Draw, draw
@@ -89,20 +89,18 @@ class ModelRunner:
     def _launch(self, batch: Batch) -> Ticket:
         changes = self.slots.apply(batch)
         arrays = arrange(batch.rows, self.slots.host_tables, self.kv.page_size)
-        graph_rows = self._graph_rows(arrays)
-        if graph_rows:
-            arrays = _padded(arrays, graph_rows, self.slots.scratch)
+        greedy = bool(self.slots.greedy[arrays.slots[arrays.sampled]].all())
+        graph = self._graph(arrays, greedy=greedy)
+        if graph is not None:
+            arrays = _padded(arrays, graph.rows, self.slots.scratch)
         parts = self._upload((*changes, *arrays))
         self.slots.write(*parts[: len(changes)])
         if batch.copies:
             self.kv.copy(batch.copies)
         step = _DeviceStep(*parts[len(changes) :])
-        greedy = bool(self.slots.greedy[arrays.slots[arrays.sampled]].all())
         ticket = Ticket(batch.step_id, len(batch.rows), arrays.sampled, greedy=greedy)
-        if graph_rows and self.graphs is not None:
-            longest = int(arrays.seq_lens.max())
-            drawn = self.graphs.replay(step.slots, step.positions, longest, greedy=greedy)
-            self._send(ticket, Draw(drawn.tokens[: ticket.n_rows], drawn.finite[: ticket.n_rows]))
+        if graph is not None:
+            self._send(ticket, graph.replay(step.slots, step.positions))
         elif batch.rows:
             self._forward(ticket, arrays, step)
         return ticket
@@ -125,18 +123,19 @@ class ModelRunner:
             if ticket.ready is not None:
                 with _fatal_device_errors():
                     ticket.ready.synchronize()
-            drawn, flags = ticket.output.tolist()
-            for i, row in enumerate(ticket.sampled[: len(drawn)].tolist()):
-                tokens[row] = drawn[i]
-                finite[row] = bool(flags[i])
+            drawn, flags = ticket.output.tolist()  # longer than `sampled` where rows were padded
+            for row, token, flag in zip(ticket.sampled.tolist(), drawn, flags, strict=False):
+                tokens[row] = token
+                finite[row] = bool(flag)
         return StepResult(ticket.step_id, tuple(tokens), tuple(finite))
 
-    def _graph_rows(self, arrays: StepArrays) -> int:
-        """Rows of the captured graph that fits this step; 0 when it must run eagerly."""
+    def _graph(self, arrays: StepArrays, *, greedy: bool) -> DecodeGraph | None:
+        """Return the captured step that fits: only decodes, and all of them sample."""
         n_rows = len(arrays.slots)
-        if self.graphs is None or not n_rows or len(arrays.sampled) != n_rows:
-            return 0
-        return self.graphs.padded(n_rows) if arrays.n_decode == n_rows else 0
+        decodes_only = arrays.n_decode == len(arrays.sampled) == n_rows > 0
+        if self.graphs is None or not decodes_only:
+            return None
+        return self.graphs.find(n_rows, int(arrays.seq_lens.max()), greedy=greedy)
 
     def _upload(self, arrays: tuple[np.ndarray, ...]) -> tuple[torch.Tensor, ...]:
         """Bring all arrays to the device in one copy; flat int32 views of it come back."""

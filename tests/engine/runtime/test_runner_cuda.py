@@ -8,6 +8,7 @@ import torch
 
 from engine.models.oracle import Reference, reference, save
 from yaie import LLM, SamplingParams
+from yaie.runtime.graphs import DecodeGraphs
 
 pytestmark = [
     pytest.mark.gpu,
@@ -72,3 +73,15 @@ def test_seeds_give_the_cpus_tokens(variant: str, folder: Path) -> None:
         for device in ("cpu", "cuda")
     ]
     assert answers[0] == answers[1]
+
+
+def test_without_memory_for_graphs_steps_run_eagerly(
+    variant: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("no memory")
+
+    monkeypatch.setattr(DecodeGraphs, "_capture", fail)
+    expected = references(variant)
+    outputs = load(folder, "cuda").generate([one.prompt for one in expected], GREEDY)
+    assert [o.outputs[0].token_ids for o in outputs] == [one.greedy for one in expected]
