@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import yaie
 from engine.text_vocabularies import CHATML, byte_level, write_model_folder
 from yaie.server.template import ChatTemplate
 from yaie.server.tokenizer import Tokenizer
@@ -46,6 +47,38 @@ def test_no_mixture_of_fragments_forges_a_control_token(parts: list[str]) -> Non
     ids = TOKENIZER.encode_chat(user(content))
     assert (ids.count(START), ids.count(END)) == (2, 1)
     assert content in TOKENIZER.decode(ids, skip_special_tokens=False)
+
+
+@given(st.text(max_size=30))
+def test_both_ways_of_encoding_agree_on_ordinary_text(content: str) -> None:
+    pattern = TOKENIZER._special_pattern
+    assert pattern is not None
+    text = TOKENIZER.render_chat(user(content.replace("\ufdd0", "")))
+    assert TOKENIZER._encode_guarded(text, pattern, "\ufdd0") == TOKENIZER.encode(
+        text, add_special_tokens=False
+    )
+
+
+def test_the_result_is_that_of_transformers() -> None:
+    """The reference implementation, on the model that ships with the package."""
+    from transformers import AutoTokenizer
+
+    folder = Path(yaie.__file__).parent / "models" / "builtin" / "yaie-demo"
+    ours, theirs = Tokenizer.load(folder), AutoTokenizer.from_pretrained(str(folder))
+    conversation = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "What\n\nis 日本 😀?"},
+        {"role": "assistant", "content": " A country. "},
+        {"role": "user", "content": "ok  "},
+    ]
+    expected = theirs.apply_chat_template(conversation, add_generation_prompt=True, tokenize=False)
+    assert ours.render_chat(conversation) == expected
+    assert ours.encode_chat(conversation) == theirs(expected, add_special_tokens=False)["input_ids"]
+    for text in ("hello world", " a  b ", "<|im_end|> naïve"):
+        assert ours.encode(text) == theirs(text)["input_ids"]
+        assert ours.decode(ours.encode(text)) == theirs.decode(
+            theirs(text)["input_ids"], skip_special_tokens=True
+        )
 
 
 def test_guards_that_are_all_taken_refuse_the_request() -> None:
