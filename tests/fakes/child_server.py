@@ -32,7 +32,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--linger", type=float, default=0)
     parser.add_argument("--deaf", action="store_true")
     parser.add_argument("--dead-file", type=Path)
-    return parser.parse_args()
+    known, _ = parser.parse_known_args()
+    return known
 
 
 ARGS = parse()

@@ -22,6 +22,7 @@ from yaie_operator.cluster import RefusedError
 from yaie_operator.config import OperatorConfig
 from yaie_operator.kinds import INFERENCE_MODEL
 from yaie_operator.local import gpus
+from yaie_operator.local.containers import PROGRAMS
 from yaie_operator.local.machine import Machine, Settings
 from yaie_operator.local.publish import Published, bind
 from yaie_operator.local.state import StateFolder
@@ -31,7 +32,6 @@ ENV_ENDPOINT: Final = "YAIE_ENDPOINT"
 """Base URL of the API, for the command that `yaie up` runs."""
 _LOOK_S: Final = 0.2
 _DEBOUNCE_S: Final = 0.02
-_PROGRAMS: Final = {"yaie": [sys.executable, "-m", "yaie"], "python": [sys.executable]}
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Session:
     async def _run_command(self, published: Published) -> int:
         """The command's exit status. While it runs, Ctrl-C is its own affair."""
         program, *rest = self._options.command
-        argv = [*_PROGRAMS.get(program, [program]), *rest]
+        argv = [*PROGRAMS.get(program, (program,)), *rest]
         env = {**os.environ, ENV_ENDPOINT: published.url}
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, lambda: None)
         try:

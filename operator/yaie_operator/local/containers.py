@@ -18,7 +18,7 @@ from yaie_operator.cluster import Object
 ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - replaced by the pod's address, never bound
 _REFERENCE: Final = re.compile(r"\$\$|\$\(([-A-Za-z0-9_.]+)\)")
 _DOWNWARD: Final = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
-_PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
+PROGRAMS: Final[dict[str, tuple[str, ...]]] = {
     "yaie": (sys.executable, "-m", "yaie"),
     "python": (sys.executable,),
     "python3": (sys.executable,),
@@ -56,7 +56,7 @@ def command(pod: Object, env: Mapping[str, str], place: Place) -> list[str]:
     expanded = [expand(word, env) for word in (*words, *(container.get("args") or ()))]
     mounts = mounted(container, place)
     local = [_localised(word, place.address, mounts) for word in expanded]
-    return [*_PROGRAMS.get(local[0], (local[0],)), *local[1:]]
+    return [*PROGRAMS.get(local[0], (local[0],)), *local[1:]]
 
 
 def environment(

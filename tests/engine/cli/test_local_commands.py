@@ -1,0 +1,140 @@
+"""apply, delete, scale, ps and logs against one running `yaie up`."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fakes.running_up import Up, gone, model_file, until, up, yaie
+from yaie.cli.ps import age, table
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    folder = tmp_path_factory.mktemp("up")
+    with up(folder / "state", "-f", str(model_file(folder, "base"))) as started:
+        started.wait_for("Ctrl-C")
+        yield started
+
+
+def call(running: Up, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return yaie(*arguments, state=running.state)
+
+
+def listed(running: Up, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(call(running, "ps", name, "-o", "json").stdout)["items"][0]
+    return found
+
+
+def ready(running: Up, name: str) -> str:
+    return str(listed(running, name).get("status", {}).get("ready", ""))
+
+
+def test_apply_tells_created_unchanged_and_configured(running: Up, tmp_path: Path) -> None:
+    file = str(model_file(tmp_path, "applied", text="  replicas: 0\n"))
+    assert call(running, "apply", "-f", file).stdout == "inferencemodel/applied created\n"
+    until(lambda: ready(running, "applied") == "0/0")
+    again = call(running, "apply", "-f", file).stdout
+    assert again == "inferencemodel/applied unchanged\n"
+    model_file(tmp_path, "applied", text="  replicas: 0\n  routing: {policy: LeastLoaded}\n")
+    assert call(running, "apply", "-f", file).stdout == "inferencemodel/applied configured\n"
+
+
+def test_apply_reads_standard_input_and_folders(running: Up, tmp_path: Path) -> None:
+    model_file(tmp_path, "in-folder", text="  suspend: true\n")
+    done = call(running, "apply", "-f", str(tmp_path))
+    assert done.stdout == "inferencemodel/in-folder created\n"
+
+
+def test_apply_refuses_with_file_and_line_and_stores_nothing(running: Up, tmp_path: Path) -> None:
+    good = model_file(tmp_path, "refused-good")
+    bad = model_file(tmp_path, "refused-bad", text="  rollout: {maxSurge: 0}\n")
+    done = call(running, "apply", "-f", str(good), str(bad))
+    assert done.returncode == 1
+    assert f"{bad}:1: InferenceModel.yaie.dev" in done.stderr
+    assert call(running, "ps", "refused-good").returncode == 1
+
+
+def test_scale_starts_and_ends_engines(running: Up, tmp_path: Path) -> None:
+    call(running, "apply", "-f", str(model_file(tmp_path, "scaled")))
+    done = call(running, "scale", "scaled", "--replicas", "2")
+    assert done.stdout == "inferencemodel/scaled scaled to 2\n"
+    until(lambda: ready(running, "scaled") == "2/2", timeout_s=40)
+    assert running.chat("scaled")[0] == "scaled"
+    before = running.pids()
+    call(running, "scale", "scaled", "--replicas", "0")
+    until(lambda: len(running.pids()) == len(before) - 2)
+    assert not gone(before)
+
+
+def test_delete_ends_the_engines_of_a_model_and_only_those(running: Up, tmp_path: Path) -> None:
+    before = set(running.pids())
+    call(running, "apply", "-f", str(model_file(tmp_path, "deleted")))
+    until(lambda: ready(running, "deleted") == "1/1", timeout_s=40)
+    (own,) = set(running.pids()) - before
+    assert call(running, "delete", "deleted").stdout == "inferencemodel/deleted deleted\n"
+    until(lambda: gone([own]))
+    assert running.chat("base")[0] == "base"
+    again = call(running, "delete", "deleted")
+    assert (again.returncode, again.stderr) == (1, "yaie: not found: inferencemodel/deleted\n")
+    assert call(running, "delete", "deleted", "--ignore-not-found").returncode == 0
+
+
+def test_ps_shows_a_table(running: Up) -> None:
+    heading, line = call(running, "ps", "base").stdout.splitlines()
+    assert heading.split() == ["NAME", "PHASE", "READY", "MODEL", "ENDPOINT", "AGE"]
+    url = f"http://127.0.0.1:{running.port}/v1"
+    assert line.split()[:5] == ["base", "Ready", "1/1", "builtin://yaie-demo", url]
+    assert "REASON" in call(running, "ps", "-o", "wide").stdout
+
+
+def test_ps_yaml_can_be_applied_again(running: Up, tmp_path: Path) -> None:
+    found = yaml.safe_load(call(running, "ps", "base", "-o", "yaml").stdout)["items"][0]
+    assert "managedFields" not in found["metadata"]
+    assert found["status"]["ready"] == "1/1"
+
+
+def test_logs_are_those_of_the_models_pods(running: Up) -> None:
+    done = call(running, "logs", "base")
+    assert "started serve builtin://yaie-demo --host 127.1." in done.stdout
+    assert call(running, "logs", "base", "--tail", "0").stdout == ""
+    assert "serving" in call(running, "logs", "--router").stdout
+
+
+def test_logs_of_nobody_name_the_models(running: Up) -> None:
+    done = call(running, "logs", "nobody")
+    assert done.returncode == 1
+    assert "no pod of a model nobody (models here: " in done.stderr
+
+
+def test_scale_of_nobody_and_of_too_many_is_refused(running: Up) -> None:
+    assert "not found" in call(running, "scale", "nobody", "--replicas", "1").stderr
+    assert "spec.replicas" in call(running, "scale", "base", "--replicas", "5000").stderr
+    assert call(running, "scale", "base", "--replicas", "-1").returncode == 2
+
+
+@pytest.mark.parametrize(
+    "arguments", [("ps",), ("logs", "a"), ("delete", "a"), ("scale", "a", "--replicas", "1")]
+)
+def test_without_up_each_command_says_how_to_start_it(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    done = yaie(*arguments, state=tmp_path)
+    assert done.returncode == 1
+    assert "start it with: yaie up -f model.yaml" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-1, "0s"), (119, "119s"), (120, "2m"), (310, "5m10s"), (7200, "120m"), (90000, "1d")],
+)
+def test_ages_are_as_short_as_kubectls(seconds: float, text: str) -> None:
+    assert age(seconds) == text
+
+
+def test_a_table_is_as_wide_as_its_cells() -> None:
+    assert table([["A", "B"], ["long", "x"]]) == "A      B\nlong   x"

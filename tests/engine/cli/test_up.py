@@ -1,0 +1,155 @@
+import json
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from fakes.running_up import gone, model_file, until, up, yaie
+
+
+def test_up_serves_a_streamed_answer_and_leaves_no_process(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with up(state, "-f", str(model_file(tmp_path))) as running:
+        running.wait_for("Ctrl-C")
+        assert f"yaie chat --endpoint http://127.0.0.1:{running.port}" in running.output
+        assert running.chat("demo") == ["demo", "says", "hello"]
+        pids = running.pids()
+        assert len(pids) == 2
+        assert running.interrupt() == 0
+    assert gone(pids)
+    assert "stopping" in running.output
+
+
+def test_progress_says_what_is_awaited(tmp_path: Path) -> None:
+    with up(tmp_path / "state", "-f", str(model_file(tmp_path))) as running:
+        running.wait_for("Ctrl-C")
+        lines = [line for line in running.lines if line.startswith("demo: ")]
+        assert "Starting" in running.output
+        assert lines[-1].startswith("demo: Ready (")
+
+
+def test_a_second_run_picks_up_what_is_stored(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with up(state, "-f", str(model_file(tmp_path))) as running:
+        running.wait_for("Ctrl-C")
+        running.interrupt(signal.SIGTERM)
+    with up(state) as running:
+        running.wait_for("Ctrl-C")
+        assert running.chat("demo") == ["demo", "says", "hello"]
+
+
+def test_after_a_kill_the_next_run_ends_the_orphans(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with up(state, "-f", str(model_file(tmp_path))) as running:
+        running.wait_for("Ctrl-C")
+        orphans = running.pids()
+        running.interrupt(signal.SIGKILL)
+    assert not gone(orphans)
+    with up(state) as running:
+        running.wait_for("Ctrl-C")
+        assert gone(orphans)
+
+
+def test_a_signal_before_ready_ends_it_too(tmp_path: Path) -> None:
+    slow = "  engine:\n    args: [--ready-after=60]\n"
+    with up(tmp_path / "state", "-f", str(model_file(tmp_path, text=slow))) as running:
+        running.wait_for("Starting")
+        pids = until(running.pids)
+        assert running.interrupt() == 130
+    assert gone(pids)
+
+
+def test_two_signals_do_not_wait_for_an_engine_that_hangs(tmp_path: Path) -> None:
+    deaf = "  engine:\n    args: [--deaf]\n"
+    with up(tmp_path / "state", "-f", str(model_file(tmp_path, text=deaf))) as running:
+        running.wait_for("Ctrl-C")
+        pids = running.pids()
+        running.process.send_signal(signal.SIGINT)
+        running.wait_for("stopping")
+        assert running.interrupt(timeout_s=5) == 0
+    assert gone(pids)
+
+
+def test_giving_up_names_what_is_not_ready(tmp_path: Path) -> None:
+    slow = "  engine:\n    args: [--ready-after=60]\n"
+    file = str(model_file(tmp_path, text=slow))
+    with up(tmp_path / "state", "-f", file, "--timeout", "1") as running:
+        assert running.finish() == 1
+    assert "yaie: not ready after 1 s: demo: Pod demo-" in running.output
+
+
+def test_a_command_runs_when_all_is_ready_and_its_status_is_the_status(tmp_path: Path) -> None:
+    code = (
+        "import os, urllib.request as r;"
+        "print(r.urlopen(os.environ['YAIE_ENDPOINT'] + '/v1/models').read().decode());"
+        "raise SystemExit(7)"
+    )
+    file = str(model_file(tmp_path))
+    with up(tmp_path / "state", "-f", file, "--", sys.executable, "-c", code) as running:
+        assert running.finish(40) == 7
+    models = json.loads(running.lines[-1])
+    assert [model["id"] for model in models["data"]] == ["demo"]
+
+
+def test_several_models_share_the_endpoint(tmp_path: Path) -> None:
+    files = [str(model_file(tmp_path, name)) for name in ("one", "two")]
+    with up(tmp_path / "state", "-f", *files) as running:
+        running.wait_for("Ctrl-C")
+        assert running.chat("one")[0] == "one"
+        assert running.chat("two")[0] == "two"
+
+
+def test_a_port_in_use_is_told(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        state = tmp_path / "state"
+        done = yaie("up", "-f", str(model_file(tmp_path)), "--port", port, state=state)
+    assert done.returncode == 1
+    assert f"port {port} on 127.0.0.1 is in use" in done.stderr
+
+
+def test_a_folder_in_use_is_told(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with up(state, "-f", str(model_file(tmp_path))) as running:
+        running.wait_for("Starting")
+        done = yaie("up", "--port", "0", state=state)
+        assert done.returncode == 1
+        assert f"another `yaie up` (pid {running.process.pid})" in done.stderr
+
+
+def test_nothing_to_run_is_told(tmp_path: Path) -> None:
+    done = yaie("up", "--port", "0", state=tmp_path)
+    assert done.returncode == 1
+    assert "nothing to run; name a file: yaie up -f model.yaml" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("  replicsa: 2\n", "demo.yaml:8: spec.replicsa: unknown field; did you mean `replicas`?"),
+        ("  replicas: many\n", "demo.yaml:8: spec.replicas:"),
+        ("  rollout: {maxSurge: 0}\n", "write maxUnavailable: 1"),
+    ],
+)
+def test_a_mistake_in_a_file_is_named_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+    file = str(model_file(tmp_path, text=text))
+    done = yaie("up", "-f", file, "--port", "0", state=tmp_path / "state")
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert file in done.stderr
+
+
+def test_a_refused_file_stores_nothing(tmp_path: Path) -> None:
+    good = str(model_file(tmp_path, "good"))
+    bad = str(model_file(tmp_path, "bad", text="  rollout: {maxSurge: 0}\n"))
+    state = tmp_path / "state"
+    assert yaie("up", "-f", good, bad, "--port", "0", state=state).returncode == 1
+    assert "nothing to run" in yaie("up", "--port", "0", state=state).stderr
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    done = yaie("up", "-f", "/no/such.yaml", state=tmp_path)
+    assert done.returncode == 1
+    assert "cannot read /no/such.yaml: No such file" in done.stderr
