@@ -30,9 +30,13 @@ from yaie_api.openai import (
 
 
 def create_app(
-    service: Service, *, api_keys: tuple[str, ...] = (), limits: Limits | None = None
+    service: Service,
+    *,
+    api_keys: tuple[str, ...] = (),
+    limits: Limits | None = None,
+    local_only: bool = False,
 ) -> Edge:
-    """The complete ASGI application for a service."""
+    """The complete ASGI application for a service. The keywords are those of `Edge`."""
     app = FastAPI(
         title="yaie engine",
         version=__version__,
@@ -45,7 +49,7 @@ def create_app(
     app.add_exception_handler(HTTPException, _on_http_exception)
     app.add_exception_handler(Exception, _on_crash)
     _add_routes(app)
-    return Edge(app, service.metrics, api_keys=api_keys, limits=limits)
+    return Edge(app, service.metrics, api_keys=api_keys, limits=limits, local_only=local_only)
 
 
 def _add_routes(app: FastAPI) -> None:

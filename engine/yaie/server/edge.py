@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from yaie.server.http import STATUS_CLIENT_LEFT, error_response
 from yaie.server.metrics import ServerMetrics
+from yaie.server.origin import check_local
 from yaie_api import names
 from yaie_api.errors import (
     AuthenticationError,
@@ -54,7 +55,9 @@ class Limits:
 
 
 class Edge:
-    """Wraps `app`. `api_keys` empty: no key is asked for."""
+    """Wraps `app`. `api_keys` empty: no key is asked for, and with `local_only` requests that web
+    pages of other machines could have caused are refused.
+    """
 
     def __init__(
         self,
@@ -63,8 +66,10 @@ class Edge:
         *,
         api_keys: tuple[str, ...] = (),
         limits: Limits | None = None,
+        local_only: bool = False,
     ) -> None:
         self._app = app
+        self._check_origin = local_only and not api_keys
         self._metrics = metrics
         self._key_digests = tuple(_digest(key.encode()) for key in api_keys)
         self._limits = limits or Limits()
@@ -84,6 +89,8 @@ class Edge:
     async def _serve(self, exchange: "Exchange") -> None:
         try:
             self._check_key(exchange)
+            if self._check_origin:
+                check_local(exchange.text_header(b"host"), exchange.text_header(b"origin"))
             exchange.check_declared_size()
             await self._app(exchange.scope, exchange.receive, exchange.send)
         except PayloadTooLargeError as error:
@@ -135,7 +142,7 @@ class Exchange:
         self._limits = limits
         self._body_left = limits.body_bytes
         self._body_complete = False
-        given = self.header(_HEADER_ID).decode("latin-1")
+        given = self.text_header(_HEADER_ID)
         self.id = given if _VALID_ID.fullmatch(given) else uuid.uuid4().hex
 
     @property
@@ -147,6 +154,9 @@ class Exchange:
     def header(self, name: bytes) -> bytes:
         values: list[bytes] = [v for n, v in self.scope["headers"] if n == name]
         return values[0] if len(values) == 1 else b""
+
+    def text_header(self, name: bytes) -> str:
+        return self.header(name).decode("latin-1")
 
     def check_declared_size(self) -> None:
         """Refuse what is too large by its own account, before any of the body is read."""

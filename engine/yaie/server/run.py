@@ -23,6 +23,7 @@ from yaie.server.app import create_app
 from yaie.server.client import AsyncEngine, EngineState
 from yaie.server.edge import Limits
 from yaie.server.metrics import EngineStatus, ServerMetrics
+from yaie.server.origin import is_loopback
 from yaie.server.protocol import DeadlineH11
 from yaie.server.service import Service
 from yaie.server.supervisor import Supervisor
@@ -80,7 +81,12 @@ async def _serve(options: ServeOptions, listener: socket.socket) -> int:
         log.info("ready", extra=_describe(info, service.names, listener))
 
     supervisor = Supervisor(options.command, engine, on_ready, backoff_s=options.restart_backoff_s)
-    app = create_app(service, api_keys=options.api_keys, limits=options.limits)
+    app = create_app(
+        service,
+        api_keys=options.api_keys,
+        limits=options.limits,
+        local_only=is_loopback(options.host),
+    )
     server = DrainingServer(app, service, drain_s=options.drain_s)
     engine_task = asyncio.ensure_future(supervisor.run())
     engine_task.add_done_callback(lambda _: server.end())

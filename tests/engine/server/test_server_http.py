@@ -395,7 +395,7 @@ def test_a_body_that_is_too_large_is_refused(server: Server) -> None:
 def test_a_chunked_body_that_grows_too_large_is_refused(server: Server) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as raw:
         raw.sendall(
-            b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+            b"POST /v1/completions HTTP/1.1\r\nhost: 1.1.1.1\r\ntransfer-encoding: chunked\r\n\r\n"
         )
         piece = b" " * 65536
         try:
@@ -408,7 +408,7 @@ def test_a_chunked_body_that_grows_too_large_is_refused(server: Server) -> None:
 
 def test_large_headers_are_refused(server: Server) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as raw:
-        raw.sendall(b"GET /version HTTP/1.1\r\nhost: x\r\nx: " + b"a" * 100_000 + b"\r\n\r\n")
+        raw.sendall(b"GET /version HTTP/1.1\r\nhost: 1.1.1.1\r\nx: " + b"a" * 100_000 + b"\r\n\r\n")
         assert raw.recv(4096).startswith(b"HTTP/1.1 4")
 
 
@@ -419,6 +419,14 @@ def test_what_is_not_http_gets_the_envelope(server: Server) -> None:
         answer = b"".join(iter(lambda: raw.recv(4096), b""))
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert b'"type": "invalid_request_error"' in answer
+
+
+@pytest.mark.parametrize("headers", [{"host": "evil.example"}, {"origin": "https://evil.example"}])
+def test_web_pages_of_others_cannot_use_a_local_server(
+    server: Server, headers: dict[str, str]
+) -> None:
+    answer = server.call("/v1/models", headers=headers)
+    assert (answer.status, answer.error["code"]) == (400, "foreign_host")
 
 
 def test_many_headers_are_refused(server: Server) -> None:
@@ -455,7 +463,7 @@ def test_the_openai_client_raises_on_an_error_event(client: openai.OpenAI) -> No
 def post(server: Server, body: dict[str, Any]) -> socket.socket:
     raw = socket.create_connection(("127.0.0.1", server.port), timeout=20)
     data = json.dumps(body).encode()
-    head = f"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(data)}\r\n\r\n"
+    head = f"POST /v1/completions HTTP/1.1\r\nhost: 1.1.1.1\r\ncontent-length: {len(data)}\r\n\r\n"
     raw.sendall(head.encode() + data)
     return raw
 

@@ -200,9 +200,9 @@ def test_prompts_and_outputs_are_logged_when_asked_for(tmp_path: Path) -> None:
         assert texts["output"].startswith("user\nhello")
 
 
-@pytest.mark.parametrize("sent", ["", "GET /version HTTP/1.1\r\nhost: x\r\n", "whole + half"])
+@pytest.mark.parametrize("sent", ["", "GET /version HTTP/1.1\r\nhost: 1.1.1.1\r\n", "whole + half"])
 def test_half_a_header_cannot_hold_a_socket(tmp_path: Path, sent: str) -> None:
-    sent = sent.replace("whole + half", "GET /version HTTP/1.1\r\nhost: x\r\n\r\nGET")
+    sent = sent.replace("whole + half", "GET /version HTTP/1.1\r\nhost: 1.1.1.1\r\n\r\nGET")
     with (
         serving(tmp_path, "--header-s", "0.5") as server,
         socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw,
@@ -218,7 +218,7 @@ def test_half_a_body_is_refused_after_a_while(tmp_path: Path) -> None:
     with serving(tmp_path, "--body-s", "0.5") as server:
         server.wait_ready()
         with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
-            raw.sendall(b"POST /tokenize HTTP/1.1\r\nhost: x\r\ncontent-length: 50\r\n\r\n{")
+            raw.sendall(b"POST /tokenize HTTP/1.1\r\nhost: 1.1.1.1\r\ncontent-length: 50\r\n\r\n{")
             answer = raw.recv(4096)
             while not answer.endswith(b"}}"):
                 answer += raw.recv(4096)

@@ -1,0 +1,58 @@
+"""Keeps web pages away from a server that listens on a loopback address without a key.
+
+A page can make a browser send requests to 127.0.0.1, and can point a name of its own at it and read
+the answers (DNS rebinding). Such requests name a foreign host: in `Host`, or in `Origin`.
+"""
+
+import ipaddress
+from urllib.parse import urlsplit
+
+from yaie_api.errors import InvalidRequestError
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address to listen on is reachable from this machine only."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def check_local(host: str, origin: str) -> None:
+    """Refuse a request whose `Host` or `Origin` header names a host elsewhere.
+
+    An address in `Host` is fine, since no name was resolved. Absent headers are empty strings.
+
+    Raises:
+        InvalidRequestError: code `foreign_host`.
+
+    """
+    if not _is_local_name(_hostname(f"//{host}"), any_address=True):
+        raise _foreign("Host")
+    if origin and not _is_local_name(_hostname(origin), any_address=False):
+        raise _foreign("Origin")
+
+
+def _hostname(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _is_local_name(name: str, *, any_address: bool) -> bool:
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return any_address or address.is_loopback
+
+
+def _foreign(header: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"The {header} header names another machine, and this server is for this one only: use "
+        "localhost or an address, or serve with --api-key.",
+        code="foreign_host",
+    )
