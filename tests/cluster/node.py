@@ -59,7 +59,7 @@ def check() -> None:
     if missing or not CNI_PLUGINS.is_dir():
         names = ", ".join(missing) or "the CNI plugins"
         raise MissingError(f"{names} not installed: run tests/cluster/install_node.sh")
-    if "YAIE_SANDBOX_CGROUP" not in os.environ:
+    if "YAIE_SANDBOX_FOLDER" not in os.environ:
         raise MissingError("the test node runs inside tests/cluster/sandbox.sh only: make e2e")
 
 
@@ -108,7 +108,7 @@ def _add_node_address() -> None:
 
 @contextlib.contextmanager
 def _containerd(layout: Layout) -> Iterator[Path]:
-    folder = layout.folder / "containerd"
+    folder = Path(os.environ["YAIE_SANDBOX_FOLDER"]) / "containerd"
     socket = Path("/run/yaie-containerd.sock")  # short: a socket's path has at most 108 bytes
     plugins = folder / "cni.d"
     plugins.mkdir(parents=True)

@@ -16,22 +16,25 @@ for name in $sysctls; do
 done
 
 cgroup=/yaie-test-$$
+folder=$(mktemp -d /var/tmp/yaie-sandbox.XXXXXX) # containerd's images take 10 GB
 
 clean_up() {
     for pair in $saved; do
         name=${pair%%=*} value=${pair#*=}
         [ "$(cat "/proc/sys/$name")" = "$value" ] || echo "$value" >"/proc/sys/$name"
     done
-    for folder in /sys/fs/cgroup"$cgroup" /sys/fs/cgroup/*"$cgroup"; do
-        [ ! -d "$folder" ] || find "$folder" -depth -type d -exec rmdir {} \;
+    for group in /sys/fs/cgroup"$cgroup" /sys/fs/cgroup/*"$cgroup"; do
+        [ ! -d "$group" ] || find "$group" -depth -type d -exec rmdir {} \;
     done
+    rm -rf "$folder"
 }
 trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
 mkdir -p /var/lib/cni /var/lib/kubelet
-YAIE_SANDBOX_CGROUP=$cgroup unshare --net --pid --mount --fork --kill-child --mount-proc \
+export YAIE_SANDBOX_CGROUP="$cgroup" YAIE_SANDBOX_FOLDER="$folder"
+unshare --net --pid --mount --fork --kill-child --mount-proc \
     sh -euc '
         ip link set lo up
         for folder in /run /var/lib/cni /var/lib/kubelet /var/log; do

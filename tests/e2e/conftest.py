@@ -3,6 +3,7 @@
 A scenario that changes the demo's scale sets it back; one that deletes models makes its own.
 """
 
+import json
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -15,6 +16,9 @@ from cluster.fixtures import KUBECONFIG, existing
 from cluster.missing import MissingError, give_up
 from cluster.node import Node
 from e2e.support import OPERATOR_NAMESPACE, RESTRICTED, Cluster, Demo, install, state
+
+SETTINGS = "YAIE_TEST_SETTINGS"
+"""Chart values for a cluster of the user's own, as JSON: {"images.registry": "…"}."""
 
 CLUSTER = pytest.StashKey[Cluster]()
 
@@ -39,7 +43,7 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
     given = os.environ.get(KUBECONFIG)
     if given:
         cluster = Cluster(existing(Path(given)), node_ports=False)
-        settings = {}
+        settings = json.loads(os.environ.get(SETTINGS, "{}"))
     else:
         running: Node = request.getfixturevalue("node")
         cluster = Cluster(running.control_plane, node_ports=True)

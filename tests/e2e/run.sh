@@ -3,7 +3,8 @@
 # builds the cluster and the images (cached), and runs pytest in a sandbox of its own.
 # Arguments go to pytest. Needs root, Go and a few Debian packages.
 #
-# With YAIE_TEST_KUBECONFIG set, that cluster is used; it has to have the images already.
+# With YAIE_TEST_KUBECONFIG set, that cluster is used; it has to have the images already, and
+# YAIE_TEST_SETTINGS may say where: '{"images.registry": "registry.example.com"}'.
 set -eu
 cd "$(dirname "$0")/../.."
 
