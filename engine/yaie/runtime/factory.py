@@ -3,7 +3,6 @@
 The only place that knows all parts. `LLM` and the engine process both start here.
 """
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from yaie.models import registry, source, weights
 from yaie.models.config import ModelConfig
 from yaie.models.llama import Llama
 from yaie.runtime.budget import StepBudget
+from yaie.runtime.host import usable_cores
 from yaie.runtime.kv_tensors import KVTensors, kv_spec
 from yaie.runtime.loop import EngineLoop, Port
 from yaie.runtime.memory import num_pages
@@ -145,8 +145,7 @@ def _resolved(config: EngineConfig, shape: ModelConfig, device: torch.device) ->
 def _set_threads(config: EngineConfig, device: torch.device) -> None:
     """One core stays free for the HTTP process (or for Python beside the GPU)."""
     if device.type == "cpu":
-        cores = len(os.sched_getaffinity(0))
-        torch.set_num_threads(config.cpu_threads or max(1, cores - 1))
+        torch.set_num_threads(config.cpu_threads or max(1, usable_cores() - 1))
 
 
 @torch.inference_mode()

@@ -7,10 +7,13 @@ from yaie.core.kv_spec import KVSpec
 from yaie.layers.attention import Segment, StepInput
 from yaie.layers.options import TensorOptions
 from yaie.models.llama import Llama
+from yaie.runtime.host import usable_memory_bytes
 from yaie.runtime.kv_tensors import KVTensors
 from yaie_api.errors import InvalidRequestError
 
 CPU_CACHE_BYTES = 2**30
+CPU_CACHE_SHARE = 0.25
+"""On a CPU the cache takes at most this share of the memory, so that a small container lives."""
 GRAPH_RESERVE_BYTES = 2**29
 """Activations of captured decode graphs live in a pool of their own."""
 
@@ -30,7 +33,8 @@ def num_pages(
         pages = _measured_bytes(config, model, step_tokens) // spec.bytes_per_page
     else:
         per_sequence = -(-max_model_len // spec.page_size)
-        pages = min(CPU_CACHE_BYTES // spec.bytes_per_page, per_sequence * config.max_num_seqs)
+        cache_bytes = min(CPU_CACHE_BYTES, int(usable_memory_bytes() * CPU_CACHE_SHARE))
+        pages = min(cache_bytes // spec.bytes_per_page, per_sequence * config.max_num_seqs)
     if pages < 1:
         raise InvalidRequestError(
             "There is no memory left for the KV cache. Use a smaller model or a larger "
