@@ -45,6 +45,7 @@ class Store:
         self._objects: dict[Ref, Object] = {}
         self._buckets: dict[tuple[str, str, str], dict[Ref, Object]] = {}
         self._touched: dict[Ref, int] = {}
+        self._removed: dict[Ref, int] = {}  # versions at deletion, until the next full list
         self._tick = 0
 
     def get(self, ref: Ref) -> Object | None:
@@ -68,11 +69,10 @@ class Store:
         """Take a newer state. False when this one, or a newer one, is known already."""
         ref = Ref.of(obj)
         known = self._objects.get(ref)
-        if known is not None and version(obj) <= version(known):
+        newest = version(known) if known is not None else self._removed.get(ref, -1)
+        if version(obj) <= newest:
             return False
-        if known is not None:
-            self._drop(ref)
-        self._insert(ref, _slim(obj))
+        self._insert(ref, obj)
         return True
 
     def remove(self, obj: Object) -> bool:
@@ -82,6 +82,7 @@ class Store:
         if known is None or known["metadata"]["uid"] != obj["metadata"]["uid"]:
             return False
         self._drop(ref)
+        self._removed[ref] = max(version(known), version(obj))
         return True
 
     def forget(self, ref: Ref) -> None:
@@ -94,23 +95,30 @@ class Store:
         return self._tick
 
     def replace(self, kind: Kind, objects: Iterable[Object], *, since: int) -> None:
-        """A full list of a kind. What changed here after the list was requested is kept."""
+        """A full list of a kind. What changed here after the list was requested is kept; for the
+        rest the list is the truth, even with smaller versions (a cluster restored from a backup).
+        """
         listed = {Ref.of(obj): obj for obj in objects}
-        gone = [
-            ref
-            for ref in self._objects
-            if ref.kind == kind.kind and ref not in listed and self._touched[ref] <= since
-        ]
-        for ref in gone:
+        settled = {
+            ref for ref in self._objects if ref.kind == kind.kind and self._touched[ref] <= since
+        }
+        for ref in settled - listed.keys():
             self._drop(ref)
-        for obj in listed.values():
-            self.put(obj)
+        for ref, obj in listed.items():
+            if ref not in settled:
+                self.put(obj)
+            elif version(obj) != version(self._objects[ref]):
+                self._insert(ref, obj)
+        self._removed = {r: v for r, v in self._removed.items() if r.kind != kind.kind}
 
     def _insert(self, ref: Ref, obj: Object) -> None:
+        if ref in self._objects:
+            self._drop(ref)
+        self._removed.pop(ref, None)
         self._tick += 1
-        self._objects[ref] = obj
+        self._objects[ref] = slim = _slim(obj)
         self._touched[ref] = self._tick
-        self._buckets.setdefault(_bucket(ref, obj), {})[ref] = obj
+        self._buckets.setdefault(_bucket(ref, slim), {})[ref] = slim
 
     def _drop(self, ref: Ref) -> None:
         obj = self._objects.pop(ref)

@@ -1,5 +1,9 @@
 from typing import Any
 
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
 from fakes.fake_cluster import FakeCluster, inference_model
 from yaie_api import names
 from yaie_operator import kinds
@@ -58,6 +62,25 @@ def test_what_came_after_the_list_was_requested_is_kept() -> None:
     assert store.get(Ref(names.KIND, "ns", "changed")) == obj("changed", 8)
 
 
+def test_an_answer_that_comes_after_the_deletion_does_not_bring_the_object_back() -> None:
+    store = Store()
+    store.put(obj(version=5))
+    since = store.mark()
+    store.remove(obj(version=7))
+    assert not store.put(obj(version=6))
+    store.replace(kinds.INFERENCE_MODEL, [obj(version=5)], since=since)
+    assert store.get(REF) is None
+    assert store.put(obj(version=8, uid="successor"))
+
+
+def test_a_full_list_is_believed_even_when_its_versions_went_back() -> None:
+    store = Store()
+    store.put(obj(version=500))
+    store.replace(kinds.INFERENCE_MODEL, [obj(version=20)], since=store.mark())
+    assert store.get(REF) == obj(version=20)
+    assert store.put(obj(version=21))
+
+
 def test_pods_are_found_by_model_and_the_routers_by_none() -> None:
     store = Store()
     store.put(obj("a", kind="Pod", yaie_dev="x", **{"yaie.dev_model": "demo"}))
@@ -107,3 +130,53 @@ async def test_a_child_that_the_store_lacks_is_looked_up_live() -> None:
     assert view is not None
     assert view.objects == {Ref("Service", "ns", "demo"): foreign}
     assert await observe_model(store, cluster, "ns", "none") is None
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Whatever is lost or late, a list that was requested after everything is what is known."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = Store()
+        self.cluster: dict[Ref, dict[str, Any]] = {}
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.version = 0
+
+    @rule(name=st.sampled_from("abc"))
+    def write(self, name: str) -> None:
+        self.version += 1
+        live = self.cluster.get(Ref(names.KIND, "ns", name))
+        uid = live["metadata"]["uid"] if live else f"u{self.version}"
+        changed = obj(name, self.version, uid)
+        self.cluster[Ref.of(changed)] = changed
+        self.events.append(("MODIFIED", changed))
+
+    @rule(name=st.sampled_from("abc"))
+    def delete(self, name: str) -> None:
+        if gone := self.cluster.pop(Ref(names.KIND, "ns", name), None):
+            self.version += 1
+            self.events.append(("DELETED", obj(name, self.version, gone["metadata"]["uid"])))
+
+    @rule(data=st.data(), lost=st.booleans())
+    def deliver(self, data: st.DataObject, *, lost: bool) -> None:
+        if not self.events:
+            return
+        kind, changed = self.events.pop(data.draw(st.integers(0, len(self.events) - 1)))
+        if not lost:
+            (self.store.remove if kind == "DELETED" else self.store.put)(changed)
+
+    @rule()
+    def list(self) -> None:
+        self.events.clear()
+        since = self.store.mark()
+        self.store.replace(kinds.INFERENCE_MODEL, self.cluster.values(), since=since)
+        assert {Ref.of(o): o for o in self.store.models()} == self.cluster
+
+    @invariant()
+    def its_indexes_agree(self) -> None:
+        by_name = {r for n in "abc" if self.store.get(r := Ref(names.KIND, "ns", n)) is not None}
+        assert {Ref.of(o) for o in self.store.models("ns")} == by_name
+
+
+TestStoreMachine = StoreMachine.TestCase
+TestStoreMachine.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
