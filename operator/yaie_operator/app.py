@@ -29,6 +29,9 @@ QUIET: Final = {
     "kopf._core.reactor.running": logging.ERROR,  # warns that signals are ours to handle
 }
 
+IDENTITY: Final = names.FIELD_MANAGER
+"""Without one kopf asks for the user's name, and a pod's user may have none."""
+
 Push = Callable[[Change], None]
 
 
@@ -65,6 +68,7 @@ class Watcher:
                 kopf.operator(
                     registry=self._registry,
                     settings=_settings(),
+                    identity=IDENTITY,  # type: ignore[arg-type]  # a str by a name that is not public
                     standalone=True,
                     clusterwide=not self._namespaces,
                     namespaces=self._namespaces,
