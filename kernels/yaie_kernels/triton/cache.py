@@ -43,6 +43,11 @@ def _copy_pages_kernel(cache_ptr, source_ptr, target_ptr, page_elements, BLOCK: 
     tl.store(cache_ptr + target * page_elements + element, page, mask=mask)
 
 
+def needs_wide(cache: Tensor) -> bool:
+    """Whether element offsets into it pass 32 bits; narrow ones spare attention its registers."""
+    return cache.numel() >= 2**31
+
+
 def write_kv(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slots: Tensor) -> None:
     tokens, heads, head_dim = k.shape
     if tokens == 0:

@@ -15,6 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from yaie_kernels.triton.cache import needs_wide
+
 _PROGRAMS = 264  # two a multiprocessor: more splits than that cost bandwidth (measured, H200)
 _LEAST_TOKENS = 64  # a program's smallest share
 _MOST_TOKENS = 2048  # longer shares make one long sequence the tail of the whole batch
@@ -29,7 +31,7 @@ def _decode_kernel(
     group, head_dim, splits, wanted,
     PAGE: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, SPLIT: tl.constexpr,
-    EVEN_D: tl.constexpr, MOST: tl.constexpr, PRECISION: tl.constexpr,
+    EVEN_D: tl.constexpr, WIDE: tl.constexpr, MOST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """part = softmax(q k^T) v over this program's tokens; lse = log2 of its sum of exponentials."""
     kv_head = tl.program_id(0)
@@ -68,8 +70,9 @@ def _decode_kernel(
     for start in range(begin, end, BLOCK_N):
         token = start + offset
         here = token < end
-        page = tl.load(table + token // PAGE, mask=here, other=0).to(tl.int64)
-        base = (page * PAGE + token % PAGE) * cache_token_stride
+        page = tl.load(table + token // PAGE, mask=here, other=0)
+        slot = (page.to(tl.int64) if WIDE else page) * PAGE + token % PAGE
+        base = slot * cache_token_stride
         where = base[:, None] + in_row[None, :]
         mask = here[:, None] if EVEN_D else here[:, None] & (col < head_dim)[None, :]
         k = tl.load(k_ptr + where, mask=mask, other=0.0)
@@ -177,7 +180,7 @@ def decode(
         PAGE=page_size, BLOCK_G=max(16, triton.next_power_of_2(group)),
         BLOCK_N=block_n, BLOCK_D=block_d,
         HAS_WINDOW=window is not None, HAS_SOFTCAP=softcap is not None, SPLIT=splits > 1,
-        EVEN_D=block_d == head_dim, MOST=_MOST_TOKENS,
+        EVEN_D=block_d == head_dim, WIDE=needs_wide(k_cache), MOST=_MOST_TOKENS,
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
         num_warps=warps, num_stages=stages,
     )  # fmt: skip

@@ -15,6 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from yaie_kernels.triton.cache import needs_wide
+
 
 @triton.jit
 def _extend_tiles(
@@ -23,7 +25,7 @@ def _extend_tiles(
     cache_token_stride, kv_head, head_dim,
     PAGE: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, MASKED: tl.constexpr,
     HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, EVEN_D: tl.constexpr,
-    PRECISION: tl.constexpr,
+    WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Online softmax over the tokens [low, high), `own` being each row's position."""
     col = tl.arange(0, BLOCK_D)
@@ -35,7 +37,8 @@ def _extend_tiles(
     for start in range(low, high, BLOCK_N):
         token = start + offset
         here = token < length
-        base = (page.to(tl.int64) * PAGE + token % PAGE) * cache_token_stride
+        slot = (page.to(tl.int64) if WIDE else page) * PAGE + token % PAGE
+        base = slot * cache_token_stride
         page = tl.load(table + (token + BLOCK_N) // PAGE, mask=token + BLOCK_N < length, other=0)
         where = base[:, None] + in_row[None, :]
         if MASKED:
@@ -79,7 +82,7 @@ def _extend_kernel(
     group, head_dim,
     PAGE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, EVEN_D: tl.constexpr,
-    PRECISION: tl.constexpr,
+    WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """out = softmax(q k^T, causal) v for BLOCK_M packed rows of one sequence and KV head."""
     block = tl.num_programs(0) - 1 - tl.program_id(0)  # longest blocks first
@@ -118,12 +121,12 @@ def _extend_kernel(
         acc, best, total = _extend_tiles(
             acc, best, total, q, own, low, open_end, length,
             k_ptr, v_ptr, table, scale, softcap, window, cache_token_stride, kv_head, head_dim,
-            PAGE, BLOCK_N, BLOCK_D, False, HAS_WINDOW, HAS_SOFTCAP, EVEN_D, PRECISION,
+            PAGE, BLOCK_N, BLOCK_D, False, HAS_WINDOW, HAS_SOFTCAP, EVEN_D, WIDE, PRECISION,
         )  # fmt: skip
     acc, best, total = _extend_tiles(
         acc, best, total, q, own, open_end, own_last + 1, length,
         k_ptr, v_ptr, table, scale, softcap, window, cache_token_stride, kv_head, head_dim,
-        PAGE, BLOCK_N, BLOCK_D, True, HAS_WINDOW, HAS_SOFTCAP, EVEN_D, PRECISION,
+        PAGE, BLOCK_N, BLOCK_D, True, HAS_WINDOW, HAS_SOFTCAP, EVEN_D, WIDE, PRECISION,
     )  # fmt: skip
     q_heads = tl.num_programs(1) * group
     at = ((first_query + query) * q_heads + head) * head_dim
@@ -139,7 +142,7 @@ def _tiles(rows: int, head_dim: int, dtype: torch.dtype) -> tuple[int, int, int,
         return 16, 64, 4, 3
     if rows <= 64:
         return 64, 64, 4, 3
-    return (128, 64, 4, 2) if head_dim <= 128 else (64, 32, 8, 2)
+    return (128, 128, 8, 3) if head_dim <= 128 else (64, 32, 8, 2)
 
 
 def extend(
@@ -173,7 +176,7 @@ def extend(
         PAGE=page_size, BLOCK_M=block_m, BLOCK_N=block_n,
         BLOCK_D=triton.next_power_of_2(head_dim),
         HAS_WINDOW=window is not None, HAS_SOFTCAP=softcap is not None,
-        EVEN_D=triton.next_power_of_2(head_dim) == head_dim,
+        EVEN_D=triton.next_power_of_2(head_dim) == head_dim, WIDE=needs_wide(k_cache),
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
         num_warps=warps, num_stages=stages,
     )  # fmt: skip

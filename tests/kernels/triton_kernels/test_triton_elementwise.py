@@ -9,8 +9,8 @@ from torch.nn.functional import rms_norm, silu
 from yaie_kernels import reference, triton
 from yaie_kernels.testing import judge
 
-ROWS = [1, 2, 17]
-COLS = [64, 80, 257, 1024]
+ROWS = [1, 17]
+COLS = [64, 257, 1024]
 
 
 def plain_rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
