@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -41,9 +41,9 @@ def add_files_flag(parser: argparse.ArgumentParser, *, required: bool) -> None:
     )
 
 
-def load(paths: Sequence[str], namespace: str = DEFAULT_NAMESPACE) -> list[Loaded]:
-    """Every object of the files, in order. Raises InvalidRequestError with one line for each
-    problem: `FILE:LINE: field: what`.
+def load(paths: Sequence[str], namespace: str) -> list[Loaded]:
+    """Every object of the files, in order; all of them belong to `namespace`. Raises
+    InvalidRequestError with one line for each problem: `FILE:LINE: field: what`.
     """
     from yaie_api.manifest import ManifestError
     from yaie_api.manifest import load as parse
@@ -57,12 +57,22 @@ def load(paths: Sequence[str], namespace: str = DEFAULT_NAMESPACE) -> list[Loade
             problems.append(str(error))
             continue
         for document in documents:
-            meta = {"namespace": namespace, **document.object.get("metadata", {})}
-            obj = {**document.object, "metadata": meta}
-            found.append(Loaded(f"{filename}:{document.line}", obj))
+            loaded = _placed(document.object, f"{filename}:{document.line}", namespace)
+            own = loaded.object["metadata"]["namespace"]
+            if own != namespace:
+                problems.append(
+                    f"{loaded.where}: metadata.namespace: {own!r} is not the namespace of this "
+                    f"command; remove it, or write --namespace {own}"
+                )
+            found.append(loaded)
     if problems:
         raise InvalidRequestError("these files cannot be used:\n" + "\n".join(problems))
     return found
+
+
+def _placed(obj: Mapping[str, Any], where: str, namespace: str) -> Loaded:
+    meta = {"namespace": namespace, **(obj.get("metadata") or {})}
+    return Loaded(where, {**obj, "metadata": meta})
 
 
 def _texts(paths: Sequence[str]) -> Iterable[tuple[str, str]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+from yaie.cli.files import DEFAULT_NAMESPACE
 from yaie_api import names
 from yaie_api.errors import InvalidRequestError, NotFoundError, UnavailableError, YaieError
 
@@ -25,9 +26,9 @@ def add_state_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state-dir",
         metavar="DIR",
-        help="state folder of the `yaie up` to talk to (default: ~/.local/state/yaie)",
+        help="state folder of `yaie up` (default: ~/.local/state/yaie)",
     )
-    parser.add_argument("-n", "--namespace", default="default", help="default: %(default)s")
+    parser.add_argument("-n", "--namespace", default=DEFAULT_NAMESPACE, help="default: %(default)s")
 
 
 class LocalClient:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from yaie.cli.files import add_files_flag, load
+from yaie.cli.local_client import add_state_flags
 
 if TYPE_CHECKING:
     from yaie.cli.main import Subparsers
@@ -25,7 +26,7 @@ def add_parser(subparsers: "Subparsers") -> None:
     add_files_flag(parser, required=False)
     flag = parser.add_argument
     flag("--port", type=_port, default=8000, help="0 picks a free one (default: %(default)s)")
-    flag("--state-dir", metavar="DIR", help="state folder (default: ~/.local/state/yaie)")
+    add_state_flags(parser)
     flag(
         "--timeout",
         type=float,
@@ -39,7 +40,7 @@ def add_parser(subparsers: "Subparsers") -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    objects = load(args.filename)
+    objects = load(args.filename, args.namespace)
     import asyncio
 
     from yaie.cli.up_session import Options, Session
@@ -49,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
     logs.configure(level=args.log_level, log_format=args.log_format)
     options = Options(
         state=StateFolder(Path(args.state_dir)) if args.state_dir else StateFolder.default(),
+        namespace=args.namespace,
         port=args.port,
         objects=tuple(objects),
         timeout_s=args.timeout,

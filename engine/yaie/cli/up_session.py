@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final
 
-from yaie.cli.files import DEFAULT_NAMESPACE, Loaded
+from yaie.cli.files import Loaded
 from yaie.cli.up_progress import ModelState, Progress
 from yaie_api import names
 from yaie_api.errors import InvalidRequestError, UnavailableError
@@ -39,6 +39,7 @@ class Options:
     """What the command line asked for."""
 
     state: StateFolder
+    namespace: str
     port: int
     objects: tuple[Loaded, ...]
     timeout_s: float | None = None
@@ -57,7 +58,7 @@ class Session:
 
     async def run(self) -> int:
         """Until a signal, the command's end or the operator's failure. Raises StateError."""
-        published = bind(DEFAULT_NAMESPACE, names.ROUTER, self._options.port)
+        published = bind(self._options.namespace, names.ROUTER, self._options.port)
         self._catch_signals()
         with contextlib.closing(published.socket):
             async with Machine.open(
@@ -135,7 +136,7 @@ class Session:
         return status if status >= 0 else 128 - status
 
     def _introduce(self, machine: Machine, published: Published, elapsed_s: float) -> None:
-        first = min(state.name for state in _states(machine))
+        first = min((state.name for state in _states(machine)), default="NAME")
         self._say(
             f"\nready after {elapsed_s:.1f} s\n"
             f"  endpoint  {published.url}/v1\n"
@@ -155,8 +156,9 @@ class Session:
 
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._signalled)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                loop.add_signal_handler(number, self._signalled)
 
     def _signalled(self) -> None:
         """The first signal ends everything politely, the second by force."""

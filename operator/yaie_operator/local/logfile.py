@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 MAX_BYTES: Final = 10 << 20
+KEPT_FILES: Final = 50
 _CHUNK_BYTES: Final = 1 << 16
 _POLL_S: Final = 0.2
 
@@ -32,6 +33,13 @@ class LogFile:
 
     def close(self) -> None:
         self._file.close()
+
+
+def prune(folder: Path, keep: int = KEPT_FILES) -> None:
+    """Remove the logs of long-gone pods: all but the `keep` files written last."""
+    files = sorted(folder.glob("*.log*"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in files[keep:]:
+        path.unlink()
 
 
 def older(path: Path) -> Path:

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from yaie_api import crd
 from yaie_api.logs import fields
-from yaie_operator.local import gpus, kinds, processes, volumes
+from yaie_operator.local import gpus, kinds, logfile, processes, volumes
 from yaie_operator.local.addresses import AddressPool
 from yaie_operator.local.admission import Admission
 from yaie_operator.local.api import LocalAPI
@@ -88,6 +88,7 @@ class Machine:
             if ended:
                 log.warning("ended processes of a crashed run", extra=fields(count=ended))
             volumes.discard_all(state)
+            logfile.prune(state.logs)
             store = Store(Journal(state.journal))
             async with aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, force_close=True), trust_env=False

@@ -30,6 +30,8 @@ from yaie_operator.local.store import Store
 
 log = logging.getLogger(__name__)
 
+MAX_RESTART_GRACE_S: Final = 30.0
+"""A process that fails its probe has no requests to finish, whatever its pod's grace period."""
 _POLL_S: Final = 0.1
 _DRAIN_S: Final = 1.0
 _MESSAGE_LINES: Final = 5
@@ -179,7 +181,8 @@ class PodWorker:
         """End a container whose probe failed; an end of the pod may cut it short."""
         log.warning("probe failed", extra=fields(pod=name_of(self.pod), reason=why))
         self._set(replace(self._container, is_ready=False, is_started=False))
-        grace_s = self.pod["spec"].get("terminationGracePeriodSeconds", 30)
+        own_s = self.pod["spec"].get("terminationGracePeriodSeconds", MAX_RESTART_GRACE_S)
+        grace_s = min(own_s, MAX_RESTART_GRACE_S)
         await self._end_process(child, lambda: time.monotonic() + grace_s)
         return why
 

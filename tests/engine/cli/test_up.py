@@ -141,6 +141,21 @@ def test_a_mistake_in_a_file_is_named_with_its_place(tmp_path: Path, text: str, 
     assert file in done.stderr
 
 
+def test_another_namespace_is_told(tmp_path: Path) -> None:
+    file = model_file(tmp_path)
+    file.write_text(file.read_text().replace("  name: demo", "  name: demo\n  namespace: prod"))
+    done = yaie("up", "-f", str(file), "--port", "0", state=tmp_path / "state")
+    assert done.returncode == 1
+    assert "write --namespace prod" in done.stderr
+
+
+def test_another_namespace_is_published_when_asked(tmp_path: Path) -> None:
+    file = str(model_file(tmp_path))
+    with up(tmp_path / "state", "-f", file, "--namespace", "prod") as running:
+        running.wait_for("Ctrl-C")
+        assert running.chat("demo") == ["demo", "says", "hello"]
+
+
 def test_a_refused_file_stores_nothing(tmp_path: Path) -> None:
     good = str(model_file(tmp_path, "good"))
     bad = str(model_file(tmp_path, "bad", text="  rollout: {maxSurge: 0}\n"))

@@ -1,9 +1,10 @@
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
 
-from yaie_operator.local.logfile import Follower, LogFile, follow, older, tail
+from yaie_operator.local.logfile import Follower, LogFile, follow, older, prune, tail
 
 
 def test_the_file_turns_over_at_its_size_and_one_older_part_stays(tmp_path: Path) -> None:
@@ -37,6 +38,15 @@ def test_tail_reaches_into_the_older_part(tmp_path: Path) -> None:
     path.write_bytes(b"3\n")
     older(path).write_bytes(b"1\n2\n")
     assert tail(path, 2) == b"2\n3\n"
+
+
+def test_pruning_keeps_the_files_written_last(tmp_path: Path) -> None:
+    for n in range(4):
+        path = tmp_path / f"{n}.log"
+        path.touch()
+        os.utime(path, (n, n))
+    prune(tmp_path, keep=2)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["2.log", "3.log"]
 
 
 async def test_following_crosses_a_turn_over(tmp_path: Path) -> None:

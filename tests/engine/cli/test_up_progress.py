@@ -1,0 +1,86 @@
+import io
+from typing import Any
+
+import pytest
+
+from yaie.cli.up_progress import ModelState, Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def state(name: str = "demo", message: str = "loads", **more: Any) -> ModelState:
+    return ModelState(name, **{"settled": False, "phase": "Starting", "message": message, **more})
+
+
+def test_without_a_terminal_each_news_is_one_line() -> None:
+    stream = io.StringIO()
+    progress = Progress(stream)
+    for elapsed_s in (0.0, 1.0, 2.0):
+        progress.show([state()], elapsed_s)
+    progress.show([state(message="warms up")], 3.0)
+    assert stream.getvalue() == ("demo: Starting (0 s): loads\ndemo: Starting (3 s): warms up\n")
+
+
+def test_a_model_that_is_gone_is_told_once() -> None:
+    stream = io.StringIO()
+    progress = Progress(stream)
+    progress.show([state("a"), state("b")], 0.0)
+    progress.show([state("a")], 1.0)
+    progress.show([state("a")], 2.0)
+    assert stream.getvalue().count("b: deleted") == 1
+
+
+def test_on_a_terminal_the_lines_are_rewritten_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    stream = Terminal()
+    progress = Progress(stream)
+    progress.show([state("a"), state("b")], 0.0)
+    progress.show([state("a"), state("b", message="m" * 100)], 1.0)
+    first, second = stream.getvalue().split("\033[J")[:2]
+    assert first.count("\n") == 2
+    assert second.startswith("\033[2F")
+    assert all(len(line.removeprefix("\033[2K")) < 30 for line in second.split("\n")[1:])
+
+
+def test_after_the_start_a_terminal_gets_plain_news_too() -> None:
+    stream = Terminal()
+    progress = Progress(stream)
+    progress.show([state()], 0.0)
+    progress.remember([state()])
+    progress.finish()
+    before = stream.getvalue()
+    progress.show([state()], 5.0)
+    assert stream.getvalue() == before
+    progress.show([state(phase="Failed", message="ended")], 9.0)
+    assert stream.getvalue().removeprefix(before) == "demo: Failed (9 s): ended\n"
+
+
+@pytest.mark.parametrize(
+    ("ready", "generation", "settled"),
+    [
+        ({"status": "True", "reason": "AllReady"}, 2, True),
+        ({"status": "False", "reason": "Suspended"}, 2, True),
+        ({"status": "False", "reason": "Starting"}, 2, False),
+        ({"status": "True", "reason": "AllReady"}, 1, False),
+    ],
+)
+def test_a_model_is_settled_when_its_present_spec_is_ready(
+    ready: dict[str, str], generation: int, settled: bool
+) -> None:
+    """A status about an older generation says nothing about the present one."""
+    conditions = [{"type": "Ready", "message": "m", **ready}]
+    model = {
+        "metadata": {"name": "demo", "generation": 2},
+        "status": {"observedGeneration": generation, "conditions": conditions},
+    }
+    assert ModelState.of(model).settled is settled
+
+
+def test_a_model_without_status_waits_for_the_operator() -> None:
+    found = ModelState.of({"metadata": {"name": "demo", "generation": 1}})
+    assert (found.settled, found.phase, found.message) == (
+        False, "Pending", "waiting for the operator",
+    )  # fmt: skip

@@ -1,0 +1,43 @@
+"""The whole path with nothing replaced: operator, router, engine and the built-in model."""
+
+import http.client
+import json
+from pathlib import Path
+
+import pytest
+
+from fakes.running_up import gone, until
+from fakes.running_up import up as up_with
+
+SAMPLE = Path(__file__).parents[3] / "manifests/samples/demo.yaml"
+MAIN = "import sys; from yaie.cli.main import main; sys.exit(main())"
+
+
+@pytest.mark.slow
+def test_the_sample_answers_through_the_router(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "real_main.py"
+    script.write_text(MAIN)
+    monkeypatch.setattr("fakes.running_up.SCRIPT", script)
+    with up_with(tmp_path / "state", "-f", str(SAMPLE)) as running:
+        running.wait_for("Ctrl-C", timeout_s=100)
+        connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=60)
+        body = {
+            "model": "demo",
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "messages": [{"role": "user", "content": "What is a dog?"}],
+            "max_tokens": 32,
+        }
+        headers = {"Content-Type": "application/json"}
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
+        text = connection.getresponse().read().decode()
+        connection.close()
+        chunks = [line.removeprefix("data: ") for line in text.splitlines() if line]
+        assert chunks.pop() == "[DONE]"
+        usage = json.loads(chunks[-1])["usage"]
+        assert 0 < usage["completion_tokens"] <= 32
+        pids = running.pids()
+        assert running.interrupt() == 0
+    until(lambda: gone(pids))
