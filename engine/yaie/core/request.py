@@ -8,6 +8,8 @@ from yaie_api.errors import InvalidRequestError
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 256
+MAX_TOP_K = 2**31 - 1
+"""Devices hold it in 32 bits; no vocabulary comes near."""
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -50,7 +52,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         _check_range("temperature", self.temperature, 0.0, 2.0)
         _check_range("top_p", self.top_p, 0.0, 1.0, open_low=True)
         _check_range("min_p", self.min_p, 0.0, 1.0)
-        _check_integer("top_k", self.top_k, low=-1)
+        _check_integer("top_k", self.top_k, low=-1, high=MAX_TOP_K)
         _check_integer("min_tokens", self.min_tokens, low=0)
         if self.max_tokens is not None:
             _check_integer("max_tokens", self.max_tokens, low=1)

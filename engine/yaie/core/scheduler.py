@@ -186,6 +186,11 @@ class Scheduler:
         live = list(self._by_id.values())
         return [self._end(sequence, "error", error=reason) for sequence in live]
 
+    def fail_running(self, reason: str) -> list[Tokens]:
+        """The engine breaks down: requests that have pages end with error `reason`."""
+        running = list(self._running)
+        return [self._end(sequence, "error", error=reason) for sequence in running]
+
     def stats(self) -> Stats:
         """A snapshot. Pages exclude scratch; step time and budget are the loop's to fill in."""
         return Stats(

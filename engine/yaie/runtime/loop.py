@@ -118,21 +118,24 @@ class EngineLoop(Generic[TicketT]):
         return n_commands > 0 or newest is not None or committed
 
     def run(self, stop: StopEvent) -> None:
-        """Step until `stop` is set. Whatever ends it, nobody is left waiting for an answer.
+        """Step until `stop` is set, then tell every live request.
+
+        When an error ends it, running requests are told: one of them may be the cause. Those that
+        only wait are not: who starts the engine again can send them again.
 
         Raises:
-            FatalRunnerError: the device is lost; every request was told so.
+            FatalRunnerError: the device is lost.
 
         """
-        reason = "The engine is shutting down."
         try:
             while not stop.is_set():
                 self.step()
+            self._events.extend(self._scheduler.fail_all("The engine is shutting down."))
         except BaseException:
             reason = "The engine failed and has to be restarted."
+            self._events.extend(self._scheduler.fail_running(reason))
             raise
         finally:
-            self._events.extend(self._scheduler.fail_all(reason))
             self._flush()
 
     # -- the six lines ----------------------------------------------------------------------

@@ -106,7 +106,7 @@ def test_a_failing_step_fails_its_own_sequences_only(
     assert rig.port.tokens("after") == isolated(after)[0]
 
 
-def test_a_lost_device_ends_the_loop_and_tells_everyone() -> None:
+def test_a_lost_device_ends_the_loop_and_tells_everyone_who_runs() -> None:
     runner = LoggingRunner()
     rig = Rig(runner=runner)
     runner.errors["collect"] = FatalRunnerError("device gone")
@@ -114,6 +114,17 @@ def test_a_lost_device_ends_the_loop_and_tells_everyone() -> None:
     with pytest.raises(FatalRunnerError):
         rig.loop.run(threading.Event())
     assert {rig.port.finish(name).finish_reason for name in "ab"} == {"error"}
+
+
+def test_who_only_waits_for_a_lost_device_may_be_sent_again() -> None:
+    runner = LoggingRunner()
+    rig = Rig(runner=runner, max_num_seqs=1)
+    runner.errors["collect"] = FatalRunnerError("device gone")
+    rig.send(generate("runs", [1]), generate("waits", [2]))
+    with pytest.raises(FatalRunnerError):
+        rig.loop.run(threading.Event())
+    ended = {e.request_id for e in rig.port.events if isinstance(e, Tokens) and e.finish_reason}
+    assert ended == {"runs"}
 
 
 def test_stopping_tells_whoever_is_left() -> None:

@@ -1,0 +1,39 @@
+"""Sampling parameters: what is out of range is refused before it can reach a device."""
+
+from typing import Any
+
+import pytest
+
+from yaie.core.request import SamplingParams
+from yaie_api.errors import InvalidRequestError
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"top_k": 2**31},
+        {"top_k": -2},
+        {"top_k": 1.0},
+        {"temperature": float("nan")},
+        {"temperature": float("inf")},
+        {"temperature": -0.1},
+        {"temperature": True},
+        {"top_p": 0},
+        {"top_p": float("nan")},
+        {"min_p": 1.1},
+        {"seed": 2**63},
+        {"max_tokens": 0},
+        {"min_tokens": -1},
+        {"stop": ("",)},
+        {"stop_token_ids": (-1,)},
+    ],
+)
+def test_what_is_out_of_range_is_refused_by_its_name(field: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        SamplingParams(**field)
+    assert caught.value.param == next(iter(field))
+
+
+def test_the_ends_of_the_ranges_are_taken() -> None:
+    params = SamplingParams(top_k=2**31 - 1, temperature=2, top_p=1, min_p=1, seed=-(2**63))
+    assert params.top_k == 2**31 - 1
