@@ -10,6 +10,7 @@ import pytest
 FOLDER = Path(__file__).parent / "triton_kernels"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", sorted(path.name for path in FOLDER.glob("test_*.py")))
 def test_kernels_pass_in_the_interpreter(file: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(FOLDER / file)]
