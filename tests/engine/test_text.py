@@ -182,17 +182,17 @@ def test_stop_strings_wait_for_min_tokens() -> None:
 
 @pytest.mark.parametrize("tokenizer", [BYTES, FALLBACK])
 def test_time_is_linear_in_the_length(tokenizer: Tokenizer) -> None:
-    """Ten times the tokens take well below a hundred times as long (best of three)."""
-    ids = tokenizer.encode("a" * 2000)
+    """Ten times the tokens take well below a hundred times the processor time (best of three)."""
+    ids = tokenizer.encode("a" * 6000)
 
     def run(count: int) -> float:
-        started = time.perf_counter()
+        started = time.thread_time()
         stream(tokenizer, ids[:count], [1] * count, stop=("aaab", "b" * 200))
-        return time.perf_counter() - started
+        return time.thread_time() - started
 
     short = min(run(len(ids) // 10) for _ in range(3))
     long = min(run(len(ids)) for _ in range(3))
-    assert long < 30 * short
+    assert long < 40 * short
 
 
 def test_special_tokens_are_left_out_unless_asked_for() -> None:

@@ -130,6 +130,15 @@ class Terminal:
             time.sleep(0.01)
         return self.seen
 
+    def press(self, keys: str, *, until: str) -> None:
+        """Type the keys, again if they came while no prompt was there to take them."""
+        for _ in range(10):
+            self.type(keys)
+            with contextlib.suppress(AssertionError):
+                self.wait(until, 2)
+                return
+        raise AssertionError(self.seen)
+
     def leave(self) -> int:
         """Ctrl-D, again if the first one came between two prompts; the exit status."""
         for _ in range(10):
@@ -180,8 +189,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(server: Server, tmp_path: P
         terminal.wait("(stopped)")
         server.wait_for(lambda: len(server.journal_entries("abort")) > before)
         terminal.wait(">>> ")
-        terminal.type("\x03")
-        terminal.wait("/bye or Ctrl-D leaves.")
+        terminal.press("\x03", until="/bye or Ctrl-D leaves.")
         assert terminal.leave() == 0
     finally:
         terminal.process.kill()

@@ -1,6 +1,6 @@
+import resource
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -25,13 +25,18 @@ def test_help_lists_every_command() -> None:
         assert summary.split()[0] in done.stdout
 
 
+def processor_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def test_help_comes_quickly() -> None:
-    """The best of several runs, so that a busy machine does not decide."""
+    """Processor time, best of several runs: other work on the machine does not decide."""
     best_s = float("inf")
     for _ in range(8):
-        started = time.perf_counter()
+        before_s = processor_s()
         yaie("--help")
-        best_s = min(best_s, time.perf_counter() - started)
+        best_s = min(best_s, processor_s() - before_s)
         if best_s < 0.15:
             break
     assert best_s < 0.15

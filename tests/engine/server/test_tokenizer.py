@@ -59,6 +59,7 @@ def test_both_ways_of_encoding_agree_on_ordinary_text(content: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_result_is_that_of_transformers() -> None:
     """The reference implementation, on the model that ships with the package."""
     from transformers import AutoTokenizer
