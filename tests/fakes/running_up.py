@@ -16,11 +16,15 @@ from typing import Any
 SCRIPT = Path(__file__).with_name("yaie_with_child_server.py")
 
 
-def yaie(*arguments: str, state: Path | None = None) -> subprocess.CompletedProcess[str]:
+def yaie(
+    *arguments: str, state: Path | None = None, stdin: str = ""
+) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     where = ["--state-dir", str(state)] if state else []
     command = [sys.executable, str(SCRIPT), *arguments[:1], *where, *arguments[1:]]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        command, input=stdin, capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 def model_file(folder: Path, name: str = "demo", *, text: str = "") -> Path:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from yaie.cli.files import add_files_flag, load
 from yaie.cli.local_client import add_state_flags
+from yaie_api.errors import UnavailableError
 
 if TYPE_CHECKING:
     from yaie.cli.main import Subparsers
@@ -43,7 +44,12 @@ def run(args: argparse.Namespace) -> int:
     objects = load(args.filename, args.namespace)
     import asyncio
 
-    from yaie.cli.up_session import Options, Session
+    try:
+        from yaie.cli.up_session import Options, Session
+    except ModuleNotFoundError as error:
+        raise UnavailableError(
+            f"`yaie up` needs the package {error.name}; install all: pip install 'yaie[all]'"
+        ) from error
     from yaie_api import logs
     from yaie_operator.local.state import StateError, StateFolder
 

@@ -48,6 +48,10 @@ def test_apply_reads_standard_input_and_folders(running: Up, tmp_path: Path) -> 
     model_file(tmp_path, "in-folder", text="  suspend: true\n")
     done = call(running, "apply", "-f", str(tmp_path))
     assert done.stdout == "inferencemodel/in-folder created\n"
+    secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: hf}\nstringData: {token: x}\n"
+    done = yaie("apply", "-f", "-", state=running.state, stdin=secret)
+    assert done.stdout == "secret/hf created\n", done.stderr
+    assert call(running, "delete", "-f", str(tmp_path)).returncode == 0
 
 
 def test_apply_refuses_with_file_and_line_and_stores_nothing(running: Up, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fakes.running_up import gone, model_file, until, up, yaie
+from yaie.cli.main import main
 
 
 def test_up_serves_a_streamed_answer_and_leaves_no_process(tmp_path: Path) -> None:
@@ -162,6 +163,28 @@ def test_a_refused_file_stores_nothing(tmp_path: Path) -> None:
     state = tmp_path / "state"
     assert yaie("up", "-f", good, bad, "--port", "0", state=state).returncode == 1
     assert "nothing to run" in yaie("up", "--port", "0", state=state).stderr
+
+
+def test_a_missing_package_is_named_with_the_way_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in [name for name in sys.modules if name.startswith("yaie.cli.up_session")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setattr(sys, "meta_path", [Without("yaie_operator.local.machine"), *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "yaie_operator.local.machine", raising=False)
+    assert main(["up", "-f", str(model_file(tmp_path)), "--state-dir", str(tmp_path)]) == 1
+    assert "pip install 'yaie[all]'" in capsys.readouterr().err
+
+
+class Without:
+    """An importer that lacks one module."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == self.name:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
