@@ -234,12 +234,12 @@ class EngineLoop(Generic[TicketT]):
 
     def _contain(self, batch: Batch, error: Exception) -> None:
         """End the sequences of a failed step; raise again when no later step can succeed."""
-        if isinstance(error, FatalRunnerError):
-            raise error
         self._collected_at = self._progress_at = self._clock()
         reason = f"The engine failed on this request ({type(error).__name__})."
         ends = self._scheduler.fail_step(batch.step_id, reason)
         self._events.extend(ends)
+        if isinstance(error, FatalRunnerError):
+            raise error
         log.error(
             "step failed",
             exc_info=error,

@@ -116,6 +116,19 @@ def test_a_lost_device_ends_the_loop_and_tells_everyone_who_runs() -> None:
     assert {rig.port.finish(name).finish_reason for name in "ab"} == {"error"}
 
 
+@pytest.mark.parametrize("stage", ["launch", "sample", "collect"])
+def test_a_loop_whose_device_is_lost_still_falls_idle(stage: str) -> None:
+    runner = LoggingRunner(depth=1)
+    rig = Rig(runner=runner)
+    runner.errors[stage] = FatalRunnerError("device gone")
+    rig.send(generate("a", [1]))
+    with pytest.raises(FatalRunnerError):
+        rig.loop.run(threading.Event())
+    for _ in range(3):
+        rig.loop.step()
+    assert rig.loop.is_idle
+
+
 def test_who_only_waits_for_a_lost_device_may_be_sent_again() -> None:
     runner = LoggingRunner()
     rig = Rig(runner=runner, max_num_seqs=1)
