@@ -119,7 +119,9 @@ async def test_a_failing_liveness_probe_restarts_the_process(tmp_path: Path) -> 
     probe = {"httpGet": {"path": "/livez", "port": 8000}, "periodSeconds": 0.1}
     async with machine_in(tmp_path / "state") as machine:
         flags = ("--dead-file", str(flag))
-        apply(machine, deployment(flags=flags, container={"livenessProbe": probe}))
+        start = {"httpGet": {"path": "/readyz", "port": 8000}, "periodSeconds": 1}
+        probes = {"livenessProbe": probe, "startupProbe": {**start, "failureThreshold": 30}}
+        apply(machine, deployment(flags=flags, container=probes))
         await until(lambda: ready(machine))
         flag.touch()
         last = await until(lambda: container(pods(machine)[0])["lastState"].get("terminated"))
