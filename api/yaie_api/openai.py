@@ -16,12 +16,17 @@ MAX_MESSAGES: Final = 2048
 MAX_PARTS: Final = 2048
 MAX_PROMPTS: Final = 128
 MAX_DEPTH: Final = 64
+MAX_FIELDS: Final = 256
+MAX_CONTAINERS: Final = 32_768
+"""Lists and objects at one level of a body: checking a million empty ones takes seconds."""
 MAX_TEMPLATE_VARIABLES: Final = 64
 MAX_SALT_LENGTH: Final = 128
 
 _FORBIDDEN_IN_SALT: Final = frozenset("@/\\\0")
 _Integer = Annotated[int, Field(strict=True, ge=-(2**63), le=2**63 - 1)]
 _TokenId = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
+_TokenIds = Annotated[list[_TokenId], Field(fail_fast=True)]
+"""Long lists stop at their first bad entry: a million reports would take ten seconds and 1 GB."""
 
 
 class _Wire(BaseModel):
@@ -47,8 +52,8 @@ class GenerationRequest(_Wire):
     top_k: _Integer | None = None
     min_p: float | None = None
     seed: _Integer | None = None
-    stop: str | Annotated[list[str], Field(max_length=64)] | None = None
-    stop_token_ids: Annotated[list[_TokenId], Field(max_length=128)] | None = None
+    stop: str | Annotated[list[str], Field(max_length=64, fail_fast=True)] | None = None
+    stop_token_ids: Annotated[list[_TokenId], Field(max_length=128, fail_fast=True)] | None = None
     min_tokens: _Integer | None = None
     ignore_eos: bool = False
     skip_special_tokens: bool = True
@@ -95,7 +100,9 @@ class Message(_Wire):
     """One turn of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | Annotated[list[TextPart], Field(max_length=MAX_PARTS)] | None = None
+    content: str | Annotated[list[TextPart], Field(max_length=MAX_PARTS, fail_fast=True)] | None = (
+        None
+    )
     name: Annotated[str, Field(max_length=256)] | None = None
 
     @model_validator(mode="after")
@@ -117,7 +124,7 @@ class Message(_Wire):
 class ChatCompletionRequest(GenerationRequest):
     """POST /v1/chat/completions."""
 
-    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
     max_completion_tokens: _Integer | None = None
     add_generation_prompt: bool = True
     reasoning_effort: Annotated[str, Field(max_length=32)] | None = None
@@ -151,7 +158,12 @@ def _for_template(message: Message) -> dict[str, Any]:
 class CompletionRequest(GenerationRequest):
     """POST /v1/completions. A prompt is a text or token ids; a list of them is a batch."""
 
-    prompt: str | list[_TokenId] | list[str] | list[list[_TokenId]]
+    prompt: (
+        str
+        | _TokenIds
+        | Annotated[list[str], Field(fail_fast=True)]
+        | Annotated[list[_TokenIds], Field(fail_fast=True)]
+    )
     add_special_tokens: bool = True
 
     def prompts(self) -> list[str | list[int]]:
@@ -183,7 +195,10 @@ class TokenizeRequest(_Wire):
 
     model: str | None = None
     prompt: str | None = None
-    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)] | None = None
+    messages: (
+        Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
+        | None
+    ) = None
     add_special_tokens: bool = True
     add_generation_prompt: bool = True
     return_token_strs: bool = False
@@ -205,7 +220,7 @@ class DetokenizeRequest(_Wire):
     """POST /detokenize."""
 
     model: str | None = None
-    tokens: list[_TokenId]
+    tokens: _TokenIds
 
 
 class Usage(BaseModel):
@@ -295,7 +310,7 @@ def parse(kind: type[Request], body: Any) -> Request:
     """
     if not isinstance(body, dict):
         raise InvalidRequestError("The request body must be a JSON object.")
-    _check_depth(body)
+    _check_size(body)
     given = {name: value for name, value in body.items() if value is not None}
     _refuse_not_implemented(given)
     try:
@@ -331,13 +346,19 @@ def _refuse_tools_in(message: Any) -> None:
         )
 
 
-def _check_depth(body: Any) -> None:
-    """Refuse nesting deeper than MAX_DEPTH, level by level (no recursion)."""
+def _check_size(body: Any) -> None:
+    """Refuse nesting deeper than MAX_DEPTH, level by level (no recursion), and what is too wide."""
+    if len(body) > MAX_FIELDS:
+        raise InvalidRequestError(f"The request has more than {MAX_FIELDS} fields.")
     level = [body]
     for _ in range(MAX_DEPTH):
         level = [child for value in level for child in _children(value)]
         if not level:
             return
+        if len(level) > MAX_CONTAINERS:
+            raise InvalidRequestError(
+                f"The request holds more than {MAX_CONTAINERS} lists and objects at one level."
+            )
     raise InvalidRequestError(f"The request is nested deeper than {MAX_DEPTH} levels.")
 
 

@@ -1,3 +1,4 @@
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -164,3 +165,29 @@ def test_any_json_is_parsed_or_refused_in_words(body: Any, kind: Any) -> None:
     except InvalidRequestError as error:
         refused = error.envelope()["error"]
     assert refused is None or (refused["message"] and refused["type"] == "invalid_request_error")
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (CompletionRequest, {"prompt": [None] * 30_000}),
+        (CompletionRequest, {"prompt": [*[""] * 30_000, 1]}),
+        (CompletionRequest, {"prompt": [[None] * 30_000]}),
+        (DetokenizeRequest, {"tokens": [None] * 30_000}),
+        (ChatCompletionRequest, {"messages": [{}] * 2000}),
+    ],
+)
+def test_a_long_list_of_wrong_things_is_refused_at_its_first(kind: Any, body: Any) -> None:
+    tracemalloc.start()
+    with pytest.raises(InvalidRequestError):
+        parse(kind, body)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1_000_000
+
+
+def test_a_body_that_is_too_wide_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="lists and objects"):
+        parse(CompletionRequest, {"prompt": [[]] * 40_000})
+    with pytest.raises(InvalidRequestError, match="fields"):
+        parse(CompletionRequest, {"prompt": "x"} | {f"f{i}": 1 for i in range(300)})
