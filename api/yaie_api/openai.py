@@ -362,9 +362,12 @@ def _check_size(body: Any) -> None:
     raise InvalidRequestError(f"The request is nested deeper than {MAX_DEPTH} levels.")
 
 
+_CONTAINERS: Final = frozenset((dict, list))
+
+
 def _children(value: Any) -> list[Any]:
     items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [item for item in items if isinstance(item, dict | list)]
+    return [item for item in items if type(item) in _CONTAINERS]
 
 
 def _first_problem(error: ValidationError, given: Mapping[str, Any]) -> InvalidRequestError:
