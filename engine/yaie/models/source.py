@@ -6,6 +6,8 @@ torch or transformers, and nothing from the folder is ever executed: pickled wei
 """
 
 import json
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +15,30 @@ from yaie_api.errors import InvalidRequestError
 
 BUILTIN = Path(__file__).parent / "builtin"
 MAX_JSON_BYTES = 64 * 2**20
-PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.pickle")
-DOWNLOADED = ["*.safetensors", "*.json", "*.jinja", "*.model"]
+PICKLED = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"})
+WEIGHTS = "model.safetensors"
+WEIGHTS_INDEX = "model.safetensors.index.json"
+REPOSITORY = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]*/[A-Za-z0-9][-A-Za-z0-9._]*")
+REVISION = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._/]*")
 
 
-def resolve(source: str, revision: str | None = None) -> Path:
+def resolve(source: str, revision: str | None = None, *, with_weights: bool = True) -> Path:
     """Return the local folder of `source`, downloaded when it is `hf://`.
 
+    A model that is refused is refused before its weights are downloaded; `with_weights` false
+    leaves them out altogether.
+
     Raises:
-        InvalidRequestError: no such model, or an unknown kind of source.
+        InvalidRequestError: no such model, one we refuse, or an unknown kind of source.
+        UnavailableError: the hub cannot be reached; trying again can help.
 
     """
     scheme, separator, rest = source.partition("://")
+    if revision is not None and scheme != "hf":
+        raise InvalidRequestError(
+            "A revision belongs to hf:// sources only. Remove it, or name another folder.",
+            param="revision",
+        )
     if not separator:
         return _existing(Path(source).expanduser(), source)
     if scheme == "builtin":
@@ -32,7 +46,8 @@ def resolve(source: str, revision: str | None = None) -> Path:
     if scheme == "file":
         return _existing(Path(rest), source)
     if scheme == "hf":
-        return _download(rest, revision)
+        repository, pinned = _pinned(rest, revision)
+        return _download(repository, pinned, with_weights=with_weights)
     raise InvalidRequestError(
         f"Unknown model source {source!r}. Use builtin://NAME, hf://org/name[@revision] or a "
         "local folder.",
@@ -64,9 +79,35 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def refuse_pickled_weights(folder: Path) -> None:
     """Raise InvalidRequestError when the folder has pickled weights and no safetensors."""
-    if any(folder.glob("*.safetensors")):
+    _refuse_pickled_names(path.name for path in folder.iterdir())
+
+
+def weight_files(folder: Path) -> list[str]:
+    """Names of the files that hold the weights: one, or those that the index names.
+
+    Raises:
+        InvalidRequestError: the index is malformed or names a file outside the folder.
+
+    """
+    if not (folder / WEIGHTS_INDEX).exists():
+        return [WEIGHTS]
+    weight_map = read_json(folder / WEIGHTS_INDEX).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise InvalidRequestError(f"{WEIGHTS_INDEX} has no 'weight_map'.", param="model")
+    names = sorted({str(name) for name in weight_map.values()})
+    for name in names:
+        if Path(name).name != name or not name.endswith(".safetensors"):
+            raise InvalidRequestError(
+                f"{WEIGHTS_INDEX} names a file outside the folder.", param="model"
+            )
+    return names
+
+
+def _refuse_pickled_names(names: Iterable[str]) -> None:
+    kinds = {Path(name).suffix for name in names}
+    if ".safetensors" in kinds:
         return
-    if any(path for pattern in PICKLED for path in folder.glob(pattern)):
+    if kinds & PICKLED:
         raise InvalidRequestError(
             "This model has pickled weights only, which can run code when loaded. Convert them to "
             "safetensors.",
@@ -109,7 +150,10 @@ def eos_token_ids(folder: Path, raw: dict[str, Any]) -> tuple[int, ...]:
 
 def _existing(path: Path, source: str) -> Path:
     if not path.is_dir():
-        raise InvalidRequestError(f"There is no model folder at {source!r}.", param="model")
+        hint = (
+            f" For a model of the hub write hf://{source}." if REPOSITORY.fullmatch(source) else ""
+        )
+        raise InvalidRequestError(f"There is no model folder at {source!r}.{hint}", param="model")
     return path
 
 
@@ -123,17 +167,37 @@ def _builtin(name: str) -> Path:
     return BUILTIN / name
 
 
-def _download(rest: str, revision: str | None) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    repository, _, pinned = rest.partition("@")
-    try:
-        folder = snapshot_download(
-            repository, revision=pinned or revision, allow_patterns=DOWNLOADED
-        )
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
+def _pinned(rest: str, revision: str | None) -> tuple[str, str | None]:
+    """Split `org/name[@revision]`; the revision may come from either place, but from one."""
+    repository, separator, named = rest.partition("@")
+    pinned = named if separator else revision
+    if revision is not None and pinned != revision:
         raise InvalidRequestError(
-            f"hf://{rest} could not be downloaded ({type(error).__name__}).", param="model"
-        ) from error
-    return Path(folder)
+            f"The source names revision {named!r} and the settings name {revision!r}. Name one.",
+            param="revision",
+        )
+    if not REPOSITORY.fullmatch(repository) or ".." in rest:
+        raise InvalidRequestError(
+            f"hf://{rest} does not name a model. Write hf://ORG/NAME or hf://ORG/NAME@REVISION, "
+            "for example hf://Qwen/Qwen3-0.6B.",
+            param="model",
+        )
+    if pinned is not None and (not REVISION.fullmatch(pinned) or ".." in pinned):
+        raise InvalidRequestError(
+            f"{pinned!r} is not a revision. Name a branch, a tag or a commit.", param="revision"
+        )
+    return repository, pinned
+
+
+def _download(repository: str, revision: str | None, *, with_weights: bool) -> Path:
+    from yaie.models import hub
+
+    folder = hub.settings(repository, revision)
+    read_config(folder)
+    if not with_weights:
+        return folder
+    names = weight_files(folder)
+    hub.weights(repository, folder, names)
+    if not any((folder / name).exists() for name in names):
+        _refuse_pickled_names(hub.file_names(repository, folder))
+    return folder

@@ -4,7 +4,6 @@ The model names what it wants and where it goes (`parameters()`); the checkpoint
 copied from the mapped file straight into place on the device, cast on the way.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -12,11 +11,9 @@ import torch
 
 from yaie.layers.options import NamedTensors
 from yaie.models.safetensors import SafetensorsFile
-from yaie.models.source import read_json, refuse_pickled_weights
+from yaie.models.source import refuse_pickled_weights, weight_files
 from yaie_api.errors import InvalidRequestError
 
-SINGLE = "model.safetensors"
-INDEX = "model.safetensors.index.json"
 IGNORED_SUFFIXES = (".rotary_emb.inv_freq",)
 """Buffers that old checkpoints carry and that are computed here."""
 DUMMY_SCALE = 0.02
@@ -40,7 +37,7 @@ def load(model: Parameterised, folder: Path) -> None:
     refuse_pickled_weights(folder)
     wanted = dict(model.parameters())
     left_over = []
-    for file in _files(folder):
+    for file in (SafetensorsFile(folder / name) for name in weight_files(folder)):
         for name in file.entries:
             destination = wanted.pop(name, None)
             if destination is not None:
@@ -68,20 +65,6 @@ def count(model: Parameterised) -> tuple[int, int]:
     """Return (parameters, bytes) of the model; a tied head counts once."""
     sizes = [(tensor.numel(), tensor.nbytes) for _, tensor in model.parameters()]
     return sum(number for number, _ in sizes), sum(size for _, size in sizes)
-
-
-def _files(folder: Path) -> Iterator[SafetensorsFile]:
-    if not (folder / INDEX).exists():
-        names = [SINGLE]
-    else:
-        weight_map = read_json(folder / INDEX).get("weight_map")
-        if not isinstance(weight_map, dict) or not weight_map:
-            raise InvalidRequestError(f"{INDEX} has no 'weight_map'.", param="model")
-        names = sorted({str(name) for name in weight_map.values()})
-    for name in names:
-        if Path(name).name != name or not name.endswith(".safetensors"):
-            raise InvalidRequestError(f"{INDEX} names a file outside the folder.", param="model")
-        yield SafetensorsFile(folder / name)
 
 
 def _copy(file: SafetensorsFile, name: str, destination: torch.Tensor) -> None:

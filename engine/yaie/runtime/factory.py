@@ -55,7 +55,9 @@ def create(config: EngineConfig) -> Engine:
         InvalidRequestError: no such model, one we refuse, or settings that do not fit it.
 
     """
-    folder = source.resolve(config.model, config.revision)
+    folder = source.resolve(
+        config.model, config.revision, with_weights=config.load_format != "dummy"
+    )
     raw = source.read_config(folder)
     shape = model_config.parse(raw)
     registry.check(shape.architecture)

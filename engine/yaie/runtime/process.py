@@ -71,9 +71,10 @@ def check(config: EngineConfig) -> None:
         InvalidRequestError: no such model, or one with code or pickled weights.
 
     """
-    folder = source.resolve(config.model, config.revision)
+    with_weights = config.load_format != "dummy"
+    folder = source.resolve(config.model, config.revision, with_weights=with_weights)
     model_config.parse(source.read_config(folder))
-    if config.load_format != "dummy":
+    if with_weights:
         source.refuse_pickled_weights(folder)
 
 

@@ -34,6 +34,16 @@ def test_unknown_sources_are_refused(name: str, says: str) -> None:
         source.resolve(name)
 
 
+def test_a_bare_name_is_pointed_to_the_hub() -> None:
+    with pytest.raises(InvalidRequestError, match=r"write hf://Qwen/Qwen3-0\.6B"):
+        source.resolve("Qwen/Qwen3-0.6B")
+
+
+def test_a_folder_has_no_revisions(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match="hf:// sources only"):
+        source.resolve(str(tmp_path), "main")
+
+
 @pytest.mark.parametrize(
     ("name", "served"),
     [

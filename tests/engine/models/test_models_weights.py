@@ -11,7 +11,7 @@ from engine.models.oracle import hf_model, save
 from yaie.layers.options import TensorOptions
 from yaie.models import config, weights
 from yaie.models.llama import Llama
-from yaie.models.source import read_config
+from yaie.models.source import WEIGHTS_INDEX, read_config
 from yaie_api.errors import InvalidRequestError
 
 VARIANT = "llama-head-dim-bias"
@@ -45,7 +45,7 @@ def test_every_tensor_arrives_where_it_belongs(tmp_path: Path) -> None:
 
 def test_shards_load_like_one_file(tmp_path: Path) -> None:
     save(VARIANT, tmp_path, max_shard_size="200KB")
-    assert (tmp_path / weights.INDEX).exists()
+    assert (tmp_path / WEIGHTS_INDEX).exists()
     model = empty_model(tmp_path)
     weights.load(model, tmp_path)
     for name, tensor in model.parameters():
@@ -89,7 +89,7 @@ def test_a_checkpoint_that_does_not_fit_is_refused(
 @pytest.mark.parametrize("name", ["../m.safetensors", "/etc/m.safetensors", "model.bin"])
 def test_an_index_cannot_name_files_elsewhere(tmp_path: Path, name: str) -> None:
     model = empty_model(save(VARIANT, tmp_path))
-    (tmp_path / weights.INDEX).write_text(json.dumps({"weight_map": {"a": name}}))
+    (tmp_path / WEIGHTS_INDEX).write_text(json.dumps({"weight_map": {"a": name}}))
     with pytest.raises(InvalidRequestError, match="outside the folder"):
         weights.load(model, tmp_path)
 
