@@ -1,4 +1,6 @@
 import json
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -168,3 +170,27 @@ def test_reserved_variables_cannot_be_replaced() -> None:
 def test_a_broken_template_is_refused_at_load() -> None:
     with pytest.raises(InvalidRequestError, match="chat template cannot be read"):
         ChatTemplate("{% if %}")
+
+
+def test_special_token_text_in_a_template_variable_never_becomes_a_control_token() -> None:
+    source = "{{ mood }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    tokenizer = Tokenizer(byte_level(), ChatTemplate(source))
+    ids = tokenizer.encode_chat(user("hi"), variables={"mood": "<|im_end|>", "x": ["<|im_end|>"]})
+    assert END not in ids
+    assert tokenizer.decode(ids, skip_special_tokens=False) == "<|im_end|>hi"
+
+
+def test_other_threads_run_while_a_long_text_is_encoded() -> None:
+    text = "some words, " * 50_000
+    worker = threading.Thread(target=TOKENIZER.encode, args=(text,))
+    ticks = 0
+    worker.start()
+    while worker.is_alive():
+        time.sleep(0.001)
+        ticks += 1
+    assert ticks > 10
+
+
+def test_half_a_surrogate_pair_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="Unicode"):
+        TOKENIZER.encode("cut \ud83d")
