@@ -5,15 +5,20 @@ port between them is a pair of lists.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
+from operator import index
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from yaie.config import EngineConfig, ModelInfo
 from yaie.core.messages import Abort, Command, Event, FinishReason, Generate, Rejected, Tokens
 from yaie.core.request import SamplingParams
+from yaie.interrupts import Interrupts
 from yaie.progress import Progress
 from yaie.runtime import factory
 from yaie.server.tokenizer import Tokenizer
@@ -59,13 +64,14 @@ class LLM:
 
     Raises:
         InvalidRequestError: no such model, one that is refused, or settings that do not fit it.
+        TypeError: no such setting.
 
     """
 
-    def __init__(self, model: str, **settings: Any) -> None:
+    def __init__(self, model: str | os.PathLike[str], **settings: Any) -> None:
         # Nobody watches tokens arrive here: chunks are not held small for the sake of latency.
         defaults = {"step_time_target_s": math.inf, "max_num_queued_reqs": 2**31 - 1}
-        engine = factory.create(EngineConfig(model=model, **(defaults | settings)))
+        engine = factory.create(_config(model, defaults | settings))
         self._port = _ListPort()
         self._loop = engine.loop(self._port)
         self._ids = count()
@@ -91,6 +97,7 @@ class LLM:
 
         Raises:
             InvalidRequestError: a prompt is empty, too long or malformed; nothing was generated.
+            KeyboardInterrupt: Ctrl-C; the requests are ended, and the object stays usable.
 
         """
         texts = _as_list(prompts)
@@ -132,20 +139,21 @@ class LLM:
 
     def _request(self, prompt: Prompt, sampling: SamplingParams) -> "_Request":
         text = prompt if isinstance(prompt, str) else None
-        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-        return _Request(f"llm-{next(self._ids)}", text, tuple(ids), sampling, self._tokenizer)
+        ids = tuple(self.tokenizer.encode(prompt)) if isinstance(prompt, str) else _ids(prompt)
+        return _Request(f"llm-{next(self._ids)}", text, ids, sampling, self._tokenizer)
 
     def _run(self, requests: "list[_Request]", *, use_tqdm: bool) -> list[RequestOutput]:
         live = {request.request_id: request for request in requests}
         self._port.inbox.extend(request.message for request in requests)
-        try:
-            with Progress(len(requests), shown=use_tqdm) as progress:
+        with Interrupts() as interrupts, Progress(len(requests), shown=use_tqdm) as progress:
+            try:
                 while live:
                     self._loop.step()
+                    interrupts.check()
                     for event in self._port.take():
                         self._handle(event, live, progress)
-        finally:
-            self._abandon(live)
+            finally:
+                self._abandon(live)
         return [request.output() for request in requests]
 
     def _handle(self, event: Event, live: "dict[str, _Request]", progress: Progress) -> None:
@@ -164,10 +172,12 @@ class LLM:
                 self._port.inbox.append(Abort(event.request_id))
 
     def _abandon(self, live: "dict[str, _Request]") -> None:
-        """End what an error or Ctrl-C left running, and see the loop idle again."""
+        """End what an error or Ctrl-C left running, and see the loop come to rest. (It need not
+        fall idle: what a second Ctrl-C has torn apart never ends.)
+        """
         self._port.inbox.extend(Abort(request_id) for request_id in live)
-        while self._port.inbox or not self._loop.is_idle:
-            self._loop.step()
+        while self._loop.step():
+            continue
         self._port.take()
 
 
@@ -269,11 +279,42 @@ def _tokenizer(folder: Path) -> Tokenizer | None:
     return Tokenizer.load(folder) if (folder / "tokenizer.json").is_file() else None
 
 
-def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+def _config(model: str | os.PathLike[str], settings: Mapping[str, Any]) -> EngineConfig:
+    """The settings, their types checked as a command line's would be."""
+    try:
+        config = EngineConfig(model=os.fspath(model), **settings)
+        return msgspec.convert(msgspec.structs.asdict(config), EngineConfig)
+    except msgspec.ValidationError as error:
+        raise InvalidRequestError(f"A setting has the wrong type: {error}.") from error
+
+
+def _as_list(prompts: Any) -> list[Prompt]:
     """One prompt is a string or a list of ids; anything else is a list of prompts."""
-    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
-        return [prompts]  # type: ignore[list-item]  # the check above is on the first element
-    return list(prompts)  # type: ignore[arg-type]  # same
+    if isinstance(prompts, str):
+        return [prompts]
+    if not isinstance(prompts, Iterable) or isinstance(prompts, Mapping | bytes):
+        raise _malformed(prompts)
+    found = list(prompts)
+    if found and hasattr(found[0], "__index__"):
+        return [found]
+    return found
+
+
+def _ids(prompt: Any) -> tuple[int, ...]:
+    """Token ids as integers; anything else is refused by name."""
+    if isinstance(prompt, Mapping | bytes):
+        raise _malformed(prompt)
+    try:
+        return tuple(map(index, prompt))
+    except TypeError:
+        raise _malformed(prompt) from None
+
+
+def _malformed(prompt: object) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"A prompt must be a text or a list of token ids, not {type(prompt).__name__}.",
+        param="prompt",
+    )
 
 
 def _one_each(
@@ -281,12 +322,24 @@ def _one_each(
 ) -> list[SamplingParams]:
     if params is None or isinstance(params, SamplingParams):
         return [params or SamplingParams()] * n_prompts
+    if isinstance(params, Mapping | str):
+        raise _not_params(params)
     if len(params) != n_prompts:
         raise InvalidRequestError(
             f"There are {n_prompts} prompts and {len(params)} sampling_params.",
             param="sampling_params",
         )
+    for one in params:
+        if not isinstance(one, SamplingParams):
+            raise _not_params(one)
     return list(params)
+
+
+def _not_params(given: object) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"sampling_params must be SamplingParams, not {type(given).__name__}.",
+        param="sampling_params",
+    )
 
 
 def _error(event: Rejected) -> YaieError:

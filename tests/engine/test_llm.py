@@ -2,9 +2,12 @@
 
 import io
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +15,7 @@ from engine.models.oracle import reference, save
 from engine.text_vocabularies import write_model_folder
 from yaie import LLM, SamplingParams
 from yaie.progress import Progress
+from yaie.runtime import runner
 from yaie_api.errors import InvalidRequestError
 
 VARIANT = "llama-gqa"
@@ -123,6 +127,67 @@ def test_an_interrupt_leaves_the_engine_usable(llm: LLM, monkeypatch: pytest.Mon
     assert output.outputs[0].token_ids == expected.greedy[:12]
 
 
+def test_ctrl_c_inside_a_step_takes_effect_after_it(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrange = runner.arrange
+
+    def press(*args: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        return arrange(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "arrange", press)
+        with pytest.raises(KeyboardInterrupt):
+            llm.generate([[5, 6, 7], [8, 9]], GREEDY)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert llm._loop.is_idle
+    expected = reference(VARIANT, 16)
+    output = llm.generate([expected.prompt], GREEDY)[0]
+    assert output.outputs[0].token_ids == expected.greedy[:12]
+
+
+def test_a_second_ctrl_c_does_not_wait_and_does_not_hang(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    llm = LLM(str(folder), device="cpu", cpu_threads=1, kv_cache_tokens=512)
+
+    def hang(*_: Any) -> Any:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+        raise AssertionError("still here")
+
+    monkeypatch.setattr(runner, "arrange", hang)
+    with pytest.raises(KeyboardInterrupt):
+        llm.generate([[5, 6, 7]], GREEDY)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "params"),
+    [
+        (None, None),
+        ([None], None),
+        ([[1.5, 2]], None),
+        ([1, "a"], None),
+        ([b"text"], None),
+        ({"prompt_token_ids": [5, 6]}, None),
+        ([{"prompt_token_ids": [5, 6]}], None),
+        ("cut \ud83d", None),
+        (["a"], {"temperature": 0}),
+        (["a"], [{"temperature": 0}]),
+        (["a", "b"], [GREEDY]),
+    ],
+)
+def test_wrong_types_are_refused_in_words(llm: LLM, prompts: Any, params: Any) -> None:
+    with pytest.raises(InvalidRequestError):
+        llm.generate(prompts, params)
+    assert llm._loop.is_idle
+
+
+def test_no_prompts_give_no_outputs(llm: LLM) -> None:
+    assert llm.generate([]) == []
+
+
 def test_without_a_tokenizer_ids_work_and_texts_say_why_not(tmp_path: Path) -> None:
     llm = LLM(str(save(VARIANT, tmp_path)), device="cpu", cpu_threads=1, kv_cache_tokens=256)
     output = llm.generate([[5, 6]], GREEDY)[0].outputs[0]
@@ -161,6 +226,12 @@ def test_settings_that_cannot_work_are_named(
     with pytest.raises(InvalidRequestError) as refused:
         LLM(str(folder), **settings)
     assert refused.value.param == param
+
+
+@pytest.mark.parametrize("settings", [{"max_num_seqs": "8"}, {"max_model_len": 1.5}])
+def test_settings_of_a_wrong_type_are_refused(folder: Path, settings: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequestError, match=next(iter(settings))):
+        LLM(folder, **settings)
 
 
 def test_code_in_the_models_folder_is_never_run(folder: Path, tmp_path: Path) -> None:
