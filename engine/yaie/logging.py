@@ -8,8 +8,8 @@ from typing import Final
 
 from yaie_api import logs
 
-_QUIET: Final = ("asyncio", "uvicorn", "httpcore", "huggingface_hub", "urllib3")
-"""Libraries whose information is noise between ours; their warnings stay."""
+_QUIET: Final = ("asyncio", "uvicorn", "httpcore", "httpx", "httpx2", "huggingface_hub", "urllib3")
+"""Libraries whose information is noise between ours, or holds signed addresses; warnings stay."""
 
 
 def setup(level: str = "info", log_format: logs.LogFormat = "auto") -> None:
