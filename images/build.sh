@@ -10,6 +10,13 @@
 set -eu
 cd "$(dirname "$0")/.."
 
+case "${1:-}" in
+    -h | --help)
+        sed -n '/^set -eu/q; 2,$s/^# \{0,1\}//p' images/build.sh
+        exit
+        ;;
+esac
+
 builder=${YAIE_BUILDER:-}
 if [ -z "$builder" ]; then
     for builder in docker buildah ""; do
@@ -24,6 +31,7 @@ version=$(sed -n 's/^__version__.*"\(.*\)".*/\1/p' api/yaie_api/__init__.py)
 [ $# -gt 0 ] || set -- control-plane engine
 for name in "$@"; do
     dockerfile=images/$name/Dockerfile
+    [ -f "$dockerfile" ] || { echo "no such image: $name (see --help)" >&2; exit 2; }
     tag=${YAIE_IMAGE_PREFIX:-yaie}/$name:$version
     flags="--file $dockerfile --tag $tag --build-arg VERSION=$version ${YAIE_BUILD_FLAGS:-}"
     [ -z "${YAIE_BASE:-}" ] || flags="$flags --build-arg BASE=$YAIE_BASE"
