@@ -41,7 +41,7 @@ fmt: $(STAMP) ## format and apply safe fixes
 	$(BIN)/ruff check --fix .
 
 test: lint ## lint, types and every test that needs no cluster node
-	$(PYTEST) tests --ignore=tests/e2e -m "not gpu and not e2e"
+	$(PYTEST) tests --ignore=tests/e2e -m "not gpu and not e2e" -q -n 2 --dist loadfile
 
 test-fast: $(STAMP) ## the tests that need neither Go nor minutes
 	$(PYTEST) tests --ignore=tests/e2e -m "not gpu and not e2e and not cluster and not slow" -x -q

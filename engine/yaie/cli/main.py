@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from yaie.cli.examples import epilog
 from yaie_api import __version__
 from yaie_api.errors import YaieError
 
@@ -73,6 +74,8 @@ def build_parser(command: str | None) -> argparse.ArgumentParser:
     for name, summary in COMMANDS.items():
         if name == command:
             importlib.import_module(f"yaie.cli.{name}").add_parser(subparsers)
+            subparsers.choices[name].formatter_class = argparse.RawDescriptionHelpFormatter
+            subparsers.choices[name].epilog = epilog(name)
         else:
             subparsers.add_parser(name, help=summary)
     return parser

@@ -55,9 +55,13 @@ class Child:
             signal_group(self.pid, number)
 
     async def _finish(self) -> int:
-        """Wait for the leader (negative: the signal that ended it) and kill what it left."""
-        status = await self._process.wait()
+        """Wait for the leader (negative: the signal that ended it) and kill what it left.
+
+        What it left may hold the output open, for which `wait` would wait too: it is killed first.
+        """
+        await _ended(self.pid)
         signal_group(self.pid, signal.SIGKILL)
+        status = await self._process.wait()
         self._record.unlink(missing_ok=True)
         return status
 
@@ -115,6 +119,21 @@ def signal_group(leader: int, number: signal.Signals) -> None:
     """Signal a process group; nothing happens when all of it has ended."""
     with suppress(ProcessLookupError):
         os.killpg(leader, number)
+
+
+async def _ended(pid: int) -> None:
+    """Return when this process has ended, whoever still holds its pipes."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(descriptor, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
 
 
 def _running(record: Path) -> tuple[int, int] | None:

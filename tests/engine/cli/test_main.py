@@ -1,10 +1,12 @@
 import resource
+import shlex
 import subprocess
 import sys
 
 import pytest
 
 from yaie.cli import main as cli
+from yaie.cli.examples import EXAMPLES
 
 
 def yaie(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -84,3 +86,12 @@ def test_every_command_keeps_the_convention(command: str) -> None:
     choices = parser._subparsers._group_actions[0].choices  # type: ignore[union-attr]  # argparse's only way
     assert callable(choices[command].get_default("run"))  # type: ignore[index, call-overload]
     assert choices[command].format_help().startswith(f"usage: yaie {command}")  # type: ignore[index, call-overload]
+
+
+@pytest.mark.parametrize("command", EXAMPLES)
+def test_examples_in_the_help_are_valid_command_lines(command: str) -> None:
+    text = yaie(command, "--help").stdout
+    for line in EXAMPLES[command]:
+        assert f"  {line}" in text
+        argv = shlex.split(line.split("| ")[-1], comments=True)
+        cli.build_parser(command).parse_args(argv[1:])

@@ -35,7 +35,8 @@ async def test_what_the_process_started_ends_with_it(tmp_path: Path) -> None:
     code = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid, flush=True)"
     child = await start(python(code, tmp_path), tmp_path)
     grandchild = int(await child.output.readline())
-    await child.exited
+    async with asyncio.timeout(20):
+        await child.exited  # long before the minute that the grandchild would sleep
     await until(lambda: not is_running(grandchild))
 
 

@@ -1,0 +1,33 @@
+"""What `yaie COMMAND --help` shows at its end: commands to copy, one line each."""
+
+from typing import Final
+
+EXAMPLES: Final = {
+    "serve": (
+        "yaie serve builtin://yaie-demo",
+        "yaie serve hf://Qwen/Qwen3-0.6B --max-model-len 8192",
+        "yaie serve ./my-model --host 0.0.0.0 --port 9000 --api-key secret",
+    ),
+    "chat": (
+        "yaie chat --endpoint http://127.0.0.1:8000",
+        'yaie chat --prompt "What is Kubernetes?" --temperature 0',
+        'echo "What is a pod?" | yaie chat --model demo',
+    ),
+    "up": (
+        "yaie up -f manifests/samples/demo.yaml",
+        "yaie up -f chat.yaml -f code.yaml --port 9000",
+        "yaie up -f model.yaml --port 0 -- yaie chat",
+        "yaie up                             # what the state folder holds",
+    ),
+    "apply": ("yaie apply -f model.yaml", "cat model.yaml | yaie apply -f -"),
+    "delete": ("yaie delete demo", "yaie delete -f model.yaml --ignore-not-found"),
+    "scale": ("yaie scale demo --replicas 2", "yaie scale demo --replicas 0"),
+    "ps": ("yaie ps", "yaie ps -o wide", "yaie ps demo --watch"),
+    "logs": ("yaie logs demo -f", "yaie logs demo --tail 20", "yaie logs --router"),
+}
+
+
+def epilog(command: str) -> str:
+    """The examples of a command; empty when it needs none."""
+    lines = EXAMPLES.get(command, ())
+    return "\n".join(("examples:", *(f"  {line}" for line in lines))) if lines else ""
