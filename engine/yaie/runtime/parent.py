@@ -5,6 +5,7 @@ The parent holds the other end of our standard input, which the kernel closes wi
 
 import logging
 import os
+import signal
 import sys
 import threading
 from typing import Final
@@ -16,7 +17,13 @@ EXIT_GRACE_S: Final = 3.0
 
 
 def end_with_parent(stop: threading.Event) -> None:
-    """Set `stop` when standard input ends; after a grace period end the process from a thread."""
+    """Set `stop` when standard input ends; after a grace period end the process from a thread.
+
+    Signals are the parent's to answer: Ctrl-C, `timeout` and whoever stops a pod signal the whole
+    process group, and a parent that drains still needs this process.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
     def watch() -> None:
         while os.read(sys.stdin.fileno(), 4096):

@@ -1,13 +1,13 @@
 """The engine process: `python -m yaie.runtime.process --address ipc://… --config JSON`.
 
-Started by the HTTP process. Loads the model, says `Ready`, and runs the loop until SIGTERM or until
-its standard input closes, which happens when the HTTP process is gone, however it ended. Whatever
-stops the start is told in words as `Failed`.
+Started by the HTTP process. Loads the model, says `Ready`, and runs the loop until its standard
+input closes: the HTTP process closes it to end this one, and is gone otherwise, however it ended.
+Whatever stops the start is told in words as `Failed`.
 """
 
 import argparse
+import gc
 import logging
-import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -26,11 +26,9 @@ log = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one engine. Returns the exit status: 0 when asked to stop, 1 when it cannot start."""
+    """Run one engine. Returns the exit status: 0 when asked to stop, 1 when it failed."""
     args = _parser().parse_args(argv)
     setup(args.log_level, args.log_format)
-    # Ctrl-C reaches the whole process group; the HTTP process decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     stop = threading.Event()
     end_with_parent(stop)
     port = EnginePort(args.address)
@@ -58,9 +56,15 @@ def serve(config: EngineConfig, port: EnginePort, stop: threading.Event) -> int:
         log.exception("engine cannot start")
         port.send(Failed(f"The engine cannot start: {type(error).__name__}: {error}"))
         return 1
-    signal.signal(signal.SIGTERM, lambda _signal, _frame: stop.set())
+    # What loading has made stays: the collector need not look at it again in the middle of a step.
+    gc.collect()
+    gc.freeze()
     port.send(Ready(engine.info))
-    engine.loop(port).run(stop)
+    try:
+        engine.loop(port).run(stop)
+    except Exception:
+        log.critical("engine failed", exc_info=True)
+        return 1
     return 0
 
 

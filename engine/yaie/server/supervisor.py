@@ -76,12 +76,17 @@ class Supervisor:
                     await self._after_death(status)
 
     async def stop(self) -> None:
-        """End the engine process: SIGTERM, then SIGKILL after a grace period."""
+        """End the engine process: it sees its standard input close. SIGKILL while it loads, when
+        there is nothing to finish, and after a grace period.
+        """
         self._stopping = True
         process = self._process
         if process is None or process.returncode is not None:
             return
-        process.terminate()
+        if process.stdin is not None:
+            process.stdin.close()
+        if self._engine.info is None:
+            process.kill()
         try:
             await asyncio.wait_for(process.wait(), STOP_GRACE_S)
         except TimeoutError:
@@ -143,7 +148,7 @@ class Supervisor:
         except YaieError as error:
             self._failure = error
             if self._process is not None:
-                self._process.terminate()
+                self._process.kill()
             return
         if channel is self._channel and channel is not None:
             self._engine.attach(channel, info)

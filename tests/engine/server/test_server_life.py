@@ -137,6 +137,17 @@ def test_sigterm_drains_and_ends_with_status_zero(tmp_path: Path) -> None:
         assert gone(pid)
 
 
+def test_a_signal_to_the_whole_process_group_drains_too(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        server.wait_ready()
+        slow = in_background(server.chat, "slow words", max_tokens=60)
+        server.wait_for(lambda: len(server.journal_entries("generate")) == 1)
+        for pid in (engine_pid(server), server.process.pid):
+            os.kill(pid, signal.SIGTERM)
+        assert server.process.wait(15) == 0
+        assert slow[0].json["usage"]["completion_tokens"] == 60
+
+
 def test_what_does_not_end_in_time_is_cut_off_with_an_error(tmp_path: Path) -> None:
     with serving(tmp_path, "--drain-s", "0.3") as server:
         server.wait_ready()
