@@ -5,7 +5,7 @@ it down.
 """
 
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,6 +31,7 @@ class Delta:
 class Answer:
     """The text of one accepted generation. Iterate `deltas` once; `usage` grows with it.
 
+    `stop_token_ids`: those that the client asked for, which are named as the reason of a stop.
     `record` is given the whole text at the end, if the user wants outputs logged.
     """
 
@@ -42,6 +43,7 @@ class Answer:
         prompt_tokens: int,
         metrics: ServerMetrics,
         started_s: float,
+        stop_token_ids: Collection[int] = (),
         record: Callable[[str], None] | None = None,
     ) -> None:
         self._generation = generation
@@ -49,6 +51,7 @@ class Answer:
         self._prompt_tokens = prompt_tokens
         self._metrics = metrics
         self._started_s = started_s
+        self._stop_token_ids = frozenset(stop_token_ids)
         self._record = record
         self._shown: list[str] = []
         self._last_s: float | None = None
@@ -115,7 +118,8 @@ class Answer:
             text += self._text.finish()
         if self._text.stopped:
             return Delta(text, "stop", self._text.stop_reason)
-        return Delta(text, tokens.finish_reason, tokens.stop_token_id)
+        named = tokens.stop_token_id if tokens.stop_token_id in self._stop_token_ids else None
+        return Delta(text, tokens.finish_reason, named)
 
     def _measure(self, tokens: Tokens) -> None:
         self._cached_tokens = max(self._cached_tokens, tokens.cached_tokens)

@@ -61,7 +61,7 @@ async def chat_events(
 ) -> AsyncGenerator[bytes]:
     """Role, text, the reason of the end, and usage where asked for."""
     try:
-        yield encoder.role()
+        yield encoder.role(usage=usage_field(None) if body.include_usage else b"")
         async for delta in answer.deltas():
             usage = b""
             if body.include_usage:

@@ -159,11 +159,16 @@ class Exchange:
         return self.header(name).decode("latin-1")
 
     def check_declared_size(self) -> None:
-        """Refuse what is too large by its own account, before any of the body is read."""
+        """Refuse what is too large by its own account, or has two accounts, before any of the body
+        is read.
+        """
         headers = self.scope["headers"]
         size = sum(len(name) + len(value) for name, value in headers)
         if len(headers) > self._limits.headers or size > self._limits.header_bytes:
             raise PayloadTooLargeError("The request has too many or too large headers.")
+        if {b"transfer-encoding", b"content-length"} <= {name for name, _ in headers}:
+            # Two lengths: a proxy before us may believe the other one.
+            raise InvalidRequestError("Give Content-Length or Transfer-Encoding, not both.")
         declared = self.header(b"content-length")
         if declared.isdigit() and int(declared) > self._limits.body_bytes:
             raise self._too_large()

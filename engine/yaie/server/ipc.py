@@ -20,6 +20,7 @@ from yaie.core.messages import Command, Event
 MAX_MESSAGE_BYTES: Final = 256 * 1024 * 1024
 HIGH_WATER_MARK: Final = 100_000
 HEARTBEAT_INTERVAL_S: Final = 0.5
+RETRY_S: Final = 0.05
 
 
 class Loading(msgspec.Struct, frozen=True, tag="loading"):
@@ -123,7 +124,12 @@ class EngineChannel:
         commands, self._outbox = self._outbox, []
         if self._closed:
             return
-        self._socket.send(_encode(commands), zmq.NOBLOCK)
+        try:
+            self._socket.send(_encode(commands), zmq.NOBLOCK)
+        except zmq.Again:  # the process has just died, or is far behind: it may take them yet
+            self._outbox = commands + self._outbox
+            self._loop.call_later(RETRY_S, self._flush)
+            return
         # zmq's descriptor signals edges, and sending may consume one: look for messages again.
         self._receive()
 

@@ -127,6 +127,7 @@ class Service:
             prompt_tokens=len(prompt_ids),
             metrics=self.metrics,
             started_s=started_s,
+            stop_token_ids=sampling.stop_token_ids,
             record=_log_output if self.log_prompts else None,
         )
 

@@ -43,10 +43,10 @@ class ChunkEncoder:
         self._text = self._choice + (b'"delta":{"content":' if self._chat else b'"text":')
         self._plain_tail = (b"}" if self._chat else b"") + b',"logprobs":null,"finish_reason":'
 
-    def role(self) -> bytes:
-        """The first chunk of a chat choice: who speaks, and an empty text."""
+    def role(self, *, usage: bytes = b"") -> bytes:
+        """The first chunk of a chat choice: who speaks, and an empty text. `usage`: see `text`."""
         delta = b'"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null'
-        return self._choice + delta + b"}]}\n\n"
+        return b"".join((self._choice, delta, b"}]", usage, b"}\n\n"))
 
     def text(
         self,

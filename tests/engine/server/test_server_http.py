@@ -77,6 +77,7 @@ def test_a_stream_is_framed_as_clients_expect(server: Server) -> None:
 def test_usage_can_come_with_every_chunk(server: Server) -> None:
     options = {"include_usage": True, "continuous_usage_stats": True}
     events = server.chat("slow words", stream=True, max_tokens=4, stream_options=options).events
+    assert events[0]["usage"] is None
     counts = [e["usage"]["completion_tokens"] for e in events[1:]]
     assert counts == sorted(counts)
     assert counts[-1] == 4
@@ -98,7 +99,23 @@ def test_an_end_token_ends_the_answer_without_being_shown(server: Server) -> Non
     answer = server.chat("stop at once").json
     assert answer["choices"][0]["finish_reason"] == "stop"
     assert "endoftext" not in answer["choices"][0]["message"]["content"]
+    assert answer["choices"][0]["stop_reason"] is None
     assert answer["usage"]["completion_tokens"] == 4
+
+
+def test_a_stop_token_that_was_asked_for_is_named(server: Server) -> None:
+    end = server.call("/tokenize", {"prompt": "<|endoftext|>"}).json["tokens"][0]
+    answer = server.chat("stop at once", stop_token_ids=[end]).json
+    assert answer["choices"][0]["stop_reason"] == end
+
+
+def test_a_body_of_two_lengths_is_refused(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as raw:
+        raw.sendall(
+            b"POST /v1/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 5\r\n"
+            b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n"
+        )
+        assert raw.recv(4096).startswith(b"HTTP/1.1 400 ")
 
 
 def test_many_tokens_in_one_message_are_one_chunk(server: Server) -> None:
