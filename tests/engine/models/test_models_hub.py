@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from engine.models import oracle
 from engine.models.fake_hub import TOKEN, Hub, serving
 from yaie import LLM, SamplingParams
 from yaie.models import hub as downloads
@@ -66,17 +65,17 @@ def refusal(name: str, revision: str | None = None) -> str:
     return said
 
 
-def test_a_model_of_the_hub_generates_like_its_local_folder(hub: Hub, tmp_path: Path) -> None:
-    local = oracle.save("llama-gqa", tmp_path / "local", max_shard_size="200KB")
-    hub.push(NAME, {path.name: path.read_bytes() for path in local.iterdir()})
-    assert (local / "model.safetensors.index.json").exists()
-    greedy = SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True)
-    outputs = []
+def test_a_model_of_the_hub_generates_like_its_local_folder(hub: Hub) -> None:
+    local = source.resolve("builtin://yaie-demo")
+    hub.push(NAME, {path.name: path.read_bytes() for path in local.iterdir() if path.is_file()})
+    greedy = SamplingParams(temperature=0.0, max_tokens=8)
+    question = [{"role": "user", "content": "What is Kubernetes?"}]
+    answers = []
     for model in (f"hf://{NAME}", str(local)):
         llm = LLM(model, device="cpu", kv_cache_tokens=256)
-        outputs.append(llm.generate([[5, 6, 7]], greedy)[0].outputs[0].token_ids)
-    assert outputs[0] == outputs[1]
-    assert len(outputs[0]) == 4
+        answers.append(llm.chat(question, greedy)[0].outputs[0].text)
+    assert answers[0] == answers[1]
+    assert "Kubernetes" in answers[0]
 
 
 def test_only_settings_and_the_weights_that_are_read_are_fetched(hub: Hub) -> None:
