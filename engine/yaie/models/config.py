@@ -2,6 +2,7 @@
 model's folder. Unknown or unsupported settings are refused with the setting's name.
 """
 
+import sys
 from typing import Any, Literal
 
 import msgspec
@@ -9,6 +10,8 @@ import msgspec
 from yaie_api.errors import InvalidRequestError
 
 RopeKind = Literal["default", "linear", "llama3", "yarn"]
+MAX_LAYERS = 1024
+"""Far above any real model: a hostile number must not make us build a billion of anything."""
 ROPE_KINDS: tuple[str, ...] = ("default", "linear", "llama3", "yarn")
 
 
@@ -74,6 +77,7 @@ def parse(raw: dict[str, Any]) -> ModelConfig:
     _require(raw.get("hidden_act", "silu") == "silu", "hidden_act", raw.get("hidden_act"))
     hidden, heads = _positive(raw, "hidden_size"), _positive(raw, "num_attention_heads")
     layers = _positive(raw, "num_hidden_layers")
+    _require(layers <= MAX_LAYERS, "num_hidden_layers", layers)
     kv_heads = _positive(raw, "num_key_value_heads", default=heads)
     _require(heads % kv_heads == 0, "num_key_value_heads", kv_heads)
     head_dim = _positive(raw, "head_dim", default=128 if qwen3 else hidden // heads)
@@ -158,7 +162,8 @@ def _positive(raw: dict[str, Any], name: str, *, default: int | None = None) -> 
 def _number(raw: dict[str, Any], name: str, default: float) -> float:
     value = raw.get(name)
     value = default if value is None else value
-    _require(isinstance(value, int | float) and not isinstance(value, bool), name, value)
+    valid = isinstance(value, int | float) and not isinstance(value, bool)
+    _require(valid and abs(value) <= sys.float_info.max, name, value)
     return float(value)
 
 

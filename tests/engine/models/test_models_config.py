@@ -42,6 +42,10 @@ def test_qwen3_windows_start_at_max_window_layers() -> None:
     [
         ({"hidden_size": None}, "hidden_size"),
         ({"num_hidden_layers": -1}, "num_hidden_layers"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers"),
+        ({"rms_norm_eps": float("nan")}, "rms_norm_eps"),
+        ({"rope_theta": float("inf")}, "rope_theta"),
+        ({"rope_theta": 10**400}, "rope_theta"),
         ({"vocab_size": "512"}, "vocab_size"),
         ({"vocab_size": True}, "vocab_size"),
         ({"intermediate_size": 10**12}, "intermediate_size"),
