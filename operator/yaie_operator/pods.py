@@ -4,6 +4,7 @@ Container ids, restart counts and back-off times are left out of messages, or ea
 a write.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -91,13 +92,25 @@ def _crash(pod: str, status: Mapping[str, Any], ended: Mapping[str, Any]) -> str
     how = ended.get("reason") or "Error"
     text = f"Pod {pod} ended ({how}, exit code {ended.get('exitCode', 'unknown')}) and is restarted"
     hint = _last_line(ended.get("message", ""))
-    see = f"kubectl logs {pod} -c {status.get('name', '')} --previous"
+    container = status.get("name", "")
+    see = f"`kubectl logs {pod} -c {container} --previous`, or `yaie logs {pod}` under `yaie up`"
     return f"{text}: {hint} (see {see})" if hint else f"{text}; see {see}"
 
 
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:_HINT_LENGTH] if lines else ""
+    return _sentence(lines[-1])[:_HINT_LENGTH] if lines else ""
+
+
+def _sentence(line: str) -> str:
+    """What a line of our JSON log says: its error where it names one, else its message."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return line
+    if not isinstance(entry, dict):
+        return line
+    return str(entry.get("error") or entry.get("message") or line)
 
 
 def _condition(pod: Object, kind: str) -> Mapping[str, Any]:

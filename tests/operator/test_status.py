@@ -228,7 +228,7 @@ def _version() -> dict[str, Any]:
         (waiting("ImagePullBackOff"), Reason.IMAGE_PULL_FAILED, "engine:1"),
         (waiting("ErrImageNeverPull"), Reason.IMAGE_PULL_FAILED, "load it on the node"),
         (waiting("CreateContainerConfigError", 'secret "hf" not found'), Reason.CONFIG_ERROR, "hf"),
-        (CRASHED, Reason.CRASH_LOOP, "no such model (see kubectl logs demo-1 -c"),
+        (CRASHED, Reason.CRASH_LOOP, "no such model (see `kubectl logs demo-1 -c"),
         (waiting("ContainerCreating"), Reason.STARTING, "loads the model"),
     ],
 )  # fmt: skip
@@ -244,6 +244,22 @@ def test_a_pod_whose_first_crash_just_happened_is_not_called_a_loop_before_its_r
     ended = {"terminated": {"exitCode": 1, "reason": "Error"}}
     first = pod(containerStatuses=[{"name": "engine", "state": ended, "restartCount": 0}])
     assert diagnose(first).reason == Reason.STARTING
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('{"level": "error", "message": "stopping", "error": "no such folder"}', "no such folder"),
+        ('{"level": "error", "message": "out of memory"}', "out of memory"),
+        ("Killed", "Killed"),
+        ("[1, 2]", "[1, 2]"),
+    ],
+)
+def test_a_crash_repeats_what_the_last_log_line_says(line: str, told: str) -> None:
+    crashed = json.loads(json.dumps(CRASHED))
+    ended = crashed["status"]["containerStatuses"][0]["lastState"]["terminated"]
+    ended["message"] = f"before\n{line}\n"
+    assert f": {told} (see" in diagnose(crashed).message
 
 
 def test_a_message_does_not_change_with_each_restart() -> None:
