@@ -24,6 +24,7 @@ from yaie_api.logs import fields
 IDLE_WAIT_S = 0.5
 """An idle loop wakes this often to publish its statistics: they are its sign of life."""
 STATS_INTERVAL_S = 0.25
+BROKEN = "The engine failed and has to be restarted."
 
 TicketT = TypeVar("TicketT")
 log = logging.getLogger(__name__)
@@ -132,8 +133,7 @@ class EngineLoop(Generic[TicketT]):
                 self.step()
             self._events.extend(self._scheduler.fail_all("The engine is shutting down."))
         except BaseException:
-            reason = "The engine failed and has to be restarted."
-            self._events.extend(self._scheduler.fail_running(reason))
+            self._events.extend(self._scheduler.fail_running(BROKEN))
             raise
         finally:
             self._flush()
@@ -235,10 +235,11 @@ class EngineLoop(Generic[TicketT]):
     def _contain(self, batch: Batch, error: Exception) -> None:
         """End the sequences of a failed step; raise again when no later step can succeed."""
         self._collected_at = self._progress_at = self._clock()
-        reason = f"The engine failed on this request ({type(error).__name__})."
+        fatal = isinstance(error, FatalRunnerError)
+        reason = BROKEN if fatal else f"The engine failed on this request ({type(error).__name__})."
         ends = self._scheduler.fail_step(batch.step_id, reason)
         self._events.extend(ends)
-        if isinstance(error, FatalRunnerError):
+        if fatal:
             raise error
         log.error(
             "step failed",

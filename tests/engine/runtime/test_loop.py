@@ -8,7 +8,7 @@ import pytest
 from engine_harness import PAGE, VOCAB, Rig, generate, isolated
 from yaie.core.batch import Batch, StepResult
 from yaie.core.messages import Abort, Accepted, Rejected, Stats, Tokens
-from yaie.runtime.loop import IDLE_WAIT_S, FatalRunnerError
+from yaie.runtime.loop import BROKEN, IDLE_WAIT_S, FatalRunnerError
 from yaie.runtime.stub import StubRunner, _Ticket, hashed, scripted
 
 
@@ -114,6 +114,7 @@ def test_a_lost_device_ends_the_loop_and_tells_everyone_who_runs() -> None:
     with pytest.raises(FatalRunnerError):
         rig.loop.run(threading.Event())
     assert {rig.port.finish(name).finish_reason for name in "ab"} == {"error"}
+    assert {rig.port.finish(name).error for name in "ab"} == {BROKEN}
 
 
 @pytest.mark.parametrize("stage", ["launch", "sample", "collect"])
