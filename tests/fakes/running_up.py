@@ -3,7 +3,6 @@
 import contextlib
 import http.client
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,6 +11,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from yaie_operator.local.processes import start_time
 
 SCRIPT = Path(__file__).with_name("yaie_with_child_server.py")
 
@@ -114,15 +115,8 @@ def up(state: Path, *arguments: str) -> Iterator[Up]:
 
 
 def gone(pids: list[int]) -> bool:
-    return not any(_exists(pid) for pid in pids)
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    """Whether all have ended; one that init has not reaped yet has ended too."""
+    return all(start_time(pid) is None for pid in pids)
 
 
 def until(fact: Any, timeout_s: float = 20.0) -> Any:
