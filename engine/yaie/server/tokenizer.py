@@ -20,6 +20,8 @@ from yaie_api.errors import InvalidRequestError
 # whenever a process that has used it starts another one.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+MANY_IDS: Final = 4096
+
 _GUARDS: Final = tuple(chr(code) for code in range(0xFDD0, 0xFDF0))
 """Unicode noncharacters: reserved for internal use, so ordinary text has none of them."""
 
@@ -117,8 +119,15 @@ class Tokenizer:
         )
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """Text of token ids; unknown ids have none."""
-        text: str = self._fast.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
+        """Text of token ids; unknown ids have none. Long lists leave the interpreter's lock free,
+        as `encode` does.
+        """
+        ids, skip = list(token_ids), skip_special_tokens
+        text: str
+        if len(ids) < MANY_IDS:
+            text = self._fast.decode(ids, skip_special_tokens=skip)
+        else:
+            (text,) = self._fast.decode_batch([ids], skip_special_tokens=skip)
         return text
 
     def is_special(self, token_id: int) -> bool:

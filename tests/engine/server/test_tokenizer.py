@@ -180,15 +180,27 @@ def test_special_token_text_in_a_template_variable_never_becomes_a_control_token
     assert tokenizer.decode(ids, skip_special_tokens=False) == "<|im_end|>hi"
 
 
-def test_other_threads_run_while_a_long_text_is_encoded() -> None:
-    text = "some words, " * 50_000
-    worker = threading.Thread(target=TOKENIZER.encode, args=(text,))
+LONG = "some words, " * 50_000
+
+
+@pytest.mark.parametrize(
+    ("work", "given"), [(TOKENIZER.encode, LONG), (TOKENIZER.decode, TOKENIZER.encode(LONG) * 4)]
+)
+def test_other_threads_run_while_a_long_text_is_encoded_or_decoded(work: Any, given: Any) -> None:
+    worker = threading.Thread(target=work, args=(given,))
     ticks = 0
     worker.start()
     while worker.is_alive():
         time.sleep(0.001)
         ticks += 1
     assert ticks > 10
+
+
+def test_long_and_short_lists_of_ids_decode_alike() -> None:
+    ids = [*TOKENIZER.encode("Grüße 😀 <|im_end|>"), 10**6] * 600
+    for skip in (True, False):
+        once = TOKENIZER.decode(ids[: len(ids) // 600], skip_special_tokens=skip)
+        assert TOKENIZER.decode(ids, skip_special_tokens=skip) == once * 600
 
 
 def test_half_a_surrogate_pair_is_refused() -> None:
