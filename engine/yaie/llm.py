@@ -24,6 +24,7 @@ from yaie.runtime import factory
 from yaie.server.tokenizer import Tokenizer
 from yaie.text import TextStream
 from yaie_api.errors import EngineError, InvalidRequestError, YaieError
+from yaie_api.openai import TokenizeRequest, parse
 
 Prompt = str | Sequence[int]
 Message = Mapping[str, Any]
@@ -115,12 +116,13 @@ class LLM:
         """Answer one conversation (a list of messages) or several, with the model's chat template.
 
         Raises:
-            InvalidRequestError: the model has no chat template, or the template refuses.
+            InvalidRequestError: messages that the server would not take either, a model without
+                chat template, or a template that refuses.
 
         """
         several = messages if messages and not isinstance(messages[0], Mapping) else [messages]
         tokenizer = self.tokenizer
-        prompts = [tokenizer.encode_chat(one) for one in several]  # type: ignore[arg-type]  # the check above is on the first element
+        prompts = [tokenizer.encode_chat(_conversation(one)) for one in several]
         return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
 
     @property
@@ -308,6 +310,12 @@ def _ids(prompt: Any) -> tuple[int, ...]:
         return tuple(map(index, prompt))
     except TypeError:
         raise _malformed(prompt) from None
+
+
+def _conversation(messages: Any) -> list[dict[str, Any]]:
+    """Messages as templates read them, checked as the server checks them."""
+    given = list(messages) if isinstance(messages, Sequence) else messages
+    return parse(TokenizeRequest, {"messages": given}).conversation()
 
 
 def _malformed(prompt: object) -> InvalidRequestError:

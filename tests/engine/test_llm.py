@@ -88,6 +88,17 @@ def test_chat_renders_the_template(llm: LLM) -> None:
     assert [o.prompt_token_ids for o in both] == [output.prompt_token_ids] * 2
 
 
+def test_chat_takes_the_messages_that_the_server_takes(llm: LLM) -> None:
+    parts = [{"type": "text", "text": "hello"}]
+    outputs = llm.chat(
+        [[{"role": "user", "content": "hello"}], [{"role": "user", "content": parts}]], GREEDY
+    )
+    assert outputs[0].prompt_token_ids == outputs[1].prompt_token_ids
+    for bad in ([], [{"role": "user"}], "hi", [{"role": "tool", "content": "x"}]):
+        with pytest.raises(InvalidRequestError):
+            llm.chat(bad, GREEDY)  # type: ignore[arg-type]  # that is the point
+
+
 def test_each_prompt_may_have_its_own_parameters(llm: LLM) -> None:
     params = [SamplingParams(temperature=0.0, max_tokens=n, ignore_eos=True) for n in (3, 5)]
     outputs = llm.generate([[5, 6], [5, 6]], params)
