@@ -4,17 +4,22 @@ Header lines, their number and their size are bounded by aiohttp's parser, idle 
 connections by its timer. This adds what it lacks:
 
 - A new connection must bring a whole request head within `header_timeout_s`.
+- What is not HTTP gets the envelope of every other error, not the library's name and its own bytes.
 - A client that takes no byte for `client_stall_s` is cut off: through back-pressure it would hold
   its engine's slot for as long as TCP lets a dead peer live.
 """
 
 import asyncio
+import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
+
+from yaie_api.errors import InvalidRequestError
+from yaie_router.answers import error_answer
 
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 _IDLE_S: Final = 75.0
@@ -29,21 +34,42 @@ class _Stall:
     looks: int
 
 
+class _Connection(RequestHandler):
+    """aiohttp's connection with our answer to what its parser refuses."""
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        if status >= 500:
+            return super().handle_error(request, status, exc, message)
+        error = InvalidRequestError("The request is not valid HTTP, or its headers are too large.")
+        response = error_answer(error, uuid.uuid4().hex)
+        response.force_close()
+        return response
+
+
 class Edge(web.Server):
     """aiohttp's low-level server with deadlines for the first head and for stalled readers."""
 
     def __init__(self, handle: Handle, *, header_timeout_s: float, client_stall_s: float) -> None:
-        super().__init__(
-            self._begin,
-            handler_cancellation=True,
-            access_log=None,
-            auto_decompress=False,
-            keepalive_timeout=_IDLE_S,
-        )
+        super().__init__(self._begin, handler_cancellation=True)
         self._handle = handle
         self._header_timeout_s = header_timeout_s
         self._client_stall_s = client_stall_s
         self._waiting: dict[int, asyncio.TimerHandle] = {}
+
+    def __call__(self) -> RequestHandler:
+        return _Connection(
+            self,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type]  # as aiohttp's own servers do
+            auto_decompress=False,
+            keepalive_timeout=_IDLE_S,
+        )
 
     def connection_made(self, handler: "RequestHandler", transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)

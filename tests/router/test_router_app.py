@@ -246,3 +246,25 @@ async def test_prompts_do_not_reach_the_logs(
     told = [json.dumps(record.__dict__, default=str) for record in caplog.records]
     assert any('"request"' in line and '"demo"' in line for line in told)
     assert not any("very private" in line for line in told)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\x16\x03\x01\x02" * 8 + b"\r\n\r\n",
+        b"GET /version HTTP/1.1\r\nhost: x\r\nx: " + b"secret" * 20_000 + b"\r\n\r\n",
+        b"POST / HTTP/1.1\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    ],
+)
+async def test_what_is_not_http_gets_the_envelope_and_no_more(
+    stack: Stack, raw: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", stack.config.port)
+    writer.write(raw)
+    answer = await asyncio.wait_for(reader.read(4096), 5)
+    writer.close()
+    assert b" 400 " in answer.splitlines()[0]
+    assert b"invalid_request_error" in answer
+    assert b"aiohttp" not in answer
+    assert b"secret" not in answer
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
