@@ -55,7 +55,12 @@ def build_all() -> None:
         _build_base()
     for name in PROJECT:
         _build_project(name)
-    _export([SANDBOX_IMAGE, *(f"{PREFIX}/{name}:{version()}" for name in PROJECT)])
+    _export([SANDBOX_IMAGE, *map(image, PROJECT)])
+
+
+def image(name: str) -> str:
+    """Full name of one of the project's images on the test node."""
+    return f"{PREFIX}/{name}:{version()}"
 
 
 def version() -> str:
@@ -116,22 +121,25 @@ def _build_project(name: str) -> None:
         "YAIE_BUILD_FLAGS": "--isolation chroot --network host --pull-never",
         "YAIE_IMAGE_PREFIX": PREFIX,
     }
+    before = _id_of(image(name))
     build = [ROOT / "images" / "build.sh", name]
     subprocess.run(build, env=environment, check=True, stdout=sys.stderr)
+    if before and before != _id_of(image(name)):
+        _buildah("rmi", before)  # nothing names it any more; the new one keeps the shared layers
 
 
 def _export(images: list[str]) -> None:
     """Bring the layout up to date. Layers that it has are not written again."""
-    wanted = "\n".join(f"{image} {_id_of(image)}" for image in images)
+    wanted = "\n".join(f"{name} {_id_of(name)}" for name in images)
     if _done().exists() and _done().read_text() == wanted:
         return
     _done().unlink(missing_ok=True)
     blobs = location() / "blobs" / "sha256"
     if blobs.is_dir() and sum(1 for _ in blobs.iterdir()) > MOST_BLOBS:
         shutil.rmtree(location())  # layers of old builds have gathered
-    for image in images:
+    for name in images:
         fast = ["--compression-format", "zstd", "--compression-level", "1"]
-        _buildah("push", "--quiet", *fast, image, f"oci:{location()}:{image}")
+        _buildah("push", "--quiet", *fast, name, f"oci:{location()}:{name}")
     _done().write_text(wanted)
 
 
