@@ -31,7 +31,9 @@ from yaie_operator.local.admission import Admission
 pytestmark = pytest.mark.cluster
 SYSTEM = "yaie-system"
 USER = f"system:serviceaccount:{SYSTEM}:yaie-operator"
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
+COLLECTED_S = 150.0
+"""The garbage collector looks for new kinds every 30 s, and waits longer after each failed look."""
 
 
 @pytest.fixture(scope="module")
@@ -180,8 +182,13 @@ def kubeconfig(installed: tuple[ControlPlane, Path]) -> Path:
     return installed[1]
 
 
-def until(holds: Callable[[], bool], tell: Callable[[], Any] = lambda: "") -> None:
-    deadline = time.monotonic() + TIMEOUT_S
+def until(
+    holds: Callable[[], bool],
+    tell: Callable[[], Any] = lambda: "",
+    *,
+    timeout_s: float = TIMEOUT_S,
+) -> None:
+    deadline = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < deadline, tell()
         time.sleep(0.1)
@@ -247,6 +254,7 @@ def test_kubectl_explains_and_lists_models(scene: Scene) -> None:
     assert "ENDPOINT" in wide.split("\n")[0]
 
 
+@pytest.mark.timeout(300)
 def test_a_model_lives_from_apply_to_garbage_collection(
     scene: Scene, kubeconfig: Path, tmp_path: Path
 ) -> None:
@@ -265,7 +273,7 @@ def test_a_model_lives_from_apply_to_garbage_collection(
         scene.kubectl("wait", "--for=condition=Ready", "ym/demo", "-n", scene.namespace)
         assert scene.get("ym", "demo")["status"]["ready"] == "1/1"
         scene.kubectl("delete", "ym", "demo", "-n", scene.namespace)
-        until(lambda: scene.children() == set(), scene.children)
+        until(lambda: scene.children() == set(), scene.children, timeout_s=COLLECTED_S)
 
 
 def test_nothing_is_written_while_nothing_changes_nor_by_a_restarted_operator(
@@ -351,6 +359,7 @@ def test_a_foreign_service_is_a_conflict_and_stays_untouched(
         scene.becomes("Accepted", "True", "Valid")
 
 
+@pytest.mark.timeout(300)
 def test_a_second_model_shares_the_router_which_outlives_the_first(
     scene: Scene, kubeconfig: Path, tmp_path: Path
 ) -> None:
@@ -363,7 +372,7 @@ def test_a_second_model_shares_the_router_which_outlives_the_first(
         until(lambda: len(_anchor_owners(scene)) == 2)
         scene.kubectl("delete", "ym", "first", "-n", scene.namespace)
         until(lambda: _anchor_owners(scene) == ["second"])
-        until(lambda: "first" not in scene.names("deployments"))
+        until(lambda: "first" not in scene.names("deployments"), timeout_s=COLLECTED_S)
         assert scene.get("deployment", names.ROUTER)["metadata"]["uid"] == uid
 
 
