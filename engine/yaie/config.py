@@ -1,6 +1,6 @@
 """The engine's configuration: one frozen object, filled by flags or keyword arguments.
 
-Field names are vLLM's flag names where one exists. `resolve()` returns a new, complete object.
+Field names are vLLM's flag names where one exists. `runtime.factory` decides what is left open.
 """
 
 import msgspec

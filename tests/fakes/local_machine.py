@@ -69,4 +69,5 @@ def recorded_pids(folder: Path) -> list[int]:
 
 
 def is_running(pid: int) -> bool:
+    """One that init has not reaped yet has ended too."""
     return start_time(pid) is not None

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from yaie_operator.local.processes import start_time
+from fakes.local_machine import is_running
 
 SCRIPT = Path(__file__).with_name("yaie_with_child_server.py")
 
@@ -115,8 +115,8 @@ def up(state: Path, *arguments: str) -> Iterator[Up]:
 
 
 def gone(pids: list[int]) -> bool:
-    """Whether all have ended; one that init has not reaped yet has ended too."""
-    return all(start_time(pid) is None for pid in pids)
+    """Whether all have ended."""
+    return not any(map(is_running, pids))
 
 
 def until(fact: Any, timeout_s: float = 20.0) -> Any:
