@@ -22,8 +22,21 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         gpu_memory_utilization: share of the GPU's memory for weights, activations and KV cache.
         kv_cache_tokens: size of the KV cache in tokens; None: from memory (GPU) or a default (CPU).
         page_size: tokens in one KV page.
+        swap_space_gib: host memory for the pages of preempted requests, in GiB; 0: they are
+            computed again instead.
+        scheduling_policy: order of the waiting queue: fcfs, priority, longest-prefix, or fair
+            (tokens per tenant).
+        request_timeout_s: a request that has not ended after this long ends with an error; None:
+            no limit.
         enable_prefix_caching: keep finished sequences' pages for later prompts.
         load_format: auto (safetensors) or dummy (random weights, for benchmarks).
+        model_impl: auto (native where there is one, otherwise transformers), yaie or transformers.
+        mla_form: how DeepSeek's latent attention is computed: absorbed (auto), latent or naive.
+        tokenizer: folder of the tokenizer, where it is not the model's.
+        pooling: how embeddings are made of hidden states: last or mean; auto: as the checkpoint
+            says, else last.
+        max_logprobs: most log-probabilities that a request may ask for per token; -1: all.
+        max_grammars: structured outputs compiled at the same time, each in a thread.
         enforce_eager: never capture CUDA graphs.
         seed: seed of dummy weights and of requests that bring none; None: random.
         step_time_target_s: prefill chunks are sized so that a step with decodes stays near this.
@@ -43,8 +56,17 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     gpu_memory_utilization: float = 0.9
     kv_cache_tokens: int | None = None
     page_size: int = 16
+    swap_space_gib: float = 0.0
+    scheduling_policy: str = "fcfs"
+    request_timeout_s: float | None = None
     enable_prefix_caching: bool = True
     load_format: str = "auto"
+    model_impl: str = "auto"
+    mla_form: str = "auto"
+    tokenizer: str | None = None
+    pooling: str = "auto"
+    max_logprobs: int = 20
+    max_grammars: int = 2
     enforce_eager: bool = False
     seed: int | None = None
     step_time_target_s: float = 0.05
@@ -52,7 +74,12 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What the engine tells the HTTP process once the model is loaded. Sizes in bytes or tokens."""
+    """What the engine tells the HTTP process once the model is loaded. Sizes in bytes or tokens.
+
+    `implementation`: native, paged transformers, or transformers. `tasks`: what it can be asked
+    for: generate, embed, classify. `tokenizer_path`: folder of the tokenizer. `pooling`: how
+    embeddings are made. `num_labels`: classes of a sequence classifier.
+    """
 
     served_model_name: str
     path: str
@@ -66,3 +93,10 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     page_size: int
     device: str
     dtype: str
+    implementation: str = "native"
+    tasks: tuple[str, ...] = ("generate", "embed")
+    tokenizer_path: str = ""
+    hidden_size: int = 0
+    num_labels: int = 0
+    pooling: str = "last"
+    max_logprobs: int = 20

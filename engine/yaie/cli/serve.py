@@ -101,12 +101,65 @@ def _add_engine_flags(group: "argparse._ArgumentGroup") -> None:
         metavar="TOKENS",
         help="tokens in one KV page (default: %(default)s)",
     )
+    flag(
+        "--swap-space-gib",
+        "--swap-space",
+        type=_not_negative,
+        default=0.0,
+        metavar="GIB",
+        help="host memory for preempted requests' pages (default: they are computed again)",
+    )
+    flag(
+        "--scheduling-policy",
+        choices=("fcfs", "priority", "longest-prefix", "fair"),
+        default="fcfs",
+        help="order of waiting requests; fair: by tokens per tenant (default: %(default)s)",
+    )
+    flag(
+        "--request-timeout-s",
+        type=_seconds,
+        metavar="SECONDS",
+        help="end a request with an error after this long (default: no limit)",
+    )
     flag("--enable-prefix-caching", action=argparse.BooleanOptionalAction, default=True)
     flag(
         "--load-format",
         choices=("auto", "dummy"),
         default="auto",
         help="dummy: random weights, for benchmarks",
+    )
+    flag(
+        "--model-impl",
+        choices=("auto", "yaie", "transformers"),
+        default="auto",
+        help="auto: native where there is one, otherwise transformers",
+    )
+    flag(
+        "--mla-form",
+        choices=("auto", "absorbed", "latent", "naive"),
+        default="auto",
+        help="how latent attention (DeepSeek) is computed",
+    )
+    flag("--tokenizer", metavar="FOLDER", help="where the tokenizer is, if not with the model")
+    flag(
+        "--pooling",
+        choices=("auto", "last", "mean"),
+        default="auto",
+        help="how embeddings are made (auto: as the checkpoint says, else last token)",
+    )
+    flag(
+        "--max-logprobs",
+        type=int,
+        default=20,
+        metavar="N",
+        help="most log-probabilities per token that a request may ask for; -1: all",
+    )
+    flag(
+        "--max-grammars",
+        type=_positive,
+        default=2,
+        metavar="N",
+        help="structured outputs compiled at the same time (default: %(default)s)",
     )
     flag("--enforce-eager", action="store_true", help="never capture CUDA graphs")
     flag("--seed", type=int)
@@ -196,6 +249,13 @@ def _seconds(text: str) -> float:
     value = float(text)
     if not 0 <= value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not a number of seconds")
+    return value
+
+
+def _not_negative(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is negative or not a number")
     return value
 
 

@@ -7,17 +7,27 @@ Every rank receives the same Batch.
 
 import msgspec
 
+from yaie.core.messages import Pooling, TokenLogprobs
 from yaie.core.request import SamplingParams
 
 
 class SlotInit(msgspec.Struct, frozen=True, array_like=True):
-    """A sequence enters `slot`. `pages[g]` is its block table in layer group g so far."""
+    """A sequence enters `slot`. `pages[g]` is its block table in layer group g so far.
+
+    `stop_ids`: the ids that min_tokens forbids, EOS included. `prompt_tokens`: the prompt's length;
+    a drawn token at position p is output number p - prompt_tokens. `history`: (prompt ids, output
+    ids so far), only where the sampling parameters look at the past (penalties, bad words).
+    """
 
     slot: int
     seq_id: int
     sampling: SamplingParams
     seed: int
     pages: tuple[tuple[int, ...], ...]
+    stop_ids: tuple[int, ...] = ()
+    prompt_tokens: int = 0
+    history: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    pooling: Pooling | None = None
 
 
 class PageAppend(msgspec.Struct, frozen=True, array_like=True):
@@ -29,7 +39,9 @@ class PageAppend(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PageCopy(msgspec.Struct, frozen=True, array_like=True):
-    """Copy one page inside layer group `group` on the device before the forward pass."""
+    """Copy one page of layer group `group` before the forward pass: inside the device's pool, or
+    between it and the host's pool in a swap (`source` and `target` name pages of either).
+    """
 
     group: int
     source: int
@@ -43,6 +55,9 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     token, which may still be in flight and never needs to visit the host.
     `sample`: sample the token that follows the row's last position (the RNG counter of that draw is
     that position, start + n_tokens). `epoch` is the sequence's epoch when the row was scheduled.
+    `targets`: where prompt log-probabilities are wanted, the ids that follow each of the row's
+    positions (one fewer at the prompt's end). `pool`: the row's sequence is pooled; the vector is
+    due with the row that holds the prompt's last token.
     """
 
     seq_id: int
@@ -52,10 +67,13 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     n_tokens: int
     tokens: tuple[int, ...]
     sample: bool
+    targets: tuple[int, ...] = ()
+    pool: bool = False
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
-    """One step. Apply in this order: releases, inits, appends, copies, then run rows.
+    """One step. Apply in this order: releases, swap_out, swap_in, inits, appends, copies, then run
+    rows. A page that swap_out reads may be the target of a copy or row of the same batch.
 
     Rows that decode (one token, no ids given) come first, prefill chunks after them.
     """
@@ -66,6 +84,8 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
     appends: tuple[PageAppend, ...]
     copies: tuple[PageCopy, ...]
     rows: tuple[Row, ...]
+    swap_out: tuple[PageCopy, ...] = ()
+    swap_in: tuple[PageCopy, ...] = ()
 
     @property
     def n_tokens(self) -> int:
@@ -78,8 +98,14 @@ class StepResult(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     tokens[i] is the sampled id, or -1 where the row did not sample. finite[i] is False when the
     row's logits held NaN or only -inf: that sequence fails, the rest of the batch goes on.
+    The other fields are empty when no row asked for them, and aligned with the rows otherwise:
+    `logprobs` of the sampled token, `prompt_logprobs` of the row's `targets`, and the `pooled`
+    vector (float32, little-endian bytes).
     """
 
     step_id: int
     tokens: tuple[int, ...]
     finite: tuple[bool, ...]
+    logprobs: tuple[TokenLogprobs | None, ...] = ()
+    prompt_logprobs: tuple[tuple[TokenLogprobs, ...] | None, ...] = ()
+    pooled: tuple[bytes | None, ...] = ()

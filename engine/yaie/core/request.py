@@ -1,43 +1,91 @@
 """What a user asks of one generation: sampling parameters, validated once, frozen afterwards."""
 
-import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 
 import msgspec
 
+from yaie.core.checks import check_integer, check_range, check_strings
 from yaie_api.errors import InvalidRequestError
 
+MAX_N = 128
 MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 256
+MAX_BAD_WORDS = 128
+MAX_BAD_WORD_TOKENS = 32
+MAX_LOGIT_BIASES = 1024
+MAX_LOGIT_BIAS = 100.0
 MAX_TOP_K = 2**31 - 1
 """Devices hold it in 32 bits; no vocabulary comes near."""
+MAX_PENALTY = 1e4
+"""Bound of repetition_penalty: far above any use, far below what overflows a float16 logit."""
+
+GrammarKind = Literal["json_schema", "regex", "lark"]
+
+
+class Grammar(msgspec.Struct, frozen=True):
+    """A form that the output must have. `text`: a JSON schema, a regular expression, or a grammar
+    in llguidance's dialect of Lark. Everything else (choices, EBNF, tool calls, `json_object`) is
+    written as one of these before it gets here.
+    """
+
+    kind: GrammarKind
+    text: str
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How to pick tokens and when to stop. Names, ranges and defaults follow vLLM.
 
+    Logits are changed and filtered in this order: allowed ids, bad words, min_tokens, grammar,
+    repetition penalty, frequency and presence penalty, logit bias, temperature, top-k, top-p,
+    min-p.
+
     Attributes:
+        n: how many outputs to make of the prompt; output i has the seed `seed + i`.
         temperature: 0 is exact greedy; otherwise logits are divided by it. Finite, 0..2.
         top_k: keep the k most likely tokens; 0 or -1 keeps all.
         top_p: keep the smallest set of most likely tokens whose probability reaches it. (0, 1].
         min_p: drop tokens less likely than `min_p` times the most likely one. [0, 1].
+        repetition_penalty: positive logits of tokens in prompt or output are divided by it,
+            negative ones multiplied (Keskar et al. 2019, arXiv 1909.05858). (0, 10000]; 1 is off.
+        presence_penalty: subtracted from the logits of tokens in the output. [-2, 2].
+        frequency_penalty: subtracted once for each time a token is in the output. [-2, 2].
+        logit_bias: added to the logits of these ids, each clamped to [-100, 100]. A mapping of id
+            to bias, or pairs.
+        bad_words: strings whose tokens the output may not contain in sequence.
+        bad_words_ids: the same as ids; who has the tokenizer fills them in from `bad_words`.
+        allowed_token_ids: only these ids may be generated.
         seed: same seed and same logits give the same tokens, whatever the batch. None: random.
-        max_tokens: most tokens to generate; None: as many as the context holds.
-        min_tokens: EOS and stop token ids cannot end the output before this many tokens.
+        max_tokens: most tokens to generate; 0 computes the prompt only; None: as many as the
+            context holds.
+        min_tokens: EOS and stop token ids are not generated before this many tokens.
         stop: strings that end the output (a single string is accepted too).
         stop_token_ids: token ids that end the output.
         include_stop_str_in_output: keep the stop string that was met in the text.
         ignore_eos: do not stop at the model's end-of-sequence tokens.
         skip_special_tokens: leave special tokens out of the text.
+        logprobs: log-probabilities of each output token and of this many most likely ones besides,
+            from the model's own logits before anything of this object changes them. -1: all.
+        prompt_logprobs: the same for the prompt's tokens; its first has none.
+        grammar: the form that the output must have.
 
     Raises:
         InvalidRequestError: a value is out of range; `param` names the field.
 
     """
 
+    n: int = 1
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    bad_words: tuple[str, ...] = ()
+    bad_words_ids: tuple[tuple[int, ...], ...] = ()
+    allowed_token_ids: tuple[int, ...] | None = None
     seed: int | None = None
     max_tokens: int | None = 16
     min_tokens: int = 0
@@ -46,82 +94,119 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
     skip_special_tokens: bool = True
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
-        _normalise_sequences(self)
-        _check_range("temperature", self.temperature, 0.0, 2.0)
-        _check_range("top_p", self.top_p, 0.0, 1.0, open_low=True)
-        _check_range("min_p", self.min_p, 0.0, 1.0)
-        _check_integer("top_k", self.top_k, low=-1, high=MAX_TOP_K)
-        _check_integer("min_tokens", self.min_tokens, low=0)
-        if self.max_tokens is not None:
-            _check_integer("max_tokens", self.max_tokens, low=1)
-            if self.min_tokens > self.max_tokens:
-                raise InvalidRequestError(
-                    f"min_tokens ({self.min_tokens}) must not exceed max_tokens "
-                    f"({self.max_tokens}).",
-                    param="min_tokens",
-                )
-        if self.seed is not None:
-            _check_integer("seed", self.seed, low=-(2**63), high=2**63 - 1)
-        _check_stop(self.stop)
-        for token_id in self.stop_token_ids:
-            _check_integer("stop_token_ids", token_id, low=0)
+        _normalise(self)
+        _check_distribution(self)
+        _check_penalties(self)
+        _check_token_lists(self)
+        _check_length(self)
 
     @property
     def greedy(self) -> bool:
         """Whether the most likely token is always taken."""
         return self.temperature == 0.0
 
-
-def _normalise_sequences(params: SamplingParams) -> None:
-    stop: object = params.stop
-    if isinstance(stop, str):
-        stop = (stop,)
-    try:
-        msgspec.structs.force_setattr(params, "stop", tuple(stop or ()))  # type: ignore[arg-type]
-        ids = tuple(params.stop_token_ids or ())
-    except TypeError as error:
-        raise InvalidRequestError("stop must be a string or a list of strings.") from error
-    msgspec.structs.force_setattr(params, "stop_token_ids", ids)
-
-
-def _check_stop(stop: tuple[str, ...]) -> None:
-    if len(stop) > MAX_STOP_STRINGS:
-        raise InvalidRequestError(
-            f"stop has {len(stop)} strings; at most {MAX_STOP_STRINGS} are allowed.", param="stop"
+    @property
+    def penalized(self) -> bool:
+        """Whether tokens of the past change the logits."""
+        return bool(
+            self.repetition_penalty != 1.0 or self.presence_penalty or self.frequency_penalty
         )
-    texts: tuple[object, ...] = stop
-    for text in texts:
-        if not isinstance(text, str) or not text:
-            raise InvalidRequestError("stop must hold non-empty strings.", param="stop")
-        if len(text) > MAX_STOP_LENGTH:
+
+
+def _normalise(params: SamplingParams) -> None:
+    """Bring every sequence into its frozen form."""
+    stop: Any = params.stop
+    biases: Any = params.logit_bias or ()
+    pairs = biases.items() if isinstance(biases, Mapping) else biases
+    _set(params, "stop", (stop,) if isinstance(stop, str) else stop or ())
+    _set(params, "stop_token_ids", params.stop_token_ids or ())
+    _set(params, "bad_words", params.bad_words or ())
+    _set(params, "bad_words_ids", (tuple(ids) for ids in params.bad_words_ids or ()))
+    _set(params, "logit_bias", (tuple(pair) for pair in pairs))
+    if params.allowed_token_ids is not None:
+        _set(params, "allowed_token_ids", params.allowed_token_ids)
+
+
+def _set(params: SamplingParams, name: str, values: Iterable[Any]) -> None:
+    try:
+        msgspec.structs.force_setattr(params, name, tuple(values))
+    except TypeError as error:
+        raise InvalidRequestError(f"{name} must be a list.", param=name) from error
+
+
+def _check_distribution(params: SamplingParams) -> None:
+    check_range("temperature", params.temperature, 0.0, 2.0)
+    check_range("top_p", params.top_p, 0.0, 1.0, open_low=True)
+    check_range("min_p", params.min_p, 0.0, 1.0)
+    check_integer("top_k", params.top_k, low=-1, high=MAX_TOP_K)
+    check_integer("n", params.n, low=1, high=MAX_N)
+    if params.seed is not None:
+        check_integer("seed", params.seed, low=-(2**63), high=2**63 - 1)
+    for name in ("logprobs", "prompt_logprobs"):
+        if (value := getattr(params, name)) is not None:
+            check_integer(name, value, low=-1)
+
+
+def _check_penalties(params: SamplingParams) -> None:
+    check_range("repetition_penalty", params.repetition_penalty, 0.0, MAX_PENALTY, open_low=True)
+    check_range("presence_penalty", params.presence_penalty, -2.0, 2.0)
+    check_range("frequency_penalty", params.frequency_penalty, -2.0, 2.0)
+
+
+def _check_token_lists(params: SamplingParams) -> None:
+    check_strings("stop", params.stop, count=MAX_STOP_STRINGS, length=MAX_STOP_LENGTH)
+    check_strings("bad_words", params.bad_words, count=MAX_BAD_WORDS, length=MAX_STOP_LENGTH)
+    for token_id in params.stop_token_ids:
+        check_integer("stop_token_ids", token_id, low=0)
+    if len(params.bad_words_ids) > 2 * MAX_BAD_WORDS:
+        raise InvalidRequestError("bad_words_ids has too many entries.", param="bad_words")
+    for word in params.bad_words_ids:
+        if not 1 <= len(word) <= MAX_BAD_WORD_TOKENS:
             raise InvalidRequestError(
-                f"a stop string has {len(text)} characters; at most {MAX_STOP_LENGTH} are allowed.",
-                param="stop",
+                f"a bad word has {len(word)} tokens; 1 to {MAX_BAD_WORD_TOKENS} are allowed.",
+                param="bad_words",
             )
+        for token_id in word:
+            check_integer("bad_words_ids", token_id, low=0)
+    if params.allowed_token_ids is not None:
+        if not params.allowed_token_ids:
+            raise InvalidRequestError(
+                "allowed_token_ids must not be empty.", param="allowed_token_ids"
+            )
+        for token_id in params.allowed_token_ids:
+            check_integer("allowed_token_ids", token_id, low=0)
+    _check_biases(params)
 
 
-def _check_range(
-    name: str, value: object, low: float, high: float, *, open_low: bool = False
-) -> None:
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-        above = low < value if open_low else low <= value
-        if above and value <= high:
-            return
-    bracket = "(" if open_low else "["
-    raise InvalidRequestError(
-        f"{name} must be a number in {bracket}{low:g}, {high:g}], got {value!r}.", param=name
-    )
+def _check_biases(params: SamplingParams) -> None:
+    if len(params.logit_bias) > MAX_LOGIT_BIASES:
+        raise InvalidRequestError(
+            f"logit_bias has {len(params.logit_bias)} entries; at most {MAX_LOGIT_BIASES} are "
+            "allowed.",
+            param="logit_bias",
+        )
+    for pair in params.logit_bias:
+        if len(pair) != 2:
+            raise InvalidRequestError("logit_bias maps token ids to numbers.", param="logit_bias")
+        check_integer("logit_bias", pair[0], low=0)
+        check_range("logit_bias", pair[1], float("-1e9"), 1e9)
+    limit = MAX_LOGIT_BIAS
+    clamped = ((token, min(max(float(b), -limit), limit)) for token, b in params.logit_bias)
+    _set(params, "logit_bias", clamped)
 
 
-def _check_integer(name: str, value: object, *, low: int, high: int | None = None) -> None:
-    if (
-        isinstance(value, int)
-        and not isinstance(value, bool)
-        and value >= low
-        and (high is None or value <= high)
-    ):
+def _check_length(params: SamplingParams) -> None:
+    check_integer("min_tokens", params.min_tokens, low=0)
+    if params.max_tokens is None:
         return
-    wanted = f"at least {low}" if high is None else f"between {low} and {high}"
-    raise InvalidRequestError(f"{name} must be an integer, {wanted}; got {value!r}.", param=name)
+    check_integer("max_tokens", params.max_tokens, low=0)
+    if params.min_tokens > params.max_tokens:
+        raise InvalidRequestError(
+            f"min_tokens ({params.min_tokens}) must not exceed max_tokens ({params.max_tokens}).",
+            param="min_tokens",
+        )

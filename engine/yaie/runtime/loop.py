@@ -10,9 +10,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from threading import Event as StopEvent
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from yaie.core.batch import Batch, StepResult
 from yaie.core.messages import Command, Event, Generate
@@ -34,6 +36,15 @@ class FatalRunnerError(Exception):
     """The device is lost: no later step can succeed, the process has to be restarted."""
 
 
+class TokenMasks(NamedTuple):
+    """Tokens that grammars allow. `rows` [R]: row numbers in the batch; `words`
+    [R, ceil(vocab / 32)] int32: bit t % 32 of word t // 32 is set where token t is allowed.
+    """
+
+    rows: tuple[int, ...]
+    words: NDArray[np.int32]
+
+
 class Runner(Protocol[TicketT]):
     """Computes batches in the order given, as on one stream."""
 
@@ -44,8 +55,8 @@ class Runner(Protocol[TicketT]):
     def launch(self, batch: Batch) -> TicketT:
         """Enqueue the forward pass."""
 
-    def sample(self, ticket: TicketT) -> None:
-        """Enqueue sampling."""
+    def sample(self, ticket: TicketT, masks: TokenMasks | None = None) -> None:
+        """Enqueue sampling; `masks` forbids tokens in some rows."""
 
     def collect(self, ticket: TicketT) -> StepResult:
         """Block until the result is there."""

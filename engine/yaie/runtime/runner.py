@@ -19,7 +19,7 @@ from yaie.models.llama import Llama
 from yaie.runtime.arrange import Ints, StepArrays, arrange, pack
 from yaie.runtime.graphs import DecodeGraph, DecodeGraphs
 from yaie.runtime.kv_tensors import KVTensors
-from yaie.runtime.loop import FatalRunnerError
+from yaie.runtime.loop import FatalRunnerError, TokenMasks
 from yaie.runtime.sampler import Draw, draw
 from yaie.runtime.slots import Slots
 
@@ -106,8 +106,10 @@ class ModelRunner:
         return ticket
 
     @torch.inference_mode()
-    def sample(self, ticket: Ticket) -> None:
+    def sample(self, ticket: Ticket, masks: TokenMasks | None = None) -> None:
         """Enqueue the drawing of the ticket's tokens (a captured step has done it already)."""
+        if masks is not None:
+            raise NotImplementedError("masks")
         logits, rows, positions = ticket.logits, ticket.rows, ticket.positions
         if logits is None or rows is None or positions is None:
             return

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from yaie.core.batch import Batch, Row, SlotInit, StepResult
 from yaie.core.blocks import SCRATCH_PAGE
+from yaie.runtime.loop import TokenMasks
 
 Predict = Callable[[Sequence[int], SlotInit], int]
 """Next token from the whole context (token ids) and the slot's sampling parameters and seed."""
@@ -99,7 +100,7 @@ class StubRunner:
             self._write(row)
         return _Ticket(batch)
 
-    def sample(self, ticket: _Ticket) -> None:
+    def sample(self, ticket: _Ticket, masks: TokenMasks | None = None) -> None:  # noqa: ARG002 - scripted tokens obey no grammar
         """Predict for the rows that sample; each slot remembers its last token."""
         ticket.tokens = tuple(
             self._sample_row(row) if row.sample else -1 for row in ticket.batch.rows
