@@ -1,0 +1,95 @@
+"""What all request bodies share: strict frozen models, and the one door through which they come.
+
+`parse` takes JSON values in and gives a frozen request out, or an InvalidRequestError that names
+the field. Null means omitted and unknown fields are accepted; a kind of request refuses by
+`Wire.refuse` what it would otherwise ignore although it changes the output.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from yaie_api.errors import InvalidRequestError
+
+MAX_DEPTH: Final = 64
+MAX_FIELDS: Final = 256
+MAX_CONTAINERS: Final = 32_768
+"""Lists and objects at one level of a body: checking a million empty ones takes seconds."""
+
+Integer = Annotated[int, Field(strict=True, ge=-(2**63), le=2**63 - 1)]
+TokenId = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
+TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]
+"""Long lists stop at their first bad entry: a million reports would take ten seconds and 1 GB."""
+ModelName = Annotated[str, Field(max_length=512)]
+
+
+class Wire(BaseModel):
+    """Base of everything that a client sends."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="allow", allow_inf_nan=False)
+
+    @classmethod
+    def refuse(cls, given: Mapping[str, Any]) -> None:
+        """Raise InvalidRequestError for fields that must not be ignored. `given`: without nulls."""
+
+
+Request = TypeVar("Request", bound=Wire)
+
+
+def parse(kind: type[Request], body: Any) -> Request:
+    """Check a decoded JSON body and return the request.
+
+    Raises:
+        InvalidRequestError: what is wrong, `param` naming the field.
+
+    """
+    if not isinstance(body, dict):
+        raise InvalidRequestError("The request body must be a JSON object.")
+    _check_size(body)
+    given = {name: value for name, value in body.items() if value is not None}
+    kind.refuse(given)
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        raise _first_problem(error, given) from None
+
+
+def _check_size(body: Any) -> None:
+    """Refuse nesting deeper than MAX_DEPTH, level by level (no recursion), and what is too wide."""
+    if len(body) > MAX_FIELDS:
+        raise InvalidRequestError(f"The request has more than {MAX_FIELDS} fields.")
+    level = [body]
+    for _ in range(MAX_DEPTH):
+        level = [child for value in level for child in _children(value)]
+        if not level:
+            return
+        if len(level) > MAX_CONTAINERS:
+            raise InvalidRequestError(
+                f"The request holds more than {MAX_CONTAINERS} lists and objects at one level."
+            )
+    raise InvalidRequestError(f"The request is nested deeper than {MAX_DEPTH} levels.")
+
+
+_CONTAINERS: Final = frozenset((dict, list))
+
+
+def _children(value: Any) -> list[Any]:
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [item for item in items if type(item) in _CONTAINERS]
+
+
+def _first_problem(error: ValidationError, given: Mapping[str, Any]) -> InvalidRequestError:
+    """One sentence about the deepest problem; the input's text is not echoed."""
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    problem = max(problems, key=lambda p: len(p["loc"]))
+    name = str(problem["loc"][0]) if problem["loc"] else None
+    if name is not None and name not in given:
+        return InvalidRequestError(f"{name} is required.", param=name)
+    path = ".".join(str(part) for part in problem["loc"] if not _is_variant(part))
+    return InvalidRequestError(f"{path or 'body'}: {problem['msg']}.", param=name)
+
+
+def _is_variant(part: int | str) -> bool:
+    """Pydantic's own names of union members in a path, such as `list[str]`."""
+    return isinstance(part, str) and ("[" in part or part in ("str", "int", "float", "bool"))
