@@ -18,3 +18,7 @@ class TensorOptions(NamedTuple):
     def empty(self, *shape: int) -> torch.Tensor:
         """Return an uninitialised tensor of `shape`."""
         return torch.empty(shape, device=self.device, dtype=self.dtype)
+
+    def zeros(self, *shape: int) -> torch.Tensor:
+        """Return a zeroed tensor of `shape`."""
+        return torch.zeros(shape, device=self.device, dtype=self.dtype)

@@ -14,6 +14,7 @@ from yaie.layers.norm import RMSNorm
 from yaie.layers.options import NamedTensors, TensorOptions
 from yaie.layers.rotary import angle_table
 from yaie.models.config import ModelConfig
+from yaie.models.model import LayerCache
 
 
 class Attention:
@@ -119,6 +120,14 @@ class Llama:
     def __init__(self, config: ModelConfig, options: TensorOptions, max_positions: int) -> None:
         self.config = config
         self.options = options
+        self.architecture = config.architecture
+        self.vocab_size = config.vocab_size
+        self.hidden_size = config.hidden_size
+        self.num_labels = 0
+        self.caches = tuple(
+            LayerCache(config.num_kv_heads, config.head_dim, config.head_dim, window)
+            for window in config.windows
+        )
         self.embedding = Embedding(config.vocab_size, config.hidden_size, options=options)
         table = angle_table(config.rope, config.head_dim, max_positions).to(options.device)
         self.layers = [DecoderLayer(config, i, table, options) for i in range(config.num_layers)]
@@ -140,6 +149,10 @@ class Llama:
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Hidden [N, hidden] -> [N, vocab] in the model's dtype."""
         return self.head(hidden)
+
+    def classify(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Refuse: this model has no classes."""
+        raise NotImplementedError(f"{self.architecture} has no classes")
 
     def parameters(self) -> NamedTensors:
         """Every tensor of the checkpoint and where it goes."""

@@ -65,7 +65,7 @@ def create(config: EngineConfig) -> Engine:
     config = _resolved(config, shape, options.device)
     _set_threads(config, options.device)
     model = _load(config, shape, options, folder)
-    spec = kv_spec(shape, config.page_size, options.dtype)
+    spec = kv_spec(model.caches, config.page_size, options.dtype)
     max_model_len = config.max_model_len or shape.max_positions
     step_tokens = config.max_num_batched_tokens or STEP_TOKENS[options.device.type]
     pages = num_pages(config, model, spec, max_model_len=max_model_len, step_tokens=step_tokens)
@@ -83,7 +83,7 @@ def create(config: EngineConfig) -> Engine:
     )
     runner = ModelRunner(
         model,
-        KVTensors(shape, pages, config.page_size, options),
+        KVTensors(model.caches, pages, config.page_size, options),
         max_num_seqs=config.max_num_seqs,
         max_model_len=scheduler.max_model_len,
         capture_graphs=not config.enforce_eager,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from yaie.layers.attention import Segment, StepInput
-from yaie.models.llama import Llama
+from yaie.models.model import Model
 from yaie.runtime.kv_tensors import KVTensors
 from yaie.runtime.sampler import Draw, draw
 from yaie.runtime.slots import Slots
@@ -51,7 +51,7 @@ class DecodeGraph:
 class DecodeGraphs:
     """Graphs by (rows, context bound, greedy), sharing one memory pool and one input buffer."""
 
-    def __init__(self, model: Llama, kv: KVTensors, slots: Slots, max_model_len: int) -> None:
+    def __init__(self, model: Model, kv: KVTensors, slots: Slots, max_model_len: int) -> None:
         self.model = model
         self.kv = kv
         self.slots = slots

@@ -6,7 +6,7 @@ from yaie.config import EngineConfig
 from yaie.core.kv_spec import KVSpec
 from yaie.layers.attention import Segment, StepInput
 from yaie.layers.options import TensorOptions
-from yaie.models.llama import Llama
+from yaie.models.model import Model
 from yaie.runtime.host import usable_memory_bytes
 from yaie.runtime.kv_tensors import KVTensors
 from yaie_api.errors import InvalidRequestError
@@ -19,7 +19,7 @@ GRAPH_RESERVE_BYTES = 2**29
 
 
 def num_pages(
-    config: EngineConfig, model: Llama, spec: KVSpec, *, max_model_len: int, step_tokens: int
+    config: EngineConfig, model: Model, spec: KVSpec, *, max_model_len: int, step_tokens: int
 ) -> int:
     """Pages of the KV cache, the scratch page included.
 
@@ -44,7 +44,7 @@ def num_pages(
     return pages + 1
 
 
-def _measured_bytes(config: EngineConfig, model: Llama, step_tokens: int) -> int:
+def _measured_bytes(config: EngineConfig, model: Model, step_tokens: int) -> int:
     """What is left of our share of the GPU after weights and one largest step."""
     device = model.options.device
     activations = _peak_activations(config, model, step_tokens)
@@ -54,10 +54,10 @@ def _measured_bytes(config: EngineConfig, model: Llama, step_tokens: int) -> int
 
 
 @torch.inference_mode()
-def _peak_activations(config: EngineConfig, model: Llama, step_tokens: int) -> int:
+def _peak_activations(config: EngineConfig, model: Model, step_tokens: int) -> int:
     """Run one prefill of `step_tokens` on a one-page cache and measure its peak, in bytes."""
     device = model.options.device
-    kv = KVTensors(model.config, 1, config.page_size, model.options)
+    kv = KVTensors(model.caches, 1, config.page_size, model.options)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
     ids = torch.zeros(step_tokens, dtype=torch.int64, device=device)

@@ -15,7 +15,7 @@ import torch
 
 from yaie.core.batch import Batch, StepResult
 from yaie.layers.attention import Segment, StepInput
-from yaie.models.llama import Llama
+from yaie.models.model import Model
 from yaie.runtime.arrange import Ints, StepArrays, arrange, pack
 from yaie.runtime.graphs import DecodeGraph, DecodeGraphs
 from yaie.runtime.kv_tensors import KVTensors
@@ -53,7 +53,7 @@ class ModelRunner:
 
     def __init__(
         self,
-        model: Llama,
+        model: Model,
         kv: KVTensors,
         *,
         max_num_seqs: int,
@@ -95,8 +95,7 @@ class ModelRunner:
             arrays = _padded(arrays, graph.rows, self.slots.scratch)
         parts = self._upload((*changes, *arrays))
         self.slots.write(*parts[: len(changes)])
-        if batch.copies:
-            self.kv.copy(batch.copies)
+        self._move_pages(batch)
         step = _DeviceStep(*parts[len(changes) :])
         ticket = Ticket(batch.step_id, len(batch.rows), arrays.sampled, greedy=greedy)
         if graph is not None:
@@ -104,6 +103,15 @@ class ModelRunner:
         elif batch.rows:
             self._forward(ticket, arrays, step)
         return ticket
+
+    def _move_pages(self, batch: Batch) -> None:
+        """Swap out before anything may overwrite a page that leaves."""
+        if batch.swap_out:
+            self.kv.swap_out(batch.swap_out)
+        if batch.swap_in:
+            self.kv.swap_in(batch.swap_in)
+        if batch.copies:
+            self.kv.copy(batch.copies)
 
     @torch.inference_mode()
     def sample(self, ticket: Ticket, masks: TokenMasks | None = None) -> None:

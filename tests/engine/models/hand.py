@@ -27,7 +27,7 @@ def load_runner(
     with torch.inference_mode():
         model = registry.model_class(config.architecture)(config, options, config.max_positions)
     weights.load(model, folder)
-    kv = KVTensors(config, pages, page_size, options)
+    kv = KVTensors(model.caches, pages, page_size, options)
     return ModelRunner(model, kv, max_num_seqs=max_num_seqs, max_model_len=config.max_positions)
 
 

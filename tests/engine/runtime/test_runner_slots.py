@@ -1,5 +1,6 @@
 """What a runner must survive: stale pages, reused slots, copies, sequences that are not finite."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -36,8 +37,13 @@ def run(runner: ModelRunner, expected: Reference, *others: int) -> Hand:
     return hand
 
 
+def spoil(runner: ModelRunner, pages: Iterable[int]) -> None:
+    for pool in runner.kv.pools:
+        pool[list(pages)] = torch.nan
+
+
 def test_values_left_in_pages_are_never_read(runner: ModelRunner, expected: Reference) -> None:
-    runner.kv.storage.fill_(torch.nan)
+    spoil(runner, range(runner.kv.num_pages))
     hand = run(runner, expected)
     assert hand.finite[0]
     assert tuple(hand.tokens[0][16:]) == expected.greedy[:16]
@@ -50,7 +56,7 @@ def test_one_sequence_that_is_not_finite_harms_no_other(
     hand.start(0, expected.prompt)
     hand.start(1, expected.prompt)
     hand.step({0: 16, 1: 16})
-    runner.kv.storage[:, :, hand.pages[1]] = torch.nan
+    spoil(runner, hand.pages[1])
     hand.decode(0, 1, steps=5)
     assert hand.finite == {0: True, 1: False}
     assert tuple(hand.tokens[0][16:]) == expected.greedy[:6]
@@ -69,7 +75,7 @@ def test_a_copied_page_serves_like_the_original(runner: ModelRunner, expected: R
     copied = Batch(99, (), (init,), (), (PageCopy(0, hand.pages[0][0], 9),), ())
     result = runner.collect(runner.launch(copied))
     assert (result.tokens, result.finite) == ((), ())
-    runner.kv.storage[:, :, hand.pages[0][0]] = torch.nan
+    spoil(runner, hand.pages[0][:1])
     again = Hand(runner)
     again.start(1, expected.prompt + expected.greedy[:1], shared_pages=(9,))
     again._next_page = iter(range(20, 30))  # type: ignore[assignment]  # keep off page 9
