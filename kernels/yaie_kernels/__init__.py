@@ -3,6 +3,7 @@
 from yaie_kernels.ops import (
     add_rms_norm,
     copy_pages,
+    moe_mlp,
     paged_attention,
     qk_norm_rope_write,
     rms_norm,
@@ -15,6 +16,7 @@ from yaie_kernels.ops import (
 __all__ = [
     "add_rms_norm",
     "copy_pages",
+    "moe_mlp",
     "paged_attention",
     "qk_norm_rope_write",
     "rms_norm",

@@ -1,10 +1,10 @@
 """The operations of the engine, with their shapes; `dispatch` picks who computes them.
 
 T tokens of a step, B sequences, H hidden size, Hq query heads, Hk KV heads (Hq = G * Hk),
-D head_dim, V vocabulary. Caches are contiguous [pages, page_size, Hk, D]. Row strides of
-activations may be larger than the row (views of a fused projection); the last dimension is
-contiguous. Nothing here synchronises with the device, and grids depend on shapes and host
-integers only, so every operation can be captured in a CUDA graph.
+D head_dim, V vocabulary, E experts, I size inside an MLP. Caches are contiguous
+[pages, page_size, Hk, D]. Row strides of activations may be larger than the row (views of a fused
+projection); the last dimension is contiguous. Nothing here synchronises with the device, and grids
+depend on shapes and host integers only, so every operation can be captured in a CUDA graph.
 """
 
 # ruff: noqa: PLR0917 - the operations' signatures are positional by contract
@@ -38,6 +38,16 @@ def rope_(q: Tensor, k: Tensor, positions: Tensor, cos_sin: Tensor) -> None:
 def silu_mul(gate_up: Tensor) -> Tensor:
     """silu(gate) * up for gate_up[T,2I] = (gate | up) -> [T,I]."""
     return backend(gate_up).silu_mul(gate_up)  # type: ignore[no-any-return]  # module by name
+
+
+def moe_mlp(x: Tensor, gate_up: Tensor, down: Tensor, experts: Tensor, shares: Tensor) -> Tensor:
+    """Sum over a token's K chosen experts of share * down(silu(gate(x)) * up(x)) -> [T,H].
+
+    x[T,H]; gate_up[E,2I,H] = (gate | up rows) and down[E,H,I], contiguous; experts[T,K] int64, the
+    ids of a token's experts, distinct; shares[T,K] float32. An expert's weights are read only if it
+    has tokens, and once for all of them.
+    """
+    return backend(x).moe_mlp(x, gate_up, down, experts, shares)  # type: ignore[no-any-return]  # same
 
 
 def write_kv(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slots: Tensor) -> None:

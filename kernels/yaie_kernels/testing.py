@@ -145,3 +145,55 @@ def paged_case(
         max_query_len=max([*query_lens, 1]),
         max_seq_len=max([*seq_lens, 1]),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class MoECase:
+    """Tokens, experts' weights and a router's choice."""
+
+    x: Tensor
+    gate_up: Tensor
+    down: Tensor
+    experts: Tensor
+    shares: Tensor
+
+    @property
+    def args(self) -> tuple[Tensor, ...]:
+        return self.x, self.gate_up, self.down, self.experts, self.shares
+
+    def dense(self, dtype: torch.dtype = torch.float64) -> Tensor:
+        """Every expert on every token, the chosen ones summed by their shares, at `dtype`."""
+        x, gate_up, down = (tensor.to(dtype) for tensor in (self.x, self.gate_up, self.down))
+        gate, up = torch.einsum("th,eih->tei", x, gate_up).chunk(2, dim=-1)
+        each = torch.einsum("tei,ehi->teh", gate * gate.sigmoid() * up, down)
+        chosen = each.gather(1, self.experts.unsqueeze(2).expand(-1, -1, x.shape[1]))
+        return (chosen * self.shares.to(dtype).unsqueeze(2)).sum(dim=1)
+
+
+def moe_case(
+    tokens: int,
+    *,
+    experts: int,
+    top_k: int,
+    hidden: int = 64,
+    inner: int = 48,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+    seed: int = 0,
+) -> MoECase:
+    """Random tokens, weights and choices; values stay near one through both products."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        values = torch.randn(shape, generator=generator) / shape[-1] ** 0.5
+        return values.to(dtype).to(device)
+
+    order = torch.rand(tokens, experts, generator=generator).argsort(dim=1)
+    shares = torch.rand(tokens, top_k, generator=generator)
+    return MoECase(
+        x=normal(tokens, hidden) * hidden**0.5,
+        gate_up=normal(experts, 2 * inner, hidden),
+        down=normal(experts, hidden, inner),
+        experts=order[:, :top_k].contiguous().to(device),
+        shares=shares.to(device),
+    )

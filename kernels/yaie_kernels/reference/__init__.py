@@ -8,11 +8,13 @@ from yaie_kernels.reference.attention import paged_attention
 from yaie_kernels.reference.cache import copy_pages, write_kv
 from yaie_kernels.reference.elementwise import add_rms_norm, rms_norm, rope_, silu_mul
 from yaie_kernels.reference.fused import qk_norm_rope_write
+from yaie_kernels.reference.moe import moe_mlp
 from yaie_kernels.reference.sampling import sample
 
 __all__ = [
     "add_rms_norm",
     "copy_pages",
+    "moe_mlp",
     "paged_attention",
     "qk_norm_rope_write",
     "rms_norm",

@@ -1,0 +1,22 @@
+"""Gated MLPs of many experts, each token through the few that its router chose."""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from yaie_kernels.reference.elementwise import silu_mul
+
+
+def moe_mlp(x: Tensor, gate_up: Tensor, down: Tensor, experts: Tensor, shares: Tensor) -> Tensor:
+    """Only experts that have tokens are visited; their weights are read in place."""
+    top_k = experts.shape[1]
+    chosen, weight = experts.flatten(), shares.flatten().unsqueeze(1)
+    order = chosen.argsort(stable=True)
+    counts: list[int] = torch.bincount(chosen, minlength=gate_up.shape[0]).tolist()
+    out = torch.zeros(x.shape, dtype=torch.promote_types(x.dtype, shares.dtype), device=x.device)
+    for expert, pairs in enumerate(order.split(counts)):
+        if len(pairs):
+            tokens = pairs // top_k
+            inner = silu_mul(linear(x[tokens], gate_up[expert]))
+            out.index_add_(0, tokens, linear(inner, down[expert]) * weight[pairs])
+    return out.to(x.dtype)
