@@ -26,11 +26,13 @@ GrammarKind = Literal["json_schema", "regex", "lark"]
 class Grammar(msgspec.Struct, frozen=True):
     """A form that the output must have. `text`: a JSON schema, a regular expression, or a grammar
     in llguidance's dialect of Lark. Everything else (choices, EBNF, tool calls, `json_object`) is
-    written as one of these before it gets here.
+    written as one of these before it gets here. `param`: the request's field that asked for it,
+    which errors name.
     """
 
     kind: GrammarKind
     text: str
+    param: str = "structured_outputs"
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

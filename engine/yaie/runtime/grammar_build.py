@@ -1,0 +1,122 @@
+"""One grammar becomes one matcher over one vocabulary: the only file that builds llguidance's.
+
+Its error texts name its own options and quote the grammar; users get ours.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+
+from yaie.core.request import Grammar
+from yaie_api.errors import InvalidRequestError
+
+LIMITS: Final = LLParserLimits(
+    initial_lexer_fuel=1_000_000,  # about 20 ms of work on regular expressions
+    step_lexer_fuel=200_000,  # about 15 ms for one mask: the loop waits for it
+    step_max_items=50_000,  # about 3 ms for one mask
+    max_lexer_states=50_000,  # up to 2 KiB each
+    max_grammar_size=500_000,
+    verbose_errors=False,  # they quote what the model wrote
+)
+
+JSON_STYLE: Final = {
+    "whitespace_flexible": False,
+    "item_separator": ", ?",
+    "key_separator": ": ?",
+    "lenient": False,
+    "coerce_one_of": False,
+}
+"""One optional blank after a comma or colon and no other: weak models write blanks without end.
+It overrides what a schema says under `x-guidance`.
+"""
+
+MAX_REASON: Final = 300
+
+_REASONS: Final = (
+    ("oneOf constraints", "oneOf needs alternatives that exclude each other; use anyOf"),
+    ("min/maxProperties", "minProperties and maxProperties need every property to be required"),
+    ("too large", "it is too large"),
+    ("too complex", "it is too complex"),
+    ("fuel", "it is too complex"),
+    ("limit", "it is too complex"),
+    ("stack level", "it is nested too deeply"),
+    ("Unable to determine if regex is empty", "its patterns are too complex together"),
+    ("panic", "it is too complex"),
+)
+
+
+def load_vocabulary(folder: Path, vocab_size: int, eos_token_ids: Sequence[int]) -> LLTokenizer:
+    """Read the vocabulary of a model folder.
+
+    `vocab_size`: rows of the model's output, often more than the tokenizer has tokens; the ids
+    beyond are never allowed. `eos_token_ids` are allowed wherever a grammar may end.
+
+    Raises:
+        InvalidRequestError: the vocabulary's bytes cannot be told.
+
+    """
+    text = (folder / "tokenizer.json").read_text(encoding="utf-8")
+    try:
+        return LLTokenizer(text, n_vocab=vocab_size, eos_token=list(eos_token_ids) or None)
+    except BaseException as error:
+        if not _is_builders(error):
+            raise
+        raise InvalidRequestError(
+            "This model's vocabulary does not allow structured output.", param="structured_outputs"
+        ) from error
+
+
+def build(vocabulary: LLTokenizer, grammar: Grammar) -> LLMatcher:
+    """A matcher at the grammar's beginning.
+
+    Raises:
+        InvalidRequestError: the grammar is wrong, unsupported or over a limit.
+
+    """
+    try:
+        matcher = LLMatcher(vocabulary, _source(grammar), log_level=0, limits=LIMITS)
+        problem = matcher.get_error()
+    except BaseException as error:
+        if not _is_builders(error):
+            raise
+        raise _refusal(grammar, str(error)) from error
+    if problem:
+        raise _refusal(grammar, problem)
+    return matcher
+
+
+def refusal(grammar: Grammar, reason: str) -> InvalidRequestError:
+    """Say which field of the request cannot be honoured, and why."""
+    return InvalidRequestError(f"The output's form cannot be used: {reason}.", param=grammar.param)
+
+
+def _source(grammar: Grammar) -> str:
+    match grammar.kind:
+        case "json_schema":
+            return LLMatcher.grammar_from_json_schema(grammar.text, overrides=JSON_STYLE)  # type: ignore[arg-type]  # a TypedDict only stubs have
+        case "regex":
+            return LLMatcher.grammar_from_regex(grammar.text)
+        case "lark":
+            return LLMatcher.grammar_from_lark(grammar.text)
+
+
+def _is_builders(error: BaseException) -> bool:
+    """Ordinary errors, and the panics of the Rust side: those derive from BaseException."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+def _refusal(grammar: Grammar, problem: str) -> InvalidRequestError:
+    return refusal(grammar, _reason(problem))
+
+
+def _reason(problem: str) -> str:
+    for sign, reason in _REASONS:
+        if sign in problem:
+            return reason
+    line = next(filter(None, map(str.strip, problem.splitlines())), "it is not understood")
+    line, _, _ = line.partition("; following special tokens")
+    line = re.sub(r"(?i)llguidance|derivre|regex_syntax", "the grammar", line)
+    return line[:MAX_REASON].rstrip(". :")
