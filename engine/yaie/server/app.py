@@ -1,42 +1,34 @@
 """The application: routes, and the seam where every error becomes OpenAI's envelope.
 
-Handlers take the raw request: bodies are decoded by msgspec and checked by `yaie_api.openai`, so
-FastAPI only routes and publishes the schema.
+Handlers take the raw request: bodies are decoded by msgspec and checked by the wire types of
+`yaie_api`, so FastAPI only routes.
 """
 
-from typing import Any
+from collections.abc import Sequence
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from yaie.server import health
-from yaie.server.chat import chat_completions
-from yaie.server.completions import completions
+from yaie.server import openapi
 from yaie.server.edge import Edge, Limits
-from yaie.server.http import error_response, json_response, service_of
-from yaie.server.metrics import CONTENT_TYPE
+from yaie.server.http import error_response, json_response
+from yaie.server.routes import ENDPOINTS, Endpoint
 from yaie.server.service import Service
-from yaie.server.tokenize import detokenize, tokenize
-from yaie_api import __version__, names
+from yaie_api import __version__
 from yaie_api.errors import EngineError, NotFoundError, YaieError
-from yaie_api.openai import (
-    ChatCompletionRequest,
-    CompletionRequest,
-    DetokenizeRequest,
-    TokenizeRequest,
-)
 
 
 def create_app(
     service: Service,
     *,
+    endpoints: Sequence[Endpoint] = ENDPOINTS,
     api_keys: tuple[str, ...] = (),
     limits: Limits | None = None,
     local_only: bool = False,
 ) -> Edge:
-    """The complete ASGI application for a service. The keywords are those of `Edge`."""
+    """The complete ASGI application for a service. The other keywords are those of `Edge`."""
     app = FastAPI(
         title="yaie engine",
         version=__version__,
@@ -48,66 +40,16 @@ def create_app(
     app.add_exception_handler(YaieError, _on_error)
     app.add_exception_handler(HTTPException, _on_http_exception)
     app.add_exception_handler(Exception, _on_crash)
-    _add_routes(app)
+    _add_routes(app, endpoints)
     return Edge(app, service.metrics, api_keys=api_keys, limits=limits, local_only=local_only)
 
 
-def _add_routes(app: FastAPI) -> None:
-    for path, handler, body in (
-        ("/v1/chat/completions", chat_completions, ChatCompletionRequest),
-        ("/v1/completions", completions, CompletionRequest),
-        ("/tokenize", tokenize, TokenizeRequest),
-        ("/detokenize", detokenize, DetokenizeRequest),
-    ):
-        content = {"application/json": {"schema": body.model_json_schema()}}
-        app.add_api_route(
-            path,
-            handler,
-            methods=["POST"],
-            response_model=None,
-            openapi_extra={"requestBody": {"required": True, "content": content}},
-        )
-    for path, handler in (
-        ("/v1/models", models),
-        ("/v1/models/{model:path}", model_by_name),
-        (names.PATH_LIVE, health.livez),
-        (names.PATH_READY, health.readyz),
-        ("/health", health.readyz),
-        (names.PATH_METRICS, metrics),
-        ("/version", version),
-    ):
-        app.add_api_route(path, handler, methods=["GET"], response_model=None)
-
-
-async def models(request: Request) -> Response:
-    service = service_of(request)
-    return json_response({"object": "list", "data": [_card(service, n) for n in service.names]})
-
-
-async def model_by_name(request: Request) -> Response:
-    service = service_of(request)
-    return json_response(_card(service, service.check_model(request.path_params["model"])))
-
-
-def _card(service: Service, name: str) -> dict[str, Any]:
-    return {
-        "id": name,
-        "object": "model",
-        "created": service.created,
-        "owned_by": "yaie",
-        "root": service.names[0],
-        "parent": None,
-        "max_model_len": service.info.max_model_len,
-    }
-
-
-async def metrics(request: Request) -> Response:
-    return Response(service_of(request).metrics.render(), media_type=CONTENT_TYPE)
-
-
-async def version(request: Request) -> Response:
-    del request
-    return json_response({"version": __version__})
+def _add_routes(app: FastAPI, endpoints: Sequence[Endpoint]) -> None:
+    for one in endpoints:
+        for path in one.paths:
+            app.add_api_route(path, one.handler, methods=[one.method], response_model=None)
+    described = openapi.document(endpoints)
+    app.openapi = lambda: described  # type: ignore[method-assign]  # FastAPI's own way to set it
 
 
 async def _on_error(request: Request, error: Exception) -> Response:

@@ -10,11 +10,14 @@ mute …    is accepted and says nothing
 die …     two tokens, then the process exits with status 3
 crash …   the process exits at once, before it accepts
 burst …   all tokens in one message
+
+A request with `pooling` gets the counts of its tokens as its vector.
 """
 
 import argparse
 import json
 import os
+import struct
 import sys
 import threading
 import time
@@ -27,13 +30,16 @@ from yaie.core.messages import Abort, Accepted, Command, Event, Generate, Reject
 from yaie.runtime.parent import end_with_parent
 from yaie.server.ipc import EnginePort, Failed, Loading, Ready
 
+HIDDEN_SIZE = 8
+
 
 class Stub:
-    def __init__(self, port: EnginePort, folder: Path, journal: Path) -> None:
+    def __init__(self, port: EnginePort, folder: Path, journal: Path, labels: int = 0) -> None:
         self.port = port
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self.end = self.tokenizer.token_to_id("<|endoftext|>")
         self.journal = journal
+        self.labels = labels
         self.running: dict[str, tuple[Generate, str, int]] = {}
         self.generated = 0
 
@@ -83,9 +89,20 @@ class Stub:
             return [Rejected(request_id, 429, "queue_full", "The queue is full.", None, 3.0)]
         if word == "never":
             return [Rejected(request_id, 400, "never_fits", "It can never fit.", "messages")]
+        if command.pooling is not None:
+            return [Accepted(request_id), self.pool(command)]
         if word != "mute":
             self.running[request_id] = (command, word, 0)
         return [Accepted(request_id)]
+
+    def pool(self, command: Generate) -> Tokens:
+        """How often each token (modulo the size) is in the prompt; label i has logit i + tokens."""
+        size = self.labels if command.pooling == "classify" else HIDDEN_SIZE
+        counts = [float(i) for i in range(size)]
+        for token in command.prompt_token_ids:
+            counts[token % size] += 1.0
+        pooled = struct.pack(f"<{size}f", *counts)
+        return Tokens(command.request_id, (), "stop", pooled=pooled, cached_tokens=1)
 
     def advance(self, request_id: str) -> list[Event]:
         command, word, done = self.running[request_id]
@@ -120,6 +137,8 @@ def main() -> None:
     parser.add_argument("--journal", type=Path, required=True)
     parser.add_argument("--refuse-to-load", action="store_true")
     parser.add_argument("--loading-s", type=float, default=0.0)
+    parser.add_argument("--tasks", nargs="+", default=["generate", "embed"])
+    parser.add_argument("--labels", type=int, default=0)
     args = parser.parse_args()
     stop = threading.Event()
     end_with_parent(stop)
@@ -130,7 +149,7 @@ def main() -> None:
         port.send(Failed("The model folder has pickled weights."))
         port.close()
         sys.exit(1)
-    stub = Stub(port, args.folder, args.journal)
+    stub = Stub(port, args.folder, args.journal, args.labels)
     stub.note(event="start", pid=os.getpid())
     port.send(
         Ready(
@@ -147,6 +166,9 @@ def main() -> None:
                 page_size=16,
                 device="cpu",
                 dtype="float32",
+                tasks=tuple(args.tasks),
+                hidden_size=HIDDEN_SIZE,
+                num_labels=args.labels,
             )
         )
     )

@@ -1,0 +1,79 @@
+"""POST /classify and /v1/classify: probabilities of a sequence classifier's labels."""
+
+import json
+import time
+import uuid
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from yaie import vectors
+from yaie.server import pooled
+from yaie.server.http import json_response, left_response, read_json, service_of
+from yaie.server.pooled import Pooled
+from yaie.server.service import Service
+from yaie.server.stream import until_disconnect
+from yaie_api.pooling import ClassifyRequest
+from yaie_api.wire import parse
+
+NOT_A_CLASSIFIER: Final = "Use a model with a sequence classification head."
+
+
+async def classify(request: Request) -> Response:
+    service = service_of(request)
+    service.refuse_when_draining()
+    body = parse(ClassifyRequest, await read_json(request))
+    model = service.check_model(body.model)
+    service.count_unknown(body.model_extra)
+    found = await until_disconnect(request.receive, _classes(service, body))
+    return left_response() if found is None else json_response(_answer(service, model, found))
+
+
+async def _classes(service: Service, body: ClassifyRequest) -> list[tuple[Pooled, vectors.Vector]]:
+    pooled.require(service, "classify", NOT_A_CLASSIFIER)
+    prompts = [
+        await pooled.encode(service, body, one, special=body.add_special_tokens, param="input")
+        for one in body.inputs()
+    ]
+
+    def finish(one: Pooled) -> tuple[Pooled, vectors.Vector]:
+        return one, vectors.softmax(one.vector) if body.use_activation else one.vector
+
+    return await pooled.pool_all(service, body, prompts, "classify", finish)
+
+
+def _answer(
+    service: Service, model: str, found: list[tuple[Pooled, vectors.Vector]]
+) -> dict[str, Any]:
+    labels = label_names(service.info.path)
+    data = [
+        {
+            "index": index,
+            "label": labels.get(int(numbers.argmax()), f"LABEL_{int(numbers.argmax())}"),
+            "probs": numbers.tolist(),
+            "num_classes": numbers.size,
+        }
+        for index, (_, numbers) in enumerate(found)
+    ]
+    return {
+        "id": f"classify-{uuid.uuid4().hex}",
+        "object": "list",
+        "created": int(time.time()),
+        "model": model,
+        "data": data,
+        "usage": pooled.usage_of([one for one, _ in found]),
+    }
+
+
+@cache
+def label_names(folder: str) -> dict[int, str]:
+    """The labels' names of a model folder; empty when it names none."""
+    path = Path(folder) / "config.json"
+    try:
+        names = json.loads(path.read_text(encoding="utf-8")).get("id2label") or {}
+        return {int(index): str(name) for index, name in names.items()}
+    except (OSError, ValueError, AttributeError):
+        return {}

@@ -1,0 +1,70 @@
+"""POST /v1/embeddings."""
+
+import base64
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from yaie import vectors
+from yaie.server import pooled
+from yaie.server.http import json_response, left_response, read_json, service_of
+from yaie.server.pooled import Pooled
+from yaie.server.service import Service
+from yaie.server.stream import until_disconnect
+from yaie_api.errors import InvalidRequestError
+from yaie_api.pooling import EmbeddingRequest
+from yaie_api.wire import parse
+
+_json: Final = msgspec.json.Encoder().encode
+NOT_AN_EMBEDDER: Final = "Use a model that generates text or was trained for embeddings."
+
+
+async def embeddings(request: Request) -> Response:
+    service = service_of(request)
+    service.refuse_when_draining()
+    body = parse(EmbeddingRequest, await read_json(request))
+    model = service.check_model(body.model)
+    service.count_unknown(body.model_extra)
+    answer = await until_disconnect(request.receive, embed(service, body))
+    return left_response() if answer is None else json_response(answer | {"model": model})
+
+
+async def embed(service: Service, body: EmbeddingRequest) -> dict[str, Any]:
+    """The answer without the model's name."""
+    pooled.require(service, "embed", NOT_AN_EMBEDDER)
+    _check_dimensions(service, body)
+    prompts = [
+        await pooled.encode(service, body, one, special=body.add_special_tokens, param="input")
+        for one in body.inputs()
+    ]
+
+    def finish(one: Pooled) -> tuple[Pooled, msgspec.Raw]:
+        # Encoded as it comes: all at once would hold the event loop for long.
+        return one, msgspec.Raw(_json(_number_list(one.vector, body)))
+
+    found = await pooled.pool_all(service, body, prompts, pooled.embedding_pooling(service), finish)
+    data = [
+        {"object": "embedding", "index": index, "embedding": encoded}
+        for index, (_, encoded) in enumerate(found)
+    ]
+    usage = pooled.usage_of([one for one, _ in found])
+    return {"object": "list", "data": data, "usage": usage}
+
+
+def _check_dimensions(service: Service, body: EmbeddingRequest) -> None:
+    size = service.info.hidden_size
+    if body.dimensions is not None and size and body.dimensions > size:
+        raise InvalidRequestError(
+            f"dimensions is {body.dimensions}; the model's embeddings have {size}.",
+            param="dimensions",
+        )
+
+
+def _number_list(pooled_vector: vectors.Vector, body: EmbeddingRequest) -> str | list[float]:
+    vector = vectors.embedding(pooled_vector, body.dimensions, normalize=body.normalize)
+    if body.encoding_format == "base64":
+        return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+    numbers: list[float] = vector.tolist()
+    return numbers

@@ -1,0 +1,109 @@
+"""The OpenAPI document, written from the table of endpoints.
+
+It is honest: the request bodies are the types that check requests, streams are named beside JSON,
+and each status that an endpoint can answer with is there with the one error envelope.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from pydantic.json_schema import models_json_schema
+
+from yaie.server.routes import Endpoint
+from yaie_api import __version__
+
+_ERRORS: Final = {
+    400: "The request is wrong as it is written; the message says what to change.",
+    401: "A key is required and was missing or wrong.",
+    404: "No such model.",
+    413: "Too large.",
+    429: "The queue is full: try again after `Retry-After` seconds.",
+    500: "The engine failed on this request; others go on.",
+    503: "No engine can take the request now: try again after `Retry-After` seconds.",
+    504: "The request's time was over before it ended.",
+}
+_FOR_GET: Final = (401, 413, 500)
+_REFERENCE: Final = "#/components/schemas/{model}"
+ERROR_SCHEMA: Final = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["message", "type", "param", "code"],
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "param": {"type": ["string", "null"]},
+                "code": {"type": ["string", "null"]},
+            },
+        }
+    },
+}
+
+
+def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
+    """The document for these endpoints."""
+    endpoints = tuple(endpoints)
+    bodies = [(one.body, "validation") for one in endpoints if one.body is not None]
+    _, schemas = models_json_schema(
+        list(dict.fromkeys(bodies)),  # type: ignore[arg-type]  # the mode is a literal
+        ref_template=_REFERENCE,
+    )
+    paths: dict[str, dict[str, Any]] = {}
+    for one in endpoints:
+        for path in one.paths:
+            shown = re.sub(r"{(\w+):\w+}", r"{\1}", path)
+            paths.setdefault(shown, {})[one.method.lower()] = _operation(one, shown)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "yaie engine", "version": __version__},
+        "paths": paths,
+        "components": {
+            "schemas": schemas["$defs"] | {"Error": ERROR_SCHEMA},
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"key": []}],
+    }
+
+
+def _operation(one: Endpoint, path: str) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "summary": one.summary,
+        "operationId": f"{one.method.lower()}{re.sub(r'[^a-z0-9]+', '_', path.lower())}",
+        "responses": {"200": _answer(one)} | _errors(one),
+    }
+    if one.body is not None:
+        schema = {"$ref": _REFERENCE.format(model=one.body.__name__)}
+        content = {"application/json": {"schema": schema}}
+        operation["requestBody"] = {"required": True, "content": content}
+    if names := re.findall(r"{(\w+)}", path):
+        operation["parameters"] = [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+            for name in names
+        ]
+    return operation
+
+
+def _answer(one: Endpoint) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    if one.media == "application/json":
+        schema = {"type": "object"}
+        if one.answer:
+            schema["required"] = list(one.answer)
+    content = {one.media: {"schema": schema}}
+    if one.streams:
+        content["text/event-stream"] = {"schema": {"type": "string"}}
+    return {"description": "The answer.", "content": content}
+
+
+def _errors(one: Endpoint) -> dict[str, Any]:
+    statuses = [status for status in _ERRORS if status in _FOR_GET or one.body is not None]
+    if one.needs_model and one.body is None:
+        statuses += [404, 503]
+    content = {"application/json": {"schema": {"$ref": _REFERENCE.format(model="Error")}}}
+    return {
+        str(status): {"description": _ERRORS[status], "content": content}
+        for status in sorted(statuses)
+    }

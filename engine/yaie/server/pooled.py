@@ -1,0 +1,183 @@
+"""Prompts to vectors: the way of embeddings, scores and classes through the engine.
+
+A request may hold thousands of inputs. They are submitted side by side, but never more than
+`CONCURRENCY` at once, so that one such request does not fill the queue of everybody else. When one
+fails or the client leaves, the others are aborted.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from yaie import vectors
+from yaie.core.messages import Generate, Pooling, Tokens
+from yaie.core.request import SamplingParams
+from yaie.server.service import Service, generation_id
+from yaie_api.errors import (
+    ContextLengthError,
+    EngineError,
+    InvalidRequestError,
+    UnavailableError,
+    YaieError,
+)
+from yaie_api.pooling import PoolingRequest
+
+CONCURRENCY: Final = 128
+_NOTHING: Final = SamplingParams(max_tokens=0, temperature=0.0)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Pooled:
+    """The vector of one prompt, and what it cost."""
+
+    vector: vectors.Vector
+    prompt_tokens: int
+    cached_tokens: int
+
+
+def require(service: Service, task: str, instead: str) -> None:
+    """Refuse a task that the model was not made for.
+
+    Raises:
+        InvalidRequestError: with `instead`, what to do about it.
+
+    """
+    if task not in service.info.tasks:
+        raise InvalidRequestError(
+            f"The model {service.names[0]!r} cannot {task}. {instead}",
+            param="model",
+            code="task_not_supported",
+        )
+
+
+def embedding_pooling(service: Service) -> Pooling:
+    """How the served model makes an embedding of its hidden states."""
+    return "mean" if service.info.pooling == "mean" else "last"
+
+
+async def encode(
+    service: Service, body: PoolingRequest, prompt: str | list[int], *, special: bool, param: str
+) -> list[int]:
+    """Token ids of an input, cut where the request asks for it.
+
+    Raises:
+        InvalidRequestError: no tokens, ids beyond the vocabulary, or longer than the context.
+
+    """
+    tokenizer = service.tokenizer
+    if isinstance(prompt, str):
+        work = partial(tokenizer.encode, prompt, add_special_tokens=special)
+        prompt = await service.tokenize(len(prompt), work)
+    return checked(service, body, prompt, param)
+
+
+async def encode_pair(service: Service, body: PoolingRequest, pair: tuple[str, str]) -> list[int]:
+    """Token ids of two texts as a cross-encoder reads them."""
+    work = partial(service.tokenizer.encode_pair, *pair)
+    return checked(service, body, await service.tokenize(sum(map(len, pair)), work), "text_2")
+
+
+def checked(service: Service, body: PoolingRequest, ids: list[int], param: str) -> list[int]:
+    """The ids within the context and the vocabulary, cut where the request asks for it."""
+    limit = service.info.max_model_len
+    if body.truncate_prompt_tokens is not None:
+        keep = body.truncate_prompt_tokens if body.truncate_prompt_tokens > 0 else limit
+        ids = ids[:keep] if body.truncation_side == "right" else ids[-keep:]
+    if not ids:
+        raise InvalidRequestError(f"{param} must not be empty.", param=param)
+    if max(ids) >= service.info.vocab_size:
+        raise InvalidRequestError(
+            f"{param} has token id {max(ids)}; the vocabulary has {service.info.vocab_size}.",
+            param=param,
+        )
+    if len(ids) > limit:
+        error = ContextLengthError(limit, len(ids), None)
+        error.param = param
+        raise error
+    return ids
+
+
+async def pool_all(
+    service: Service,
+    body: PoolingRequest,
+    prompts: Sequence[list[int]],
+    pooling: Pooling,
+    finish: Callable[[Pooled], T],
+) -> list[T]:
+    """`finish` of each prompt's vector, in the prompts' order.
+
+    Raises:
+        YaieError: the first failure; the rest is aborted.
+
+    """
+    gate = asyncio.Semaphore(CONCURRENCY)
+
+    async def one(prompt: list[int]) -> T:
+        async with gate:
+            return finish(await _pool(service, body, prompt, pooling))
+
+    return await all_or_none([one(prompt) for prompt in prompts])
+
+
+async def all_or_none(work: Sequence[Any]) -> list[Any]:
+    """Results in order; the first error cancels what is left and is raised."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _pool(
+    service: Service, body: PoolingRequest, prompt: list[int], pooling: Pooling
+) -> Pooled:
+    started_s, outcome = time.monotonic(), "abort"
+    request = Generate(
+        generation_id(),
+        tuple(prompt),
+        _NOTHING,
+        priority=body.priority,
+        salt=body.cache_salt or "",
+        pooling=pooling,
+    )
+    generation = await service.engine.submit(request)
+    try:
+        tokens = await _last(generation)
+        outcome = "error" if tokens.pooled is None else "stop"
+        return Pooled(_vector(tokens), len(prompt), tokens.cached_tokens)
+    except YaieError:
+        outcome = "error"
+        raise
+    finally:
+        generation.close()
+        service.metrics.finished(outcome, time.monotonic() - started_s)
+
+
+async def _last(messages: AsyncIterable[Tokens]) -> Tokens:
+    """The message that ends a request."""
+    last: Tokens | None = None
+    async for last in messages:
+        if last.finish_reason is not None:
+            return last
+    raise UnavailableError("The engine gave this request up.", retry_after_s=1.0)
+
+
+def _vector(tokens: Tokens) -> vectors.Vector:
+    if tokens.pooled is not None:
+        return vectors.from_bytes(tokens.pooled)
+    if tokens.finish_reason == "error":
+        raise EngineError(tokens.error or "The engine failed on this request.")
+    raise UnavailableError("The engine gave this request up.", retry_after_s=1.0)
+
+
+def usage_of(pooled: Sequence[Pooled]) -> dict[str, Any]:
+    """OpenAI's usage of requests that generate nothing."""
+    tokens = sum(one.prompt_tokens for one in pooled)
+    return {"prompt_tokens": tokens, "total_tokens": tokens}

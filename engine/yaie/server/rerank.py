@@ -1,0 +1,38 @@
+"""POST /rerank, /v1/rerank and /v2/rerank: documents by how well they answer a query."""
+
+import uuid
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from yaie.server.http import json_response, left_response, read_json, service_of
+from yaie.server.score import Scores, score_pairs
+from yaie.server.stream import until_disconnect
+from yaie_api.pooling import RerankRequest
+from yaie_api.wire import parse
+
+
+async def rerank(request: Request) -> Response:
+    service = service_of(request)
+    service.refuse_when_draining()
+    body = parse(RerankRequest, await read_json(request))
+    model = service.check_model(body.model)
+    service.count_unknown(body.model_extra)
+    pairs = [(body.query, text) for text in body.texts()]
+    found = await until_disconnect(request.receive, score_pairs(service, body, pairs))
+    return left_response() if found is None else json_response(_answer(model, body, found))
+
+
+def _answer(model: str, body: RerankRequest, found: Scores) -> dict[str, Any]:
+    scores, usage = found
+    best_first = sorted(range(len(scores)), key=lambda index: -scores[index])
+    results = [_result(body, index, scores[index]) for index in best_first[: body.top_n or None]]
+    return {"id": f"rerank-{uuid.uuid4().hex}", "model": model, "usage": usage, "results": results}
+
+
+def _result(body: RerankRequest, index: int, score: float) -> dict[str, Any]:
+    result: dict[str, Any] = {"index": index, "relevance_score": score}
+    if body.return_documents:
+        result["document"] = {"text": body.texts()[index]}
+    return result

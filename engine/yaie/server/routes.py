@@ -1,0 +1,133 @@
+"""Every path of the public port, in one table: who answers it, and what it takes and gives.
+
+The application routes by it and the OpenAPI document is written from it, so that neither can know
+a path that the other does not.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel
+
+from yaie.server import health, info
+from yaie.server.chat import chat_completions
+from yaie.server.classify import classify
+from yaie.server.completions import completions
+from yaie.server.embeddings import embeddings
+from yaie.server.rerank import rerank
+from yaie.server.score import score
+from yaie.server.tokenize import detokenize, tokenize
+from yaie_api import names
+from yaie_api.openai import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    TokenizeRequest,
+)
+from yaie_api.pooling import ClassifyRequest, EmbeddingRequest, RerankRequest, ScoreRequest
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One thing that can be asked for, under one or several paths.
+
+    Attributes:
+        body: what a POST takes.
+        answer: fields that every answer has.
+        media: the type of an answer.
+        streams: whether the body can ask for server-sent events instead.
+        needs_model: whether it answers 404 and 503 for want of a model.
+
+    """
+
+    summary: str
+    paths: tuple[str, ...]
+    handler: Callable[..., Any]
+    method: Literal["GET", "POST", "DELETE"] = "GET"
+    body: type[BaseModel] | None = None
+    answer: tuple[str, ...] = ()
+    media: str = "application/json"
+    streams: bool = False
+    needs_model: bool = True
+
+
+_LIST: Final = ("object", "data", "model", "usage")
+
+ENDPOINTS: Final = (
+    Endpoint(
+        "Answer a conversation",
+        ("/v1/chat/completions",),
+        chat_completions,
+        "POST",
+        ChatCompletionRequest,
+        ("id", "object", "created", "model", "choices", "usage"),
+        streams=True,
+    ),
+    Endpoint(
+        "Complete a text",
+        ("/v1/completions",),
+        completions,
+        "POST",
+        CompletionRequest,
+        ("id", "object", "created", "model", "choices", "usage"),
+        streams=True,
+    ),
+    Endpoint(
+        "Embed texts", ("/v1/embeddings",), embeddings, "POST", EmbeddingRequest, answer=_LIST
+    ),
+    Endpoint(
+        "Score pairs of texts", ("/v1/score", "/score"), score, "POST", ScoreRequest, answer=_LIST
+    ),
+    Endpoint(
+        "Rank documents for a query",
+        ("/v1/rerank", "/v2/rerank", "/rerank"),
+        rerank,
+        "POST",
+        RerankRequest,
+        ("id", "model", "usage", "results"),
+    ),
+    Endpoint(
+        "Classify texts", ("/v1/classify", "/classify"), classify, "POST", ClassifyRequest, _LIST
+    ),
+    Endpoint(
+        "Text to token ids",
+        ("/tokenize",),
+        tokenize,
+        "POST",
+        TokenizeRequest,
+        ("count", "max_model_len", "tokens"),
+    ),
+    Endpoint(
+        "Token ids to text", ("/detokenize",), detokenize, "POST", DetokenizeRequest, ("prompt",)
+    ),
+    Endpoint("The tokenizer's settings", ("/tokenizer_info",), info.tokenizer_info),
+    Endpoint("The models", ("/v1/models",), info.models, answer=("object", "data")),
+    Endpoint(
+        "One model", ("/v1/models/{model:path}",), info.model_by_name, answer=("id", "object")
+    ),
+    Endpoint(
+        "Whether the server lives", (names.PATH_LIVE,), health.livez, answer=("status", "reason")
+    ),
+    Endpoint(
+        "Whether it takes requests",
+        (names.PATH_READY, "/health", "/ping"),
+        health.readyz,
+        answer=("status", "reason"),
+    ),
+    Endpoint(
+        "Requests that are being served",
+        ("/load",),
+        info.load,
+        answer=("server_load",),
+        needs_model=False,
+    ),
+    Endpoint("The version", ("/version",), info.version, answer=("version",), needs_model=False),
+    Endpoint(
+        "Metrics for Prometheus",
+        (names.PATH_METRICS,),
+        info.metrics,
+        media="text/plain",
+        needs_model=False,
+    ),
+)

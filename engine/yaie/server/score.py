@@ -1,0 +1,102 @@
+"""POST /score and /v1/score: how well two texts go together.
+
+Models that embed answer with the cosine of the two embeddings, sequence classifiers of one label
+read both texts at once (cross-encoders) and answer with that label's probability.
+"""
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from yaie import vectors
+from yaie.server import pooled
+from yaie.server.http import json_response, left_response, read_json, service_of
+from yaie.server.pooled import Pooled
+from yaie.server.service import Service
+from yaie.server.stream import until_disconnect
+from yaie_api.errors import InvalidRequestError
+from yaie_api.pooling import RerankRequest, ScoreRequest
+from yaie_api.wire import parse
+
+NOT_A_SCORER: Final = "Use a model that embeds, or a sequence classifier with one label."
+Scores = tuple[list[float], dict[str, Any]]
+"""One score for each pair, and the usage."""
+
+
+async def score(request: Request) -> Response:
+    service = service_of(request)
+    service.refuse_when_draining()
+    body = parse(ScoreRequest, await read_json(request))
+    model = service.check_model(body.model)
+    service.count_unknown(body.model_extra)
+    found = await until_disconnect(request.receive, score_pairs(service, body, body.pairs()))
+    return left_response() if found is None else json_response(_answer(model, found))
+
+
+async def score_pairs(
+    service: Service, body: ScoreRequest | RerankRequest, pairs: Sequence[tuple[str, str]]
+) -> Scores:
+    """Score each pair of texts.
+
+    Raises:
+        InvalidRequestError: the model can neither embed nor classify, or has several labels.
+
+    """
+    if "classify" in service.info.tasks:
+        return await _cross_encode(service, body, pairs)
+    pooled.require(service, "embed", NOT_A_SCORER)
+    return await _cosines(service, body, pairs)
+
+
+async def _cosines(
+    service: Service, body: ScoreRequest | RerankRequest, pairs: Sequence[tuple[str, str]]
+) -> Scores:
+    texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+    prompts = [
+        await pooled.encode(service, body, text, special=True, param="text_2") for text in texts
+    ]
+    found = await pooled.pool_all(
+        service, body, prompts, pooled.embedding_pooling(service), lambda one: one
+    )
+    embedded = {text: vectors.embedding(one.vector) for text, one in zip(texts, found, strict=True)}
+    scores = [vectors.cosine(embedded[left], embedded[right]) for left, right in pairs]
+    return scores, pooled.usage_of(found)
+
+
+async def _cross_encode(
+    service: Service, body: ScoreRequest | RerankRequest, pairs: Sequence[tuple[str, str]]
+) -> Scores:
+    if service.info.num_labels != 1:
+        raise InvalidRequestError(
+            f"The model has {service.info.num_labels} labels, and a score needs one. "
+            "Use /classify.",
+            param="model",
+            code="task_not_supported",
+        )
+    prompts = [await pooled.encode_pair(service, body, pair) for pair in pairs]
+
+    def finish(one: Pooled) -> tuple[Pooled, float]:
+        logit = float(one.vector[0])
+        return one, vectors.sigmoid(logit) if body.use_activation else logit
+
+    found = await pooled.pool_all(service, body, prompts, "classify", finish)
+    return [value for _, value in found], pooled.usage_of([one for one, _ in found])
+
+
+def _answer(model: str, found: Scores) -> dict[str, Any]:
+    scores, usage = found
+    data = [
+        {"index": index, "object": "score", "score": value} for index, value in enumerate(scores)
+    ]
+    return {
+        "id": f"score-{uuid.uuid4().hex}",
+        "object": "list",
+        "created": int(time.time()),
+        "model": model,
+        "data": data,
+        "usage": usage,
+    }
