@@ -1,11 +1,15 @@
 """Every operation of the engine: a torch reference that is also the CPU backend, and Triton."""
 
 from yaie_kernels.ops import (
+    add_biases_,
     add_rms_norm,
+    adjust_logits,
+    ban_words_,
     copy_pages,
     moe_mlp,
     paged_attention,
     qk_norm_rope_write,
+    remember_,
     rms_norm,
     rope_,
     sample,
@@ -14,11 +18,15 @@ from yaie_kernels.ops import (
 )
 
 __all__ = [
+    "add_biases_",
     "add_rms_norm",
+    "adjust_logits",
+    "ban_words_",
     "copy_pages",
     "moe_mlp",
     "paged_attention",
     "qk_norm_rope_write",
+    "remember_",
     "rms_norm",
     "rope_",
     "sample",

@@ -51,7 +51,7 @@ def moe_mlp(x: Tensor, gate_up: Tensor, down: Tensor, experts: Tensor, shares: T
 
 
 def write_kv(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slots: Tensor) -> None:
-    """Store k, v [T,Hk,D] at slots[T] int64, slot = page * page_size + offset."""
+    """Store k[T,Hk,D] and v[T,Hk,Dv] at slots[T] int64, slot = page * page_size + offset."""
     backend(k).write_kv(k, v, k_cache, v_cache, slots)
 
 
@@ -93,10 +93,11 @@ def paged_attention(
     window: int | None = None,
     softcap: float | None = None,
 ) -> Tensor:
-    """Causal attention of the last tokens of each sequence over its pages -> [T,Hq,D].
+    """Causal attention of the last tokens of each sequence over its pages -> [T,Hq,Dv].
 
     q[T,Hq,D]: the queries of row b are q[query_start[b]:query_start[b+1]] and sit at the end of
     its seq_lens[b] tokens, whose keys and values are already in the cache (this step's too).
+    k_cache[..,D] and v_cache[..,Dv]; a latent cache passes v_cache = k_cache[..., :Dv].
     block_tables[B,max_pages] int32 (row stride free), seq_lens[B] int32 >= 1,
     query_start[B+1] int32. max_query_len and max_seq_len are upper bounds known to the host.
     window: token i sees j with i - window < j <= i. softcap: scores become
@@ -138,6 +139,68 @@ def sample(
     return backend(logits).sample(  # type: ignore[no-any-return]  # module chosen by name
         logits, temperature, top_k, top_p, min_p, seed, position
     )
+
+
+def adjust_logits(
+    logits: Tensor,
+    slot: Tensor,
+    wanted: Tensor,
+    masks: Tensor | None,
+    seen: Tensor | None,
+    penalties: Tensor | None,
+) -> Tensor:
+    """Forbid tokens, then penalise those of the past -> new [B,V] float32.
+
+    logits[B,V] any float dtype; slot[B] int64 names each row's line in the tables, wanted[B] int32
+    holds bits of `wants`. masks[3,slots,ceil(V/32)] int32: bit t % 32 of word t // 32 is set where
+    token t is allowed. seen[slots,V] int32: twice the times that a token is in the output, plus 1
+    if it is in the prompt. penalties[3,slots] float32: repetition, frequency, presence:
+
+        x = (x / repetition if x > 0 else x * repetition) if seen else x
+        x = x - frequency * count, and - presence where count > 0
+
+    A table may be None where no row wants it. NaN and +inf stay: no mask hides a broken row.
+    """
+    return backend(logits).adjust_logits(  # type: ignore[no-any-return]  # module chosen by name
+        logits, slot, wanted, masks, seen, penalties
+    )
+
+
+def add_biases_(
+    logits: Tensor, slot: Tensor, wanted: Tensor, tokens: Tensor, values: Tensor
+) -> None:
+    """logits[b, tokens[slot[b]]] += values[slot[b]] in rows that want BIASES.
+
+    logits[B,V] float32; tokens[slots,N] int32, -1 where unused, each token once; values[slots,N].
+    """
+    backend(logits).add_biases_(logits, slot, wanted, tokens, values)
+
+
+def ban_words_(
+    logits: Tensor, slot: Tensor, position: Tensor, wanted: Tensor, words: Tensor, recent: Tensor
+) -> None:
+    """-inf for every token that would complete a banned word, in rows that want WORDS.
+
+    logits[B,V] float32; position[B] int64: of the token to draw; words[slots,N,32] int32: a word
+    ends in column 31 (-1: unused entry) and is filled with -1 on the left. recent[slots,32] int32:
+    the output's token at position p stands in column p % 32, -2 where there is none.
+    """
+    backend(logits).ban_words_(logits, slot, position, wanted, words, recent)
+
+
+def remember_(
+    tokens: Tensor,
+    slot: Tensor,
+    position: Tensor,
+    wanted: Tensor,
+    seen: Tensor | None,
+    recent: Tensor | None,
+) -> None:
+    """Note drawn tokens[B] int64 in `seen` (rows that want PENALTIES) and `recent` (WORDS).
+
+    No slot has two rows. The other arguments are those of `adjust_logits` and `ban_words_`.
+    """
+    backend(tokens).remember_(tokens, slot, position, wanted, seen, recent)
 
 
 def copy_pages(cache: Tensor, source: Tensor, target: Tensor) -> None:

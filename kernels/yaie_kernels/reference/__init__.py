@@ -4,6 +4,7 @@ It runs on any device and dtype, which makes it the definition that kernels are 
 (in float64) and the thing that serves a model where there is no GPU (in float32).
 """
 
+from yaie_kernels.reference.adjust import add_biases_, adjust_logits, ban_words_, remember_
 from yaie_kernels.reference.attention import paged_attention
 from yaie_kernels.reference.cache import copy_pages, write_kv
 from yaie_kernels.reference.elementwise import add_rms_norm, rms_norm, rope_, silu_mul
@@ -12,11 +13,15 @@ from yaie_kernels.reference.moe import moe_mlp
 from yaie_kernels.reference.sampling import sample
 
 __all__ = [
+    "add_biases_",
     "add_rms_norm",
+    "adjust_logits",
+    "ban_words_",
     "copy_pages",
     "moe_mlp",
     "paged_attention",
     "qk_norm_rope_write",
+    "remember_",
     "rms_norm",
     "rope_",
     "sample",

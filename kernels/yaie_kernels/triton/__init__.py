@@ -4,6 +4,7 @@ Launchers take the same arguments as the reference. They choose grids from shape
 integers alone and never read a tensor's contents, so all of them can be captured in CUDA graphs.
 """
 
+from yaie_kernels.triton.adjust import add_biases_, adjust_logits, ban_words_, remember_
 from yaie_kernels.triton.attention import paged_attention
 from yaie_kernels.triton.cache import copy_pages, write_kv
 from yaie_kernels.triton.elementwise import add_rms_norm, rms_norm, rope_, silu_mul
@@ -12,11 +13,15 @@ from yaie_kernels.triton.moe import moe_mlp
 from yaie_kernels.triton.sampling import sample
 
 __all__ = [
+    "add_biases_",
     "add_rms_norm",
+    "adjust_logits",
+    "ban_words_",
     "copy_pages",
     "moe_mlp",
     "paged_attention",
     "qk_norm_rope_write",
+    "remember_",
     "rms_norm",
     "rope_",
     "sample",
