@@ -8,12 +8,14 @@
     ├── PayloadTooLargeError         413
     ├── OverloadedError              429  queue full: retry after a while
     ├── EngineError                  500  this request failed inside the engine
-    └── UnavailableError             503  no engine can take the request now: retry
+    ├── UnavailableError             503  no engine can take the request now: retry
+    └── DeadlineExceededError        504  the request's time was over; a retry would end alike
 
 Servers map the tree to OpenAI's error envelope at one seam: `YaieError.envelope`.
 Messages reach users: no paths, addresses or library names in them.
 """
 
+import math
 from typing import Any, ClassVar
 
 
@@ -24,6 +26,8 @@ class YaieError(Exception):
     type: ClassVar[str] = "internal_error"
     default_code: ClassVar[str | None] = None
     retryable: ClassVar[bool] = False
+    should_not_retry: ClassVar[bool] = False
+    """Told to clients that would retry by the status alone."""
 
     def __init__(
         self,
@@ -38,6 +42,13 @@ class YaieError(Exception):
         self.param = param
         self.code = code if code is not None else self.default_code
         self.retry_after_s = retry_after_s
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Response headers: when a retry can help, or that it cannot."""
+        if self.retry_after_s is not None or self.retryable:
+            return {"retry-after": str(max(1, math.ceil(self.retry_after_s or 1)))}
+        return {"x-should-retry": "false"} if self.should_not_retry else {}
 
     def envelope(self) -> dict[str, Any]:
         """OpenAI's error body: `{"error": {"message", "type", "param", "code"}}`."""
@@ -124,3 +135,12 @@ class UnavailableError(YaieError):
     type = "service_unavailable"
     default_code = "unavailable"
     retryable = True
+
+
+class DeadlineExceededError(YaieError):
+    """The request did not end in the time that it was given."""
+
+    status = 504
+    type = "timeout_error"
+    default_code = "deadline_exceeded"
+    should_not_retry = True

@@ -132,6 +132,14 @@ class ChatCompletionRequest(GenerationRequest):
         Annotated[dict[str, Any], Field(max_length=MAX_TEMPLATE_VARIABLES)] | None
     ) = None
 
+    @model_validator(mode="after")
+    def _check_limit(self) -> Self:
+        if self.output_limit is not None and self.output_limit < 1:
+            raise InvalidRequestError(
+                f"max_tokens must be at least 1, got {self.output_limit}.", param="max_tokens"
+            )
+        return self
+
     @property
     def output_limit(self) -> int | None:
         """The newer field wins."""
@@ -224,19 +232,23 @@ class DetokenizeRequest(_Wire):
 
 
 class Usage(BaseModel):
-    """Tokens of one request. `cached_tokens` of the prompt came from the prefix cache."""
+    """Tokens of one request. `cached_tokens` of the prompt came from the prefix cache;
+    `reasoning_tokens` of the completion are the model's reasoning.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0
+    reasoning_tokens: int = 0
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
             prompt_tokens=self.prompt_tokens + other.prompt_tokens,
             completion_tokens=self.completion_tokens + other.completion_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
         )
 
     def wire(self) -> dict[str, Any]:
@@ -245,6 +257,7 @@ class Usage(BaseModel):
             "completion_tokens": self.completion_tokens,
             "total_tokens": self.prompt_tokens + self.completion_tokens,
             "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
+            "completion_tokens_details": {"reasoning_tokens": self.reasoning_tokens},
         }
 
 

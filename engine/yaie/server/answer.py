@@ -1,133 +1,166 @@
-"""One generation as text: tokens from the engine through the text stream, with its measurements.
+"""The answer to one request: its outputs' deltas as they come, with its measurements.
 
-Chat and completions, streamed or not, all consume an `Answer`; they differ only in how they write
-it down.
+Every endpoint that generates consumes an `Answer`, streamed or whole; they differ only in how they
+write it down. One answer has as many outputs (choices) as the request asked for.
 """
 
 import time
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from yaie.core.messages import Tokens
-from yaie.server.client import Generation
+from yaie.core.messages import TokenLogprobs, Tokens
+from yaie.server.generation import Generation, failure_of
 from yaie.server.metrics import ServerMetrics
-from yaie.text import TextStream
-from yaie_api.errors import EngineError, UnavailableError
+from yaie.server.output import Delta, FinishReason, Output
+from yaie.server.parts import Part, ReasoningPart, TextPart, ToolCall, joined, tool_calls
+from yaie_api.errors import UnavailableError
 from yaie_api.openai import Usage
-
-FinishReason = Literal["stop", "length"]
 
 
 @dataclass(frozen=True, slots=True)
-class Delta:
-    """New text of an answer; the last one has a finish_reason."""
+class Choice:
+    """One whole output. The fields are those of `Delta`."""
 
-    text: str
-    finish_reason: FinishReason | None = None
+    index: int
+    parts: Sequence[Part]
+    finish_reason: FinishReason
     stop_reason: str | int | None = None
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    token_ids: tuple[int, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts if isinstance(part, TextPart))
+
+    @property
+    def reasoning(self) -> str:
+        return "".join(part.text for part in self.parts if isinstance(part, ReasoningPart))
+
+    @property
+    def tool_calls(self) -> list[ToolCall]:
+        return tool_calls(self.parts)
 
 
 class Answer:
-    """The text of one accepted generation. Iterate `deltas` once; `usage` grows with it.
+    """The outputs of one accepted generation. Iterate `deltas` once; `usage` grows with it.
 
-    `stop_token_ids`: those that the client asked for, which are named as the reason of a stop.
-    `record` is given the whole text at the end, if the user wants outputs logged.
+    `record` is given the whole text of each output at the end, if the user wants outputs logged.
+    `prompt_logprobs` is there from the first delta on, if it was asked for: one entry for each
+    token of the prompt but the first.
     """
 
     def __init__(
         self,
         generation: Generation,
-        text: TextStream,
+        outputs: Sequence[Output],
         *,
-        prompt_tokens: int,
+        prompt_token_ids: Sequence[int],
         metrics: ServerMetrics,
         started_s: float,
-        stop_token_ids: Collection[int] = (),
         record: Callable[[str], None] | None = None,
     ) -> None:
         self._generation = generation
-        self._text = text
-        self._prompt_tokens = prompt_tokens
+        self._outputs = outputs
         self._metrics = metrics
         self._started_s = started_s
-        self._stop_token_ids = frozenset(stop_token_ids)
         self._record = record
-        self._shown: list[str] = []
-        self._last_s: float | None = None
+        self._last_s: list[float | None] = [None] * len(outputs)
         self._cached_tokens = 0
+        self.prompt_token_ids = prompt_token_ids
+        self.prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self._outputs)
 
     @property
     def usage(self) -> Usage:
         return Usage(
-            prompt_tokens=self._prompt_tokens,
-            completion_tokens=self._text.num_tokens,
+            prompt_tokens=len(self.prompt_token_ids),
+            completion_tokens=sum(output.num_tokens for output in self._outputs),
             cached_tokens=self._cached_tokens,
+            reasoning_tokens=sum(output.num_reasoning_tokens for output in self._outputs),
         )
 
     def close(self) -> None:
         """No more text is wanted. Aborts the generation unless it has ended."""
         self._generation.close()
 
-    async def deltas(self) -> AsyncGenerator[Delta]:
-        """Text as it comes. Deltas without text are left out, except the last one.
+    async def deltas(self) -> AsyncGenerator[tuple[int, Delta]]:
+        """(index of the output, delta) as they come. Deltas that show nothing are left out, except
+        the last one of each output.
 
         Raises:
             EngineError: the engine failed on this request.
+            DeadlineExceededError: its time was over.
             UnavailableError: the engine died or gave the request up.
 
         """
+        left = len(self._outputs)
         outcome = "abort"
         try:
             async for tokens in self._generation:
                 delta = self._advance(tokens)
+                if delta is None:
+                    continue
+                yield tokens.index, delta
                 if delta.finish_reason is not None:
-                    outcome = delta.finish_reason
-                if self._record is not None:
-                    self._shown.append(delta.text)
-                if delta.text or delta.finish_reason:
-                    yield delta
-                if delta.finish_reason is not None:
-                    return
-        except (EngineError, UnavailableError):
+                    self._generation.stop(tokens.index)
+                    left -= 1
+                    if not left:
+                        return
+        except Exception:
             outcome = "error"
             raise
         finally:
             self._generation.close()
-            self._metrics.finished(outcome, time.monotonic() - self._started_s)
-            if self._record is not None:
-                self._record("".join(self._shown))
+            self._finish(outcome)
 
-    async def whole(self) -> Delta:
-        """All text in one delta."""
-        parts: list[str] = []
-        last = Delta("")
-        async for delta in self.deltas():
-            parts.append(delta.text)
-            last = delta
-        return Delta("".join(parts), last.finish_reason, last.stop_reason)
+    async def whole(self) -> list[Choice]:
+        """Every output in one piece, in order. Raises what `deltas` raises."""
+        found: list[list[Delta]] = [[] for _ in self._outputs]
+        async for index, delta in self.deltas():
+            found[index].append(delta)
+        return [_choice(index, deltas) for index, deltas in enumerate(found)]
 
-    def _advance(self, tokens: Tokens) -> Delta:
+    def _advance(self, tokens: Tokens) -> Delta | None:
         if tokens.finish_reason == "error":
-            raise EngineError(tokens.error or "The engine failed on this request.")
+            raise failure_of(tokens)
         if tokens.finish_reason == "abort":
             raise UnavailableError("The engine gave this request up.", retry_after_s=1.0)
         self._measure(tokens)
-        text = self._text.push(tokens.token_ids, stop_token_id=tokens.stop_token_id)
-        if tokens.finish_reason is not None:
-            text += self._text.finish()
-        if self._text.stopped:
-            return Delta(text, "stop", self._text.stop_reason)
-        named = tokens.stop_token_id if tokens.stop_token_id in self._stop_token_ids else None
-        return Delta(text, tokens.finish_reason, named)
+        if tokens.prompt_logprobs is not None:
+            self.prompt_logprobs = tokens.prompt_logprobs
+        return self._outputs[tokens.index].advance(tokens)
 
     def _measure(self, tokens: Tokens) -> None:
         self._cached_tokens = max(self._cached_tokens, tokens.cached_tokens)
         if not tokens.token_ids:
             return
         now = time.monotonic()
-        if self._last_s is None:
+        last_s = self._last_s[tokens.index]
+        if last_s is not None:
+            self._metrics.more_tokens(now - last_s, len(tokens.token_ids))
+        elif not any(self._last_s):
             self._metrics.first_token(now - self._started_s)
-        else:
-            self._metrics.more_tokens(now - self._last_s, len(tokens.token_ids))
-        self._last_s = now
+        self._last_s[tokens.index] = now
+
+    def _finish(self, outcome: str) -> None:
+        """Count each output. `outcome` of those that have not ended by themselves."""
+        seconds = time.monotonic() - self._started_s
+        for output in self._outputs:
+            self._metrics.finished(output.finish_reason or outcome, seconds)
+            if self._record is not None:
+                self._record(output.raw_text)
+
+
+def _choice(index: int, deltas: Sequence[Delta]) -> Choice:
+    last = deltas[-1]
+    return Choice(
+        index=index,
+        parts=joined([part for delta in deltas for part in delta.parts]),
+        finish_reason=last.finish_reason or "stop",
+        stop_reason=last.stop_reason,
+        logprobs=tuple(one for delta in deltas for one in delta.logprobs),
+        token_ids=tuple(one for delta in deltas for one in delta.token_ids),
+    )

@@ -2,17 +2,18 @@
 
 import time
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from yaie.server.answer import Answer, Delta
+from yaie.server.answer import Answer, Choice
+from yaie.server.chunks import ChatChunks, usage_field
 from yaie.server.http import json_response, left_response, read_json, service_of
 from yaie.server.params import sampling_params
 from yaie.server.service import Service
-from yaie.server.stream import ChunkEncoder, EventStream, until_disconnect, usage_field
+from yaie.server.stream import EventStream, until_disconnect
 from yaie_api.openai import ChatCompletionRequest, parse
 
 
@@ -26,12 +27,15 @@ async def chat_completions(request: Request) -> Any:
     answer = await start_chat(service, body, started_s)
     answer_id, created = f"chatcmpl-{uuid.uuid4().hex}", int(time.time())
     if body.stream:
-        encoder = ChunkEncoder("chat.completion.chunk", answer_id, created, model)
-        return EventStream(chat_events(answer, encoder, body))
-    delta = await until_disconnect(request.receive, answer.whole())
-    if delta is None:
+        encoders = [
+            ChatChunks(answer_id, created, model, index=index)
+            for index in range(answer.num_outputs)
+        ]
+        return EventStream(chat_events(answer, encoders, body))
+    choices = await until_disconnect(request.receive, answer.whole())
+    if choices is None:
         return left_response()
-    return _completion(answer, delta, {"id": answer_id, "created": created, "model": model})
+    return _completion(answer, choices, {"id": answer_id, "created": created, "model": model})
 
 
 async def start_chat(service: Service, body: ChatCompletionRequest, started_s: float) -> Answer:
@@ -57,31 +61,37 @@ async def start_chat(service: Service, body: ChatCompletionRequest, started_s: f
 
 
 async def chat_events(
-    answer: Answer, encoder: ChunkEncoder, body: ChatCompletionRequest
+    answer: Answer, encoders: Sequence[ChatChunks], body: ChatCompletionRequest
 ) -> AsyncGenerator[bytes]:
-    """Role, text, the reason of the end, and usage where asked for."""
+    """Roles, then what comes of each choice, and usage where asked for."""
     try:
-        yield encoder.role(usage=usage_field(None) if body.include_usage else b"")
-        async for delta in answer.deltas():
-            usage = b""
-            if body.include_usage:
-                usage = usage_field(answer.usage if body.continuous_usage else None)
-            yield encoder.text(
-                delta.text, delta.finish_reason, stop_reason=delta.stop_reason, usage=usage
-            )
+        no_usage = usage_field(None) if body.include_usage else b""
+        yield b"".join(encoder.role(usage=no_usage) for encoder in encoders)
+        async for index, delta in answer.deltas():
+            usage = usage_field(answer.usage) if body.continuous_usage else no_usage
+            yield encoders[index].delta(delta, usage=usage)
         if body.include_usage:
-            yield encoder.usage(answer.usage)
+            yield encoders[0].usage(answer.usage)
     finally:
         answer.close()
 
 
-def _completion(answer: Answer, delta: Delta, head: dict[str, Any]) -> Response:
-    choice = {
-        "index": 0,
-        "message": {"role": "assistant", "content": delta.text, "refusal": None},
+def _completion(answer: Answer, choices: Sequence[Choice], head: dict[str, Any]) -> Response:
+    return json_response(
+        head
+        | {
+            "object": "chat.completion",
+            "choices": [_choice(choice) for choice in choices],
+            "usage": answer.usage.wire(),
+        }
+    )
+
+
+def _choice(choice: Choice) -> dict[str, Any]:
+    return {
+        "index": choice.index,
+        "message": {"role": "assistant", "content": choice.text, "refusal": None},
         "logprobs": None,
-        "finish_reason": delta.finish_reason,
-        "stop_reason": delta.stop_reason,
+        "finish_reason": choice.finish_reason,
+        "stop_reason": choice.stop_reason,
     }
-    usage = answer.usage.wire()
-    return json_response(head | {"object": "chat.completion", "choices": [choice], "usage": usage})

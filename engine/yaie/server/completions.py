@@ -11,11 +11,13 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from yaie.server.answer import Answer, Delta
+from yaie.server.answer import Answer, Choice
+from yaie.server.chunks import TextChunks, usage_field
 from yaie.server.http import json_response, left_response, read_json, service_of
+from yaie.server.output import Delta
 from yaie.server.params import sampling_params
 from yaie.server.service import Service
-from yaie.server.stream import ChunkEncoder, EventStream, until_disconnect, usage_field
+from yaie.server.stream import EventStream, until_disconnect
 from yaie_api.errors import ContextLengthError, InvalidRequestError
 from yaie_api.openai import CompletionRequest, Usage, parse
 
@@ -35,8 +37,8 @@ async def completions(request: Request) -> Any:
     head = (f"cmpl-{uuid.uuid4().hex}", int(time.time()), model)
     if body.stream:
         return EventStream(completion_events(answers, head, body))
-    deltas = await until_disconnect(request.receive, _all_whole(answers))
-    return left_response() if deltas is None else _completion(answers, deltas, head)
+    choices = await until_disconnect(request.receive, _all_whole(answers))
+    return left_response() if choices is None else _completion(answers, choices, head)
 
 
 async def start_all(service: Service, body: CompletionRequest, started_s: float) -> list[Answer]:
@@ -91,15 +93,13 @@ async def completion_events(
     answers: Sequence[Answer], head: Head, body: CompletionRequest
 ) -> AsyncGenerator[bytes]:
     """Chunks of all choices as they come, then usage where asked for."""
-    encoders = [ChunkEncoder("text_completion", *head, index=i) for i in range(len(answers))]
+    count = sum(answer.num_outputs for answer in answers)
+    encoders = [TextChunks(*head, index=index) for index in range(count)]
     try:
+        no_usage = usage_field(None) if body.include_usage else b""
         async for index, delta in interleaved(answers):
-            usage = b""
-            if body.include_usage:
-                usage = usage_field(answers[index].usage if body.continuous_usage else None)
-            yield encoders[index].text(
-                delta.text, delta.finish_reason, stop_reason=delta.stop_reason, usage=usage
-            )
+            usage = usage_field(_sum_usage(answers)) if body.continuous_usage else no_usage
+            yield encoders[index].delta(delta, usage=usage)
         if body.include_usage:
             yield encoders[0].usage(_sum_usage(answers))
     finally:
@@ -108,19 +108,21 @@ async def completion_events(
 
 
 async def interleaved(answers: Sequence[Answer]) -> AsyncGenerator[tuple[int, Delta]]:
-    """(index, delta) of several answers in the order in which they come.
+    """(index of the choice, delta) of several answers in the order in which they come.
 
-    The first error ends all of them.
+    Choices are counted through: those of the first answer, then those of the second. The first
+    error ends all of them.
     """
     queue: asyncio.Queue[tuple[int, Delta] | None] = asyncio.Queue()
 
-    async def forward(index: int, answer: Answer) -> None:
-        async for delta in answer.deltas():
-            queue.put_nowait((index, delta))
+    async def forward(first: int, answer: Answer) -> None:
+        async for index, delta in answer.deltas():
+            queue.put_nowait((first + index, delta))
 
     async def forward_all() -> None:
         try:
-            await asyncio.gather(*(forward(i, answer) for i, answer in enumerate(answers)))
+            firsts = (i * answers[0].num_outputs for i in range(len(answers)))
+            await asyncio.gather(*map(forward, firsts, answers))
         finally:
             queue.put_nowait(None)
 
@@ -134,9 +136,10 @@ async def interleaved(answers: Sequence[Answer]) -> AsyncGenerator[tuple[int, De
         await asyncio.gather(work, return_exceptions=True)
 
 
-async def _all_whole(answers: Sequence[Answer]) -> list[Delta]:
+async def _all_whole(answers: Sequence[Answer]) -> list[Choice]:
     try:
-        return list(await asyncio.gather(*(answer.whole() for answer in answers)))
+        wholes = await asyncio.gather(*(answer.whole() for answer in answers))
+        return [choice for whole in wholes for choice in whole]
     finally:
         for answer in answers:
             answer.close()
@@ -146,25 +149,25 @@ def _sum_usage(answers: Sequence[Answer]) -> Usage:
     return reduce(add, (answer.usage for answer in answers))
 
 
-def _completion(answers: Sequence[Answer], deltas: Sequence[Delta], head: Head) -> Response:
+def _completion(answers: Sequence[Answer], choices: Sequence[Choice], head: Head) -> Response:
     answer_id, created, model = head
-    choices = [
-        {
-            "index": index,
-            "text": delta.text,
-            "logprobs": None,
-            "finish_reason": delta.finish_reason,
-            "stop_reason": delta.stop_reason,
-        }
-        for index, delta in enumerate(deltas)
-    ]
     return json_response(
         {
             "id": answer_id,
             "object": "text_completion",
             "created": created,
             "model": model,
-            "choices": choices,
+            "choices": [_choice(index, choice) for index, choice in enumerate(choices)],
             "usage": _sum_usage(answers).wire(),
         }
     )
+
+
+def _choice(index: int, choice: Choice) -> dict[str, Any]:
+    return {
+        "index": index,
+        "text": choice.text,
+        "logprobs": None,
+        "finish_reason": choice.finish_reason,
+        "stop_reason": choice.stop_reason,
+    }

@@ -41,13 +41,8 @@ def json_response(body: Any, status: int = 200, headers: dict[str, str] | None =
 
 
 def error_response(error: YaieError) -> Response:
-    """OpenAI's envelope; `Retry-After` where a retry can help."""
-    headers = {}
-    if error.retry_after_s is not None:
-        headers["retry-after"] = str(max(1, round(error.retry_after_s)))
-    elif error.retryable:
-        headers["retry-after"] = "1"
-    return json_response(error.envelope(), error.status, headers)
+    """OpenAI's envelope, with what a client should know about retries in the headers."""
+    return json_response(error.envelope(), error.status, error.headers)
 
 
 def left_response() -> Response:

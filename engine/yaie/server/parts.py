@@ -4,7 +4,9 @@ Parsers (`yaie.server.tools`, `yaie.server.reasoning`) make parts; chat completi
 messages each write them down in their own way.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Protocol
 
 
@@ -49,3 +51,48 @@ class OutputParser(Protocol):
 
     def finish(self) -> list[Part]:
         """What was held back: the output is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A whole tool call. `arguments` is JSON."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+def joined(parts: Iterable[Part]) -> list[Part]:
+    """The same parts with neighbours of one kind (and one tool call) put together."""
+    return [_together(list(run)) for _, run in groupby(parts, key=_kind)]
+
+
+def tool_calls(parts: Iterable[Part]) -> list[ToolCall]:
+    """The calls among the parts of a whole output, in their order."""
+    pieces: dict[int, list[ToolCallPart]] = {}
+    for part in parts:
+        if isinstance(part, ToolCallPart):
+            pieces.setdefault(part.index, []).append(part)
+    return [
+        ToolCall(
+            call_id=some[0].call_id or "",
+            name=some[0].name or "",
+            arguments="".join(piece.arguments for piece in some),
+        )
+        for _, some in sorted(pieces.items())
+    ]
+
+
+def _kind(part: Part) -> object:
+    return part.index if isinstance(part, ToolCallPart) else type(part)
+
+
+def _together(run: Sequence[Part]) -> Part:
+    first = run[0]
+    if len(run) == 1:
+        return first
+    if isinstance(first, ToolCallPart):
+        pieces = (part.arguments for part in run if isinstance(part, ToolCallPart))
+        return replace(first, arguments="".join(pieces))
+    texts = (part.text for part in run if not isinstance(part, ToolCallPart))
+    return replace(first, text="".join(texts))

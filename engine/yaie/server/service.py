@@ -18,6 +18,7 @@ from yaie.core.request import SamplingParams
 from yaie.server.answer import Answer
 from yaie.server.client import RESTART_RETRY_AFTER_S, AsyncEngine, EngineState
 from yaie.server.metrics import ServerMetrics
+from yaie.server.output import Output
 from yaie.server.params import generation_defaults
 from yaie.server.tokenizer import Tokenizer
 from yaie.text import TextStream
@@ -123,12 +124,18 @@ class Service:
         )
         return Answer(
             await self.engine.submit(request),
-            TextStream(self.tokenizer, sampling),
-            prompt_tokens=len(prompt_ids),
+            [self._output(sampling) for _ in range(sampling.n)],
+            prompt_token_ids=request.prompt_token_ids,
             metrics=self.metrics,
             started_s=started_s,
-            stop_token_ids=sampling.stop_token_ids,
             record=_log_output if self.log_prompts else None,
+        )
+
+    def _output(self, sampling: SamplingParams) -> Output:
+        return Output(
+            TextStream(self.tokenizer, sampling),
+            stop_token_ids=sampling.stop_token_ids,
+            keep_text=self.log_prompts,
         )
 
     def count_unknown(self, extra: dict[str, Any] | None) -> None:

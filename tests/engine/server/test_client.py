@@ -4,9 +4,19 @@ from typing import Any
 import pytest
 
 from yaie.config import ModelInfo
-from yaie.core.messages import Abort, Accepted, Command, Generate, Rejected, Stats, Tokens
+from yaie.core.messages import (
+    Abort,
+    Accepted,
+    Command,
+    Generate,
+    Rejected,
+    Stats,
+    TokenLogprobs,
+    Tokens,
+)
 from yaie.core.request import SamplingParams
-from yaie.server.client import AsyncEngine, EngineState, Generation, error_of
+from yaie.server.client import AsyncEngine, EngineState
+from yaie.server.generation import Generation, error_of, failure_of
 from yaie_api import errors
 
 INFO = ModelInfo(
@@ -39,12 +49,12 @@ def ready() -> tuple[AsyncEngine, Wire]:
     return engine, wire
 
 
-def generate(request_id: str = "r") -> Generate:
-    return Generate(request_id, (1, 2), SamplingParams())
+def generate(request_id: str = "r", n: int = 1) -> Generate:
+    return Generate(request_id, (1, 2), SamplingParams(n=n))
 
 
-async def submitted(engine: AsyncEngine, request_id: str = "r") -> Generation:
-    task = asyncio.ensure_future(engine.submit(generate(request_id)))
+async def submitted(engine: AsyncEngine, request_id: str = "r", n: int = 1) -> Generation:
+    task = asyncio.ensure_future(engine.submit(generate(request_id, n)))
     await asyncio.sleep(0)
     engine.dispatch(Accepted(request_id))
     return await task
@@ -88,6 +98,7 @@ async def test_a_refusal_is_raised_and_forgotten() -> None:
         (404, errors.NotFoundError),
         (429, errors.OverloadedError),
         (503, errors.UnavailableError),
+        (504, errors.DeadlineExceededError),
         (500, errors.EngineError),
         (418, errors.EngineError),
     ],
@@ -114,6 +125,69 @@ async def test_tokens_before_an_error_are_still_shown() -> None:
     engine.dispatch(Tokens("r", (1,)))
     engine.dispatch(Tokens("r", (), "error", error="bad"))
     assert await rest(generation) == [Tokens("r", (1,)), Tokens("r", (), "error", error="bad")]
+
+
+async def test_merged_messages_keep_what_each_of_them_tells() -> None:
+    engine, _ = ready()
+    generation = await submitted(engine)
+    one, two = (TokenLogprobs(i, -1.0, 1, (), ()) for i in (1, 2))
+    engine.dispatch(Tokens("r", (1,), logprobs=(one,), prompt_logprobs=(two,), queued_s=0.5))
+    engine.dispatch(Tokens("r", (2,), logprobs=(two,)))
+    together = await anext(generation)
+    assert together.logprobs == (one, two)
+    assert together.prompt_logprobs == (two,)
+    assert together.queued_s == 0.5
+
+
+async def test_several_outputs_end_one_by_one() -> None:
+    engine, wire = ready()
+    generation = await submitted(engine, n=3)
+    for index in (2, 0, 2, 1):
+        engine.dispatch(Tokens("r", (index,), index=index))
+    engine.dispatch(Tokens("r", (9,), "length", index=2))
+    engine.dispatch(Tokens("r", (8,), "stop", index=0))
+    found = [await anext(generation) for _ in range(3)]
+    assert [(t.index, t.token_ids) for t in found] == [(2, (2, 2, 9)), (0, (0, 8)), (1, (1,))]
+    assert engine.num_live == 1
+    engine.dispatch(Tokens("r", (), "length", index=1))
+    assert [t.index for t in await rest(generation)] == [1]
+    assert engine.num_live == 0
+    assert len(wire.sent) == 1
+
+
+async def test_one_output_is_stopped_alone_and_the_last_one_ends_the_request() -> None:
+    engine, wire = ready()
+    generation = await submitted(engine, n=2)
+    engine.dispatch(Tokens("r", (1,), index=0))
+    generation.stop(0)
+    generation.stop(0)
+    assert wire.sent[1:] == [Abort("r", 0)]
+    engine.dispatch(Tokens("r", (2,), index=0))
+    engine.dispatch(Tokens("r", (), "abort", index=0))
+    engine.dispatch(Tokens("r", (3,), index=1))
+    assert (await anext(generation)).token_ids == (3,)
+    generation.stop(1)
+    assert wire.sent[2:] == [Abort("r")]
+    assert engine.num_live == 0
+
+
+def test_failures_map_to_the_error_tree() -> None:
+    late = failure_of(Tokens("r", (), "error", error="late", error_code="deadline_exceeded"))
+    assert isinstance(late, errors.DeadlineExceededError)
+    assert late.headers == {"x-should-retry": "false"}
+    other = failure_of(Tokens("r", (), "error", error="nan", error_code="not_finite"))
+    assert (other.status, other.message, other.code) == (500, "nan", "not_finite")
+    assert failure_of(Tokens("r", (), "error")).code == "engine_error"
+
+
+async def test_when_to_come_back_follows_from_the_engine_s_rate() -> None:
+    engine, _ = ready()
+    assert engine.retry_after_s == 1.0
+    stats = Stats(1, 19, 3, 4, 5, 6, 7, 8, 9, 10, 11.0, 12, drain_rate=2.0)
+    engine.dispatch(stats)
+    assert engine.retry_after_s == 10.0
+    engine.detach(EngineState.RESTARTING)
+    assert engine.retry_after_s == 5.0
 
 
 async def test_closing_early_aborts_once() -> None:

@@ -1,83 +1,14 @@
 import asyncio
-import json
 from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from yaie.server.stream import (
-    DONE,
-    ChunkEncoder,
-    EventStream,
-    encode_text,
-    error_event,
-    until_disconnect,
-    usage_field,
-)
+from yaie.server.stream import DONE, PING, EventStream, error_event, until_disconnect
 from yaie_api.errors import OverloadedError
-from yaie_api.openai import Usage
-
-CHAT = ChunkEncoder("chat.completion.chunk", "id-1", 7, 'a "model"')
-TEXT = ChunkEncoder("text_completion", "id-2", 7, "m", index=3)
 
 
-def payload(event: bytes) -> Any:
-    assert event.startswith(b"data: ")
-    assert event.endswith(b"\n\n")
-    assert event.count(b"\n") == 2
-    return json.loads(event[6:])
-
-
-def test_a_chat_chunk_is_what_clients_check() -> None:
-    head = {
-        "id": "id-1",
-        "object": "chat.completion.chunk",
-        "created": 7,
-        "model": 'a "model"',
-    }
-    choice = {"index": 0, "logprobs": None, "finish_reason": None}
-    assert payload(CHAT.role()) == head | {
-        "choices": [choice | {"delta": {"role": "assistant", "content": ""}}]
-    }
-    assert payload(CHAT.text("x")) == head | {"choices": [choice | {"delta": {"content": "x"}}]}
-    last = payload(CHAT.text("", "stop", stop_reason="END"))["choices"][0]
-    assert (last["finish_reason"], last["stop_reason"]) == ("stop", "END")
-
-
-def test_a_text_chunk_has_its_index() -> None:
-    assert payload(TEXT.text("x", "length"))["choices"] == [
-        {"index": 3, "text": "x", "logprobs": None, "finish_reason": "length"}
-    ]
-
-
-def test_usage_has_no_choices() -> None:
-    usage = Usage(prompt_tokens=5, completion_tokens=2, cached_tokens=3)
-    assert payload(CHAT.usage(usage))["choices"] == []
-    assert payload(CHAT.usage(usage))["usage"] == {
-        "prompt_tokens": 5,
-        "completion_tokens": 2,
-        "total_tokens": 7,
-        "prompt_tokens_details": {"cached_tokens": 3},
-    }
-    assert payload(CHAT.text("x", usage=usage_field(None)))["usage"] is None
-    assert payload(CHAT.text("x", usage=usage_field(usage)))["usage"]["total_tokens"] == 7
-
-
-@given(st.text())
-def test_any_text_stays_on_one_line_and_comes_back(text: str) -> None:
-    encoded = encode_text(text)
-    assert json.loads(encoded) == text
-    assert len(encoded.decode().splitlines()) == 1
-
-
-def test_text_with_half_a_surrogate_is_refused_by_the_encoder() -> None:
-    with pytest.raises(UnicodeEncodeError):
-        encode_text("\ud800")
-
-
-async def send_all(chunks: AsyncGenerator[bytes]) -> tuple[int, bytes]:
+async def send_all(chunks: AsyncGenerator[bytes], **options: Any) -> tuple[int, bytes]:
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -86,7 +17,7 @@ async def send_all(chunks: AsyncGenerator[bytes]) -> tuple[int, bytes]:
     async def receive() -> Any:
         await asyncio.sleep(60)
 
-    await EventStream(chunks)({"type": "http"}, receive, send)
+    await EventStream(chunks, **options)({"type": "http"}, receive, send)
     assert [message.get("more_body") for message in sent[1:]] == [True] * (len(sent) - 2) + [False]
     return sent[0]["status"], b"".join(message["body"] for message in sent[1:])
 
@@ -116,6 +47,26 @@ async def test_a_defect_in_a_stream_is_told_without_details() -> None:
     assert b"/secret" not in body
     assert b'"code":"engine_error"' in body
     assert body.endswith(DONE)
+
+
+async def test_comments_are_sent_while_nothing_comes_and_not_after() -> None:
+    async def chunks() -> AsyncGenerator[bytes]:
+        await asyncio.sleep(0.1)
+        yield b"data: 1\n\n"
+        yield b"data: 2\n\n"
+
+    _, body = await send_all(chunks(), ping_s=0.03)
+    before, _, after = body.partition(b"data: 1\n\n")
+    assert before.count(PING) >= 2
+    assert before.replace(PING, b"") == b""
+    assert after == b"data: 2\n\n" + DONE
+
+
+async def test_a_protocol_may_have_no_last_event() -> None:
+    async def chunks() -> AsyncGenerator[bytes]:
+        yield b"data: 1\n\n"
+
+    assert await send_all(chunks(), done=b"") == (200, b"data: 1\n\n")
 
 
 async def test_work_is_cancelled_when_the_client_leaves() -> None:

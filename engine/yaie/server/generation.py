@@ -1,0 +1,193 @@
+"""One request's tokens on this side of the border: an async iterator over what the engine sends.
+
+A request has one output or several (`n`); messages tell which one they belong to. Each output ends
+once: by its own last message, by `stop` (its text met a stop string), or with the whole request.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Final, Protocol, Self
+
+from yaie.core.messages import Accepted, Command, Generate, Rejected, Tokens
+from yaie_api import errors
+
+MAX_SENDS: Final = 2
+"""A request that was in the engine when it died is tried once more, not for ever."""
+
+
+class Channel(Protocol):
+    """Carries commands to the engine process."""
+
+    def send(self, command: Command) -> None: ...
+
+
+class OnEnd(Protocol):
+    """Told once at the end. `abort`: the engine still works on the request."""
+
+    def __call__(self, generation: "Generation", *, abort: bool) -> None: ...
+
+
+class OnStop(Protocol):
+    """Told that one output of several is no longer wanted."""
+
+    def __call__(self, generation: "Generation", index: int) -> None: ...
+
+
+class Generation(AsyncIterator[Tokens]):
+    """Iterating yields what has arrived since, merged into one message for each output.
+
+    Raises from `accepted` and from iteration: the YaieError that ended the request. Closing it
+    before its end aborts it.
+    """
+
+    def __init__(self, request: Generate, *, on_end: OnEnd, on_stop: OnStop) -> None:
+        self.request_id = request.request_id
+        self._request = request
+        self._on_end = on_end
+        self._on_stop = on_stop
+        self._sends = 0
+        self._accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._open = set(range(request.sampling.n))
+        self._arrived: dict[int, list[Tokens]] = {}
+        self._waiter: asyncio.Future[None] | None = None
+        self._error: errors.YaieError | None = None
+        self._ended = False
+        self._shown = False
+
+    @property
+    def can_be_sent_again(self) -> bool:
+        """Nothing of it has been shown, and it was not in two processes that died."""
+        return not self._shown and not self._ended and self._sends < MAX_SENDS
+
+    def send(self, channel: Channel) -> None:
+        self._sends += 1
+        channel.send(self._request)
+
+    async def accepted(self) -> None:
+        await self._accepted
+
+    def handle(self, event: Accepted | Rejected | Tokens) -> None:
+        if isinstance(event, Accepted):
+            if not self._accepted.done():
+                self._accepted.set_result(None)
+        elif isinstance(event, Rejected):
+            self.fail(error_of(event))
+        elif event.index in self._open:
+            self._take(event)
+
+    def _take(self, tokens: Tokens) -> None:
+        self._shown = True
+        self._arrived.setdefault(tokens.index, []).append(tokens)
+        if tokens.finish_reason is not None:
+            self._open.discard(tokens.index)
+            if not self._open:
+                self._end(abort=False)
+        self._wake()
+
+    def fail(self, error: errors.YaieError) -> None:
+        self._error = error
+        self._end(abort=False)
+        if not self._accepted.done():
+            self._accepted.set_exception(error)
+        self._wake()
+
+    def stop(self, index: int) -> None:
+        """No more tokens of this output are wanted; the others go on."""
+        if index not in self._open:
+            return
+        self._open.discard(index)
+        self._arrived.pop(index, None)
+        if self._open:
+            self._on_stop(self, index)
+        else:
+            self._end(abort=True)
+
+    def close(self) -> None:
+        """No more tokens are wanted: abort the request unless it has ended."""
+        self._end(abort=True)
+        if not self._accepted.done():
+            self._accepted.cancel()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Tokens:
+        while not self._arrived:
+            if self._error is not None:
+                raise self._error
+            if self._ended:
+                raise StopAsyncIteration
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        return self._next_of(next(iter(self._arrived)))
+
+    def _next_of(self, index: int) -> Tokens:
+        arrived = self._arrived.pop(index)
+        if len(arrived) == 1:
+            return arrived[0]
+        if arrived[-1].finish_reason in ("error", "abort"):
+            self._arrived[index] = [arrived.pop()]  # what came before it is still shown
+        return merged(arrived)
+
+    def _end(self, *, abort: bool) -> None:
+        if not self._ended:
+            self._ended = True
+            self._on_end(self, abort=abort)
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+def merged(messages: list[Tokens]) -> Tokens:
+    """Several messages of one output as one: all ids, and the end that the last one tells."""
+    if len(messages) == 1:
+        return messages[0]
+    last = messages[-1]
+    return Tokens(
+        request_id=last.request_id,
+        token_ids=tuple(i for message in messages for i in message.token_ids),
+        finish_reason=last.finish_reason,
+        stop_token_id=last.stop_token_id,
+        cached_tokens=max(message.cached_tokens for message in messages),
+        error=last.error,
+        index=last.index,
+        logprobs=tuple(one for message in messages for one in message.logprobs),
+        prompt_logprobs=_first(message.prompt_logprobs for message in messages),
+        pooled=last.pooled,
+        error_code=last.error_code,
+        queued_s=_first(message.queued_s for message in messages),
+    )
+
+
+def _first(values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+_ERROR_OF_STATUS: Final[dict[int, type[errors.YaieError]]] = {
+    400: errors.InvalidRequestError,
+    404: errors.NotFoundError,
+    413: errors.PayloadTooLargeError,
+    429: errors.OverloadedError,
+    503: errors.UnavailableError,
+    504: errors.DeadlineExceededError,
+}
+
+
+def error_of(rejected: Rejected) -> errors.YaieError:
+    """The engine's refusal as an error of the tree."""
+    kind = _ERROR_OF_STATUS.get(rejected.status, errors.EngineError)
+    return kind(
+        rejected.message,
+        param=rejected.param,
+        code=rejected.code,
+        retry_after_s=rejected.retry_after_s,
+    )
+
+
+def failure_of(tokens: Tokens) -> errors.YaieError:
+    """The error that ended an output (finish_reason "error") as an error of the tree."""
+    message = tokens.error or "The engine failed on this request."
+    if tokens.error_code == errors.DeadlineExceededError.default_code:
+        return errors.DeadlineExceededError(message)
+    return errors.EngineError(message, code=tokens.error_code)
