@@ -59,27 +59,30 @@ class PagedAttention:
 
     Args:
         index: which layer's cache to use.
-        head_dim: size of a head.
-        cos_sin: [max_positions, head_dim] float32 angle table (`layers.rotary`).
+        scale: factor on query-key products.
+        cos_sin: [max_positions, rotary_dim] float32 angle table (`layers.rotary`).
         head_norms: RMSNorm of each query head and each key head before rotation, or None.
         window: how far back a query sees, itself included; None: everything.
+        softcap: scores become softcap * tanh(scores / softcap); None: they stay.
 
     """
 
     def __init__(
         self,
         index: int,
-        head_dim: int,
+        scale: float,
         cos_sin: torch.Tensor,
         *,
         head_norms: tuple[RMSNorm, RMSNorm] | None = None,
         window: int | None = None,
+        softcap: float | None = None,
     ) -> None:
         self.index = index
-        self.scale = head_dim**-0.5
+        self.scale = scale
         self.cos_sin = cos_sin
         self.head_norms = head_norms
         self.window = window
+        self.softcap = softcap
 
     def __call__(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, step: StepInput
@@ -124,4 +127,5 @@ class PagedAttention:
             max_query_len=segment.max_query_len,
             max_seq_len=segment.max_seq_len,
             window=self.window,
+            softcap=self.softcap,
         )

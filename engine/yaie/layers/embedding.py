@@ -7,14 +7,23 @@ from yaie.layers.options import NamedTensors, TensorOptions
 
 
 class Embedding:
-    """Rows of a [vocab, hidden] table."""
+    """Rows of a [vocab, hidden] table, times `scale` rounded to the table's dtype."""
 
-    def __init__(self, vocab_size: int, hidden_size: int, *, options: TensorOptions) -> None:
+    def __init__(
+        self,
+        vocab_size: int,
+        hidden_size: int,
+        *,
+        scale: float | None = None,
+        options: TensorOptions,
+    ) -> None:
         self.weight = options.empty(vocab_size, hidden_size)
+        self.scale = scale and float(torch.tensor(scale, dtype=options.dtype))
 
     def __call__(self, ids: torch.Tensor) -> torch.Tensor:
         """Ids [T] int64 -> [T, hidden]."""
-        return functional.embedding(ids, self.weight)
+        rows = functional.embedding(ids, self.weight)
+        return rows if self.scale is None else rows.mul_(self.scale)
 
     def parameters(self, name: str) -> NamedTensors:
         """Destination of `name + .weight`."""
@@ -22,7 +31,10 @@ class Embedding:
 
 
 class LMHead:
-    """Logits over the vocabulary. `tied`: the embedding whose weight is used instead of our own."""
+    """Logits over the vocabulary, soft-capped to +-`softcap` where it is set.
+
+    `tied`: the embedding whose weight is used instead of our own.
+    """
 
     def __init__(
         self,
@@ -30,14 +42,19 @@ class LMHead:
         hidden_size: int,
         *,
         tied: Embedding | None,
+        softcap: float | None = None,
         options: TensorOptions,
     ) -> None:
         self.tied = tied is not None
         self.weight = tied.weight if tied is not None else options.empty(vocab_size, hidden_size)
+        self.softcap = softcap
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """Hidden [N, hidden] -> logits [N, vocab]."""
-        return functional.linear(hidden, self.weight)
+        logits = functional.linear(hidden, self.weight)
+        if self.softcap is None:
+            return logits
+        return logits.div_(self.softcap).tanh_().mul_(self.softcap)
 
     def parameters(self, name: str) -> NamedTensors:
         """Destination of `name + .weight`; nothing when tied."""

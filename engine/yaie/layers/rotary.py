@@ -1,4 +1,4 @@
-"""Rotary position embedding: the table of angles for each scaling kind that Llama and Qwen use.
+"""Rotary position embedding: the table of angles for every scaling kind of `RopeConfig`.
 
 The angles are computed in float32 exactly as the checkpoints' reference code does (a float64 table
 would differ from what the model was trained with).
@@ -9,37 +9,48 @@ from collections.abc import Callable
 
 import torch
 
-from yaie.models.config import RopeConfig
+from yaie.models.config_rope import RopeConfig
 
 Frequencies = tuple[torch.Tensor, float]
-"""(inverse frequencies [head_dim / 2] float32, factor on cos and sin)."""
+"""(inverse frequencies [rotary_dim / 2] float32, factor on cos and sin)."""
 
 
 def angle_table(rope: RopeConfig, head_dim: int, max_positions: int) -> torch.Tensor:
-    """[max_positions, head_dim] float32: cos in the first half of a row, sin in the second."""
-    inverse, factor = _FREQUENCIES[rope.kind](rope, head_dim)
+    """[max_positions, rotary_dim] float32: cos in the first half of a row, sin in the second.
+
+    Right for sequences up to `rope.longest_exact`: dynamic scaling is then no scaling at all, and
+    longrope uses its short factors.
+    """
+    inverse, factor = _FREQUENCIES[rope.kind](rope, rope.rotary_dim(head_dim))
     positions = torch.arange(max_positions, dtype=torch.float32)
     angles = positions[:, None] * inverse
     return torch.cat((angles.cos() * factor, angles.sin() * factor), dim=-1)
 
 
-def _powers(rope: RopeConfig, head_dim: int) -> torch.Tensor:
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
+def _powers(rope: RopeConfig, dim: int) -> torch.Tensor:
+    exponents = torch.arange(0, dim, 2, dtype=torch.float32) / dim
     powers: torch.Tensor = rope.theta**exponents
     return powers
 
 
-def _default(rope: RopeConfig, head_dim: int) -> Frequencies:
-    return 1.0 / _powers(rope, head_dim), 1.0
+def _default(rope: RopeConfig, dim: int) -> Frequencies:
+    return 1.0 / _powers(rope, dim), 1.0
 
 
-def _linear(rope: RopeConfig, head_dim: int) -> Frequencies:
-    return 1.0 / _powers(rope, head_dim) / rope.factor, 1.0
+def _linear(rope: RopeConfig, dim: int) -> Frequencies:
+    return 1.0 / _powers(rope, dim) / rope.factor, 1.0
 
 
-def _llama3(rope: RopeConfig, head_dim: int) -> Frequencies:
+def _proportional(rope: RopeConfig, dim: int) -> Frequencies:
+    """The first pairs turn as if all did; the others have frequency 0."""
+    inverse = 1.0 / _powers(rope, dim) / rope.factor
+    inverse[int(rope.partial_rotary_factor * dim // 2) :] = 0.0
+    return inverse, 1.0
+
+
+def _llama3(rope: RopeConfig, dim: int) -> Frequencies:
     """Long wavelengths are slowed by `factor`, short ones kept, the band between is blended."""
-    inverse = 1.0 / _powers(rope, head_dim)
+    inverse = 1.0 / _powers(rope, dim)
     wavelength = 2 * math.pi / inverse
     low, high = rope.low_freq_factor, rope.high_freq_factor
     longest = rope.original_max_positions / low
@@ -51,25 +62,39 @@ def _llama3(rope: RopeConfig, head_dim: int) -> Frequencies:
     return torch.where(between, blended, scaled), 1.0
 
 
-def _yarn(rope: RopeConfig, head_dim: int) -> Frequencies:
+def _longrope(rope: RopeConfig, dim: int) -> Frequencies:
+    """Each pair of dimensions is slowed by a number of its own (short sequences' set)."""
+    slower = torch.tensor(rope.short_factor, dtype=torch.float32)
+    return 1.0 / (slower * _powers(rope, dim)), _longrope_attention_factor(rope)
+
+
+def _longrope_attention_factor(rope: RopeConfig) -> float:
+    if rope.attention_factor is not None:
+        return rope.attention_factor
+    if rope.factor <= 1.0:
+        return 1.0
+    return math.sqrt(1 + math.log(rope.factor) / math.log(rope.original_max_positions))
+
+
+def _yarn(rope: RopeConfig, dim: int) -> Frequencies:
     """Interpolate slow dimensions by `factor`, keep fast ones, ramp between them."""
-    powers = _powers(rope, head_dim)
-    low, high = _yarn_range(rope, head_dim)
-    ramp = (torch.arange(head_dim // 2, dtype=torch.float32) - low) / (high - low)
+    powers = _powers(rope, dim)
+    low, high = _yarn_range(rope, dim)
+    ramp = (torch.arange(dim // 2, dtype=torch.float32) - low) / (high - low)
     kept = 1 - ramp.clamp(0, 1)
     inverse = (1.0 / (rope.factor * powers)) * (1 - kept) + (1.0 / powers) * kept
     return inverse, _yarn_attention_factor(rope)
 
 
-def _yarn_range(rope: RopeConfig, head_dim: int) -> tuple[float, float]:
+def _yarn_range(rope: RopeConfig, dim: int) -> tuple[float, float]:
     def dimension(rotations: float) -> float:
         wavelength = rope.original_max_positions / (rotations * 2 * math.pi)
-        return head_dim * math.log(wavelength) / (2 * math.log(rope.theta))
+        return dim * math.log(wavelength) / (2 * math.log(rope.theta))
 
     low, high = dimension(rope.beta_fast), dimension(rope.beta_slow)
     if rope.truncate:
         low, high = math.floor(low), math.ceil(high)
-    low, high = max(low, 0), min(high, head_dim - 1)
+    low, high = max(low, 0), min(high, dim - 1)
     return low, high + 0.001 if low == high else high
 
 
@@ -87,6 +112,9 @@ def _yarn_attention_factor(rope: RopeConfig) -> float:
 _FREQUENCIES: dict[str, Callable[[RopeConfig, int], Frequencies]] = {
     "default": _default,
     "linear": _linear,
+    "dynamic": _default,
     "llama3": _llama3,
+    "longrope": _longrope,
+    "proportional": _proportional,
     "yarn": _yarn,
 }

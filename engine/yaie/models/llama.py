@@ -1,8 +1,12 @@
-"""Llama: pre-norm decoder with rotary attention and a gated MLP. Qwen3 differs by head norms only.
+"""The decoder that all native models are: pre-norm layers of rotary attention and a gated MLP.
 
 Order of the code is order of execution: embed, layers (norm, attention, norm, MLP), final norm,
 logits. The residual stream travels beside the normed input so that add and norm are one kernel.
+Llama, Mistral and Qwen are this class with other options of `ModelConfig`; families that are built
+otherwise override `make_attention`, `make_mlp` or `make_layer`.
 """
+
+from typing import Protocol
 
 import torch
 
@@ -13,8 +17,30 @@ from yaie.layers.linear import Linear
 from yaie.layers.norm import RMSNorm
 from yaie.layers.options import NamedTensors, TensorOptions
 from yaie.layers.rotary import angle_table
-from yaie.models.config import ModelConfig
 from yaie.models.model import LayerCache
+from yaie.models.shape import ModelConfig
+
+
+class Mixer(Protocol):
+    """What mixes tokens in a layer, and what it keeps of them."""
+
+    cache: LayerCache
+
+    def __call__(self, x: torch.Tensor, step: StepInput) -> torch.Tensor:
+        """Map x [T, hidden] to [T, hidden]."""
+
+    def parameters(self, prefix: str) -> NamedTensors:
+        """Checkpoint names and destinations."""
+
+
+class FeedForward(Protocol):
+    """What works on each token alone."""
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Map x [T, hidden] to [T, hidden]."""
+
+    def parameters(self, prefix: str) -> NamedTensors:
+        """Checkpoint names and destinations."""
 
 
 class Attention:
@@ -25,26 +51,35 @@ class Attention:
     ) -> None:
         self.heads = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
         self.sizes = [config.q_size, config.kv_size, config.kv_size]
-        self.head_dim = config.head_dim
-        parts = dict(zip(("q_proj", "k_proj", "v_proj"), self.sizes, strict=True))
-        bias = config.attention_bias
-        self.qkv = Linear(config.hidden_size, parts, bias=bias, options=options)
-        self.out = Linear(config.q_size, {"o_proj": config.hidden_size}, bias=bias, options=options)
+        self.head_dim = size = config.head_dim
+        self.qkv = Linear(
+            config.hidden_size, self.qkv_parts(), bias=config.qkv_bias, options=options
+        )
+        self.out = Linear(
+            config.q_size, {"o_proj": config.hidden_size}, bias=config.out_bias, options=options
+        )
         self.head_norms = self._head_norms(config, options)
+        self.cache = LayerCache(config.num_kv_heads, size, size, config.windows[index])
         self.attention = PagedAttention(
             index,
-            config.head_dim,
+            config.attention_scale,
             cos_sin,
             head_norms=self.head_norms,
             window=config.windows[index],
+            softcap=config.attention_softcap,
         )
+
+    def qkv_parts(self) -> dict[str, int]:
+        """Name the checkpoint's matrices that make up the projection, and their rows."""
+        return dict(zip(("q_proj", "k_proj", "v_proj"), self.sizes, strict=True))
 
     @staticmethod
     def _head_norms(config: ModelConfig, options: TensorOptions) -> tuple[RMSNorm, RMSNorm] | None:
         if not config.qk_norm:
             return None
-        size, eps = config.head_dim, config.rms_norm_eps
-        return RMSNorm(size, eps, options=options), RMSNorm(size, eps, options=options)
+        return make_norm(config, options, config.head_dim), make_norm(
+            config, options, config.head_dim
+        )
 
     def __call__(self, x: torch.Tensor, step: StepInput) -> torch.Tensor:
         """Map x [T, hidden] to [T, hidden]."""
@@ -65,17 +100,24 @@ class Attention:
 
 
 class MLP:
-    """down(silu(gate(x)) * up(x))."""
+    """down(act(gate(x)) * up(x)). `inner`: width between the two."""
 
-    def __init__(self, config: ModelConfig, options: TensorOptions) -> None:
-        inner, bias = config.intermediate_size, config.mlp_bias
-        parts = {"gate_proj": inner, "up_proj": inner}
-        self.gate_up = Linear(config.hidden_size, parts, bias=bias, options=options)
+    def __init__(self, config: ModelConfig, inner: int, options: TensorOptions) -> None:
+        bias = config.mlp_bias
+        self.gate_up = Linear(
+            config.hidden_size, self.gate_up_parts(inner), bias=bias, options=options
+        )
         self.down = Linear(inner, {"down_proj": config.hidden_size}, bias=bias, options=options)
+        self.act_mul = ACTIVATIONS[config.activation]
+
+    @staticmethod
+    def gate_up_parts(inner: int) -> dict[str, int]:
+        """Name the checkpoint's matrices that make up the first projection, and their rows."""
+        return {"gate_proj": inner, "up_proj": inner}
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Map x [T, hidden] to [T, hidden]."""
-        return self.down(ops.silu_mul(self.gate_up(x)))
+        return self.down(self.act_mul(self.gate_up(x)))
 
     def parameters(self, prefix: str) -> NamedTensors:
         """Checkpoint names and destinations."""
@@ -87,13 +129,12 @@ class DecoderLayer:
     """Attention and MLP, each behind its norm."""
 
     def __init__(
-        self, config: ModelConfig, index: int, cos_sin: torch.Tensor, options: TensorOptions
+        self, config: ModelConfig, attention: Mixer, mlp: FeedForward, options: TensorOptions
     ) -> None:
-        size, eps = config.hidden_size, config.rms_norm_eps
-        self.attention_norm = RMSNorm(size, eps, options=options)
-        self.attention = Attention(config, index, cos_sin, options)
-        self.mlp_norm = RMSNorm(size, eps, options=options)
-        self.mlp = MLP(config, options)
+        self.attention_norm = make_norm(config, options)
+        self.attention = attention
+        self.mlp_norm = make_norm(config, options)
+        self.mlp = mlp
 
     def __call__(
         self, x: torch.Tensor, residual: torch.Tensor | None, step: StepInput
@@ -115,28 +156,53 @@ class DecoderLayer:
 
 
 class Llama:
-    """The whole model. `max_positions`: length of the rotary table (the longest sequence)."""
+    """The whole model. `max_positions`: length of the rotary tables (the longest sequence)."""
 
     def __init__(self, config: ModelConfig, options: TensorOptions, max_positions: int) -> None:
         self.config = config
         self.options = options
         self.architecture = config.architecture
-        self.vocab_size = config.vocab_size
-        self.hidden_size = config.hidden_size
-        self.num_labels = 0
-        self.caches = tuple(
-            LayerCache(config.num_kv_heads, config.head_dim, config.head_dim, window)
-            for window in config.windows
+        self.vocab_size, self.hidden_size = config.vocab_size, config.hidden_size
+        self.num_labels = config.num_labels
+        self.embedding = Embedding(
+            config.vocab_size, config.hidden_size, scale=config.embedding_scale, options=options
         )
-        self.embedding = Embedding(config.vocab_size, config.hidden_size, options=options)
-        table = angle_table(config.rope, config.head_dim, max_positions).to(options.device)
-        self.layers = [DecoderLayer(config, i, table, options) for i in range(config.num_layers)]
-        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, options=options)
-        self.head = LMHead(
+        self.angles = {
+            rope: angle_table(rope, config.rope_size, max_positions).to(options.device)
+            for rope in set(config.ropes)
+        }
+        self.layers = [self.make_layer(index) for index in range(config.num_layers)]
+        self.caches = tuple(layer.attention.cache for layer in self.layers)
+        self.norm = make_norm(config, options)
+        self.head = self._head() if config.head == "lm" else None
+        self.score = (
+            Linear(config.hidden_size, {"score": config.num_labels}, bias=False, options=options)
+            if config.head == "score"
+            else None
+        )
+
+    def make_layer(self, index: int) -> DecoderLayer:
+        """Build layer `index`."""
+        attention, mlp = self.make_attention(index), self.make_mlp(index)
+        return DecoderLayer(self.config, attention, mlp, self.options)
+
+    def make_attention(self, index: int) -> Mixer:
+        """Build the attention of layer `index`."""
+        cos_sin = self.angles[self.config.ropes[index]]
+        return Attention(self.config, index, cos_sin, self.options)
+
+    def make_mlp(self, index: int) -> FeedForward:  # noqa: ARG002 - for models whose layers differ
+        """Build the feed-forward part of layer `index`."""
+        return MLP(self.config, self.config.intermediate_size, self.options)
+
+    def _head(self) -> LMHead:
+        config = self.config
+        return LMHead(
             config.vocab_size,
             config.hidden_size,
             tied=self.embedding if config.tie_word_embeddings else None,
-            options=options,
+            softcap=config.logit_softcap,
+            options=self.options,
         )
 
     def forward(self, ids: torch.Tensor, step: StepInput) -> torch.Tensor:
@@ -148,11 +214,15 @@ class Llama:
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Hidden [N, hidden] -> [N, vocab] in the model's dtype."""
+        if self.head is None:
+            raise NotImplementedError(f"{self.architecture} has no language model head")
         return self.head(hidden)
 
     def classify(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Refuse: this model has no classes."""
-        raise NotImplementedError(f"{self.architecture} has no classes")
+        """Hidden [N, hidden] -> class logits [N, num_labels]."""
+        if self.score is None:
+            raise NotImplementedError(f"{self.architecture} has no classes")
+        return self.score(hidden)
 
     def parameters(self) -> NamedTensors:
         """Every tensor of the checkpoint and where it goes."""
@@ -160,4 +230,15 @@ class Llama:
         for i, layer in enumerate(self.layers):
             yield from layer.parameters(f"model.layers.{i}.")
         yield from self.norm.parameters("model.norm")
-        yield from self.head.parameters("lm_head")
+        if self.head is not None:
+            yield from self.head.parameters("lm_head")
+        if self.score is not None:
+            yield from self.score.parameters("")
+
+
+ACTIVATIONS = {"silu": ops.silu_mul}
+
+
+def make_norm(config: ModelConfig, options: TensorOptions, size: int | None = None) -> RMSNorm:
+    """Return the model's norm over `size` (the hidden size where None)."""
+    return RMSNorm(size or config.hidden_size, config.rms_norm_eps, options=options)

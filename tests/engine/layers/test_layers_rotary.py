@@ -45,7 +45,7 @@ def test_tables_equal_transformers(kind: str) -> None:
     positions = torch.arange(512)[None]
     cos, sin = LlamaRotaryEmbedding(config)(torch.zeros(1), positions)
     shape = parse(BASE | {"rope_parameters": parameters})
-    table = angle_table(shape.rope, shape.head_dim, 512)
+    table = angle_table(shape.ropes[0], shape.head_dim, 512)
     half = shape.head_dim // 2
     torch.testing.assert_close(table[:, :half], cos[0, :, :half], rtol=0, atol=1e-6)
     torch.testing.assert_close(table[:, half:], sin[0, :, :half], rtol=0, atol=1e-6)
@@ -55,4 +55,4 @@ def test_the_old_spelling_means_the_same() -> None:
     old = {key: value for key, value in LLAMA3.items() if key != "rope_type"}
     old_config = BASE | {"rope_theta": 500_000.0, "rope_scaling": old | {"type": "llama3"}}
     new_config = BASE | {"rope_parameters": KINDS["llama3"]}
-    assert parse(old_config).rope == parse(new_config).rope
+    assert parse(old_config).ropes == parse(new_config).ropes

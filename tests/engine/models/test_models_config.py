@@ -21,8 +21,8 @@ QWEN3 = LLAMA | {"architectures": ["Qwen3ForCausalLM"]}
 
 def test_llama_defaults() -> None:
     shape = config.parse(LLAMA)
-    assert (shape.num_kv_heads, shape.head_dim, shape.rope.kind) == (4, 16, "default")
-    assert (shape.tie_word_embeddings, shape.attention_bias, shape.qk_norm) == (False, False, False)
+    assert (shape.num_kv_heads, shape.head_dim, shape.ropes[0].kind) == (4, 16, "default")
+    assert (shape.tie_word_embeddings, shape.qkv_bias, shape.qk_norm) == (False, False, False)
     assert shape.windows == (None, None)
 
 
@@ -53,7 +53,8 @@ def test_qwen3_windows_start_at_max_window_layers() -> None:
         ({"head_dim": 15}, "head_dim"),
         ({"hidden_act": "gelu"}, "hidden_act"),
         ({"rms_norm_eps": "x"}, "rms_norm_eps"),
-        ({"rope_scaling": {"type": "longrope"}}, "rope_type"),
+        ({"rope_scaling": {"type": "mrope"}}, "rope_type"),
+        ({"rope_scaling": {"type": "longrope"}}, "short_factor"),
         ({"rope_scaling": "linear"}, "rope_parameters"),
         ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
         ({"architectures": []}, "architectures"),
@@ -66,5 +67,5 @@ def test_what_is_not_supported_is_named(change: dict[str, Any], name: str) -> No
 
 
 def test_an_unknown_architecture_is_refused_with_the_supported_ones() -> None:
-    with pytest.raises(InvalidRequestError, match="Supported: LlamaForCausalLM"):
+    with pytest.raises(InvalidRequestError, match="LlamaForCausalLM"):
         registry.model_class("BloomForCausalLM")

@@ -1,0 +1,36 @@
+"""The native models: architecture in config.json -> how its config is read and what runs it."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from yaie.models import config_dense as dense
+from yaie.models.config_fields import Raw
+from yaie.models.shape import Head, ModelConfig
+
+Parse = Callable[[Raw], ModelConfig]
+
+
+class Family(NamedTuple):
+    """`model`: module:class, imported when asked for (reading a config needs no torch)."""
+
+    parse: Parse
+    model: str
+    head: Head = "lm"
+
+
+def tops(stem: str, parse: Parse, model: str) -> dict[str, Family]:
+    """Return a family's three architectures: language model, classifier, bare decoder."""
+    return {
+        f"{stem}ForCausalLM": Family(parse, model),
+        f"{stem}ForSequenceClassification": Family(parse, model, "score"),
+        f"{stem}Model": Family(parse, model, "none"),
+    }
+
+
+LLAMA = "yaie.models.llama:Llama"
+FAMILIES: dict[str, Family] = {
+    **tops("Llama", dense.llama, LLAMA),
+    **tops("Mistral", dense.mistral, LLAMA),
+    **tops("Qwen2", dense.qwen2, LLAMA),
+    **tops("Qwen3", dense.qwen3, LLAMA),
+}
