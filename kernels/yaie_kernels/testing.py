@@ -89,7 +89,8 @@ class PagedCase:
         self, dtype: torch.dtype, scale: float, window: int | None, softcap: float | None
     ) -> Tensor:
         """The answer of `dense_attention`, sequence by sequence, computed at `dtype`."""
-        out = torch.zeros(self.q.shape, dtype=dtype, device=self.q.device)
+        shape = (*self.q.shape[:2], self.v_cache.shape[-1])
+        out = torch.zeros(shape, dtype=dtype, device=self.q.device)
         starts = self.query_start.tolist()
         for row, length in enumerate(self.seq_lens.tolist()):
             mine = slice(starts[row], starts[row + 1])
@@ -110,35 +111,42 @@ def paged_case(
     q_heads: int,
     kv_heads: int,
     head_dim: int,
+    value_dim: int | None = None,
+    latent: bool = False,
     page_size: int = 16,
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
     seed: int = 0,
 ) -> PagedCase:
-    """Random batch; q is a strided view, as of a fused projection."""
+    """Random batch; q is a strided view, as of a fused projection.
+
+    value_dim: size of a value where it is not head_dim. latent: values are columns of the keys.
+    """
     generator = torch.Generator().manual_seed(seed)
     pages_of = [-(-length // page_size) for length in seq_lens]
     total_pages = sum(pages_of) + 3
     order = (torch.randperm(total_pages - 1, generator=generator) + 1).tolist()
     width = max([*pages_of, 1]) + 2
     tables = torch.full((len(seq_lens), width), 2**30, dtype=torch.int32)  # never to be read
+    value_dim = value_dim or head_dim
     caches = [
-        torch.full((total_pages, page_size, kv_heads, head_dim), math.nan, dtype=dtype)
-        for _ in range(2)
+        torch.full((total_pages, page_size, kv_heads, size), math.nan, dtype=dtype)
+        for size in (head_dim, value_dim)
     ]
     for row, length in enumerate(seq_lens):
         mine = torch.tensor([order.pop() for _ in range(pages_of[row])], dtype=torch.int64)
         tables[row, : len(mine)] = mine.int()
         slots = (mine[:, None] * page_size + torch.arange(page_size)).flatten()[:length]
         for cache in caches:
-            values = torch.randn(length, kv_heads, head_dim, generator=generator)
+            values = torch.randn(length, kv_heads, cache.shape[-1], generator=generator)
             cache.flatten(0, 1)[slots] = values.to(dtype)
     fused = torch.randn(sum(query_lens), q_heads + 2 * kv_heads, head_dim, generator=generator)
     starts = torch.tensor([0, *query_lens]).cumsum(0)
+    keys = caches[0].to(device)
     return PagedCase(
         q=fused.to(dtype).to(device)[:, :q_heads],
-        k_cache=caches[0].to(device),
-        v_cache=caches[1].to(device),
+        k_cache=keys,
+        v_cache=keys[..., :value_dim] if latent else caches[1].to(device),
         block_tables=tables.to(device),
         seq_lens=torch.tensor(list(seq_lens), dtype=torch.int32, device=device),
         query_start=starts.to(torch.int32).to(device),

@@ -48,10 +48,17 @@ class _Call:
     softcap: float | None
 
     def gather(self, slots: Tensor) -> tuple[Tensor, Tensor]:
-        return (
-            _workspace.gather("k", self.k_cache, slots),
-            _workspace.gather("v", self.v_cache, slots),
-        )
+        """Keys [N, Hk, D] and values [N, Hk, Dv] at the slots."""
+        keys = _workspace.gather("k", self.k_cache, slots)
+        if self.values_are_columns:
+            return keys, keys[..., : self.v_cache.shape[-1]]
+        return keys, _workspace.gather("v", self.v_cache, slots)
+
+    @property
+    def values_are_columns(self) -> bool:
+        """Whether the values are the first columns of the keys (a latent cache)."""
+        k, v = self.k_cache, self.v_cache
+        return v.data_ptr() == k.data_ptr() and v.stride() == k.stride()
 
 
 def paged_attention(
@@ -72,7 +79,7 @@ def paged_attention(
     pieces = plan(Shape(k_cache.shape[1], window, q.dtype), block_tables, seq_lens, query_start)
     if len(pieces) == 1 and isinstance(pieces[0], Decode) and pieces[0].tokens is None:
         return _decode(call, pieces[0], q)
-    out = q.new_empty(q.shape)
+    out = q.new_empty(*q.shape[:2], v_cache.shape[-1])
     for piece in pieces:
         if isinstance(piece, Chunk):
             out[piece.begin : piece.end] = _chunk(call, piece, q[piece.begin : piece.end])
@@ -84,19 +91,19 @@ def paged_attention(
 
 
 def _decode(call: _Call, piece: Decode, q: Tensor) -> Tensor:
-    """q[B,Hq,D], one query per row -> [B,Hq,D]."""
+    """q[B,Hq,D], one query per row -> [B,Hq,Dv]."""
     batch, q_heads, head_dim = q.shape
     kv_heads = call.k_cache.shape[2]
     k, v = (
-        rows.view(batch, -1, kv_heads, head_dim).transpose(1, 2)
+        rows.unflatten(0, (batch, -1)).transpose(1, 2)  # [B, Hk, W, D]
         for rows in call.gather(piece.slots)
     )
     packed = q.reshape(batch, kv_heads, q_heads // kv_heads, head_dim)
-    return _attend(call, packed, k, v, piece.mask).reshape(batch, q_heads, head_dim)
+    return _attend(call, packed, k, v, piece.mask).flatten(1, 2)
 
 
 def _chunk(call: _Call, piece: Chunk, q: Tensor) -> Tensor:
-    """q[n,Hq,D], the last n tokens of a sequence -> [n,Hq,D]."""
+    """q[n,Hq,D], the last n tokens of a sequence -> [n,Hq,Dv]."""
     queries, q_heads, head_dim = q.shape
     kv_heads = call.k_cache.shape[2]
     group = q_heads // kv_heads
@@ -106,7 +113,7 @@ def _chunk(call: _Call, piece: Chunk, q: Tensor) -> Tensor:
     )
     heads = q.view(queries, kv_heads, group, head_dim).permute(1, 2, 0, 3)
     out = _attend(call, heads, k, v, piece.mask, causal=piece.mask is None)
-    return out.permute(2, 0, 1, 3).reshape(queries, q_heads, head_dim)
+    return out.permute(2, 0, 1, 3).flatten(1, 2)
 
 
 def _attend(

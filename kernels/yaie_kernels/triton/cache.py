@@ -1,4 +1,4 @@
-"""Writes into the paged KV cache [pages, page_size, kv_heads, head_dim]."""
+"""Writes into the paged KV cache [pages, page_size, kv_heads, key or value size]."""
 
 # ruff: noqa: PLR0917 - a kernel takes pointers and strides; its docstring is its formula
 
@@ -16,19 +16,20 @@ _COPY_BLOCK = 4096
 def _write_kv_kernel(
     k_ptr, v_ptr, k_cache_ptr, v_cache_ptr, slots_ptr,
     k_token_stride, k_head_stride, v_token_stride, v_head_stride,
-    head_dim, row_elements, BLOCK: tl.constexpr,
+    key_size, key_row, value_size, value_row, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """cache[slot[t]] = (k[t], v[t]); a cache row is kv_heads * head_dim contiguous elements."""
+    """cache[slot[t]] = (k[t], v[t]); a cache row is kv_heads * size contiguous elements."""
     token = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots_ptr + token)
     element = tl.arange(0, BLOCK)
-    mask = element < row_elements
-    head, col = element // head_dim, element % head_dim
-    target = slot * row_elements + element
-    k = tl.load(k_ptr + token * k_token_stride + head * k_head_stride + col, mask=mask)
-    v = tl.load(v_ptr + token * v_token_stride + head * v_head_stride + col, mask=mask)
-    tl.store(k_cache_ptr + target, k, mask=mask)
-    tl.store(v_cache_ptr + target, v, mask=mask)
+    in_key = element < key_row
+    head, col = element // key_size, element % key_size
+    k = tl.load(k_ptr + token * k_token_stride + head * k_head_stride + col, mask=in_key)
+    tl.store(k_cache_ptr + slot * key_row + element, k, mask=in_key)
+    in_value = element < value_row
+    head, col = element // value_size, element % value_size
+    v = tl.load(v_ptr + token * v_token_stride + head * v_head_stride + col, mask=in_value)
+    tl.store(v_cache_ptr + slot * value_row + element, v, mask=in_value)
 
 
 @triton.jit
@@ -49,14 +50,15 @@ def needs_wide(cache: Tensor) -> bool:
 
 
 def write_kv(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slots: Tensor) -> None:
-    tokens, heads, head_dim = k.shape
+    tokens, heads, key_size = k.shape
+    value_size = v.shape[2]
     if tokens == 0:
         return
-    row = heads * head_dim
     _write_kv_kernel[(tokens,)](
         k, v, k_cache, v_cache, slots,
-        k.stride(0), k.stride(1), v.stride(0), v.stride(1), head_dim, row,
-        BLOCK=triton.next_power_of_2(row), num_warps=4,
+        k.stride(0), k.stride(1), v.stride(0), v.stride(1),
+        key_size, heads * key_size, value_size, heads * value_size,
+        BLOCK=triton.next_power_of_2(heads * max(key_size, value_size)), num_warps=4,
     )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Decode attention: one query per sequence, the KV cache split among programs, then a reduction.
 
-All query heads of a KV head are one block of rows, so each key and value is read once. A
+All query heads of a KV head are one block of rows (or a few, where a latent cache serves a hundred
+of them), so each key and value is read once. Keys may be wider than values: `layout` says how. A
 sequence's tokens are dealt to `splits` programs by its true length, which the kernel reads; the
 host chooses only the number of splits, from the batch and an upper bound of the lengths.
 """
@@ -16,6 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from yaie_kernels.triton.cache import needs_wide
+from yaie_kernels.triton.layout import Layout, add_tail, layout, own_values
 
 _PROGRAMS = 264  # two a multiprocessor: more splits than that cost bandwidth (measured, H200)
 _LEAST_TOKENS = 64  # a program's smallest share
@@ -27,17 +29,18 @@ _MAX_SPLITS = 64
 def _decode_kernel(
     q_ptr, k_ptr, v_ptr, out_ptr, part_ptr, lse_ptr, tables_ptr, lens_ptr,
     scale, softcap, window,
-    q_token_stride, q_head_stride, table_stride, cache_token_stride,
-    group, head_dim, splits, wanted,
+    q_token_stride, q_head_stride, table_stride, cache_token_stride, value_token_stride,
+    group, head_dim, value_dim, splits, wanted,
     PAGE: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_TAIL: tl.constexpr, BLOCK_V: tl.constexpr, VALUES: tl.constexpr, BLOCKS: tl.constexpr,
     HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, SPLIT: tl.constexpr,
     EVEN_D: tl.constexpr, WIDE: tl.constexpr, MOST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """part = softmax(q k^T) v over this program's tokens; lse = log2 of its sum of exponentials."""
-    kv_head = tl.program_id(0)
+    kv_head = tl.program_id(0) // BLOCKS
     row = tl.program_id(1).to(tl.int64)
     split = tl.program_id(2)
-    kv_heads = tl.num_programs(0)
+    kv_heads = tl.num_programs(0) // BLOCKS
 
     length = tl.load(lens_ptr + row)
     first = 0
@@ -51,7 +54,7 @@ def _decode_kernel(
         begin = first + split * share
         end = tl.minimum(begin + share, length)
 
-    lane = tl.arange(0, BLOCK_G)
+    lane = tl.program_id(0) % BLOCKS * BLOCK_G + tl.arange(0, BLOCK_G)
     col = tl.arange(0, BLOCK_D)
     head = kv_head * group + lane
     live = (lane < group)[:, None] & (col < head_dim)[None, :]
@@ -59,10 +62,17 @@ def _decode_kernel(
         q_ptr + row * q_token_stride + head[:, None] * q_head_stride + col[None, :],
         mask=live, other=0.0,
     )  # fmt: skip
+    if BLOCK_TAIL:
+        tail_col = BLOCK_D + tl.arange(0, BLOCK_TAIL)
+        q_tail = tl.load(
+            q_ptr + row * q_token_stride + head[:, None] * q_head_stride + tail_col[None, :],
+            mask=(lane < group)[:, None] & (tail_col < head_dim)[None, :], other=0.0,
+        )  # fmt: skip
+    value_col = tl.arange(0, BLOCK_V)
 
     best = tl.full([BLOCK_G], float("-inf"), dtype=tl.float32)
     total = tl.zeros([BLOCK_G], dtype=tl.float32)
-    acc = tl.zeros([BLOCK_G, BLOCK_D], dtype=tl.float32)
+    acc = tl.zeros([BLOCK_G, BLOCK_V], dtype=tl.float32)
     table = tables_ptr + row * table_stride
     offset = tl.arange(0, BLOCK_N)
     in_row = kv_head * head_dim + col
@@ -77,6 +87,10 @@ def _decode_kernel(
         mask = here[:, None] if EVEN_D else here[:, None] & (col < head_dim)[None, :]
         k = tl.load(k_ptr + where, mask=mask, other=0.0)
         scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+        if BLOCK_TAIL:
+            scores = add_tail(
+                scores, q_tail, k_ptr, base, here, kv_head, head_dim, BLOCK_D, BLOCK_TAIL, PRECISION
+            )
         if HAS_SOFTCAP:
             bend = tl.exp2(scores * (scale * 2.8853900817779268 / softcap))
             scores = softcap * (1.0 - 2.0 / (bend + 1.0))
@@ -85,58 +99,73 @@ def _decode_kernel(
         shrink = tl.exp2((best - peak) * factor)
         p = tl.exp2(scores * factor - (peak * factor)[:, None])  # one fused multiply-add
         total = total * shrink + tl.sum(p, axis=1)
-        v = tl.load(v_ptr + where, mask=mask, other=0.0)
+        if VALUES == "columns":
+            v = k
+        elif VALUES == "like keys":
+            v = tl.load(v_ptr + where, mask=mask, other=0.0)
+        else:
+            v = own_values(v_ptr, slot, here, value_token_stride, kv_head, value_dim, BLOCK_V)
         acc = tl.dot(p.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
         best = peak
 
+    stored = (lane < group)[:, None] & (value_col < value_dim)[None, :]
     if SPLIT:
         q_heads = kv_heads * group
         at = (row * q_heads + head) * splits + split
         some = tl.where(total > 0, total, 1.0)  # a short sequence leaves late splits empty
         part = acc / some[:, None]
-        tl.store(part_ptr + at[:, None] * head_dim + col[None, :], part, mask=live)
+        tl.store(part_ptr + at[:, None] * value_dim + value_col[None, :], part, mask=stored)
         lse = tl.where(total > 0, best * factor + tl.log2(some), float("-inf"))
         tl.store(lse_ptr + at, lse, mask=lane < group)
     else:
         at = row * (kv_heads * group) + head
-        tl.store(out_ptr + at[:, None] * head_dim + col[None, :], acc / total[:, None], mask=live)
+        out = acc / total[:, None]
+        tl.store(out_ptr + at[:, None] * value_dim + value_col[None, :], out, mask=stored)
 
 
 @triton.jit
 def _reduce_kernel(
-    part_ptr, lse_ptr, out_ptr, head_dim, splits,
-    BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
+    part_ptr, lse_ptr, out_ptr, value_dim, splits,
+    BLOCK_S: tl.constexpr, BLOCK_V: tl.constexpr,
 ):  # fmt: skip
     """out = sum_s part[s] 2**lse[s] / sum_s 2**lse[s]; empty splits have lse -inf."""
     at = tl.program_id(0).to(tl.int64)
     split = tl.arange(0, BLOCK_S)
-    col = tl.arange(0, BLOCK_D)
+    col = tl.arange(0, BLOCK_V)
     lse = tl.load(lse_ptr + at * splits + split, mask=split < splits, other=float("-inf"))
     share = tl.exp2(lse - tl.max(lse, axis=0))
-    mask = (split < splits)[:, None] & (col < head_dim)[None, :]
+    mask = (split < splits)[:, None] & (col < value_dim)[None, :]
     part = tl.load(
-        part_ptr + (at * splits + split)[:, None] * head_dim + col[None, :], mask=mask, other=0.0
+        part_ptr + (at * splits + split)[:, None] * value_dim + col[None, :], mask=mask, other=0.0
     )
     out = tl.sum(part * share[:, None], axis=0) / tl.sum(share, axis=0)
-    tl.store(out_ptr + at * head_dim + col, out, mask=col < head_dim)
+    tl.store(out_ptr + at * value_dim + col, out, mask=col < value_dim)
 
 
-def choose_splits(batch: int, kv_heads: int, max_tokens: int) -> tuple[int, int]:
-    """(programs for one sequence and KV head, how many of them a sequence wants).
+def choose_splits(batch: int, heads: int, max_tokens: int) -> tuple[int, int]:
+    """(programs for one sequence and block of heads, how many of them a sequence wants).
 
     Enough of them to fill the GPU, and more where a sequence is so long that it needs them.
     """
     useful = triton.cdiv(max_tokens, _LEAST_TOKENS)
-    wanted = max(1, min(triton.cdiv(_PROGRAMS, max(1, batch * kv_heads)), useful, _MAX_SPLITS))
+    wanted = max(1, min(triton.cdiv(_PROGRAMS, max(1, batch * heads)), useful, _MAX_SPLITS))
     longest = min(triton.cdiv(max_tokens, _MOST_TOKENS), _MAX_SPLITS)
     return max(wanted, longest), wanted
 
 
-def _tiles(head_dim: int, dtype: torch.dtype) -> tuple[int, int, int]:
+def _tiles(shape: Layout, dtype: torch.dtype) -> tuple[int, int, int]:
     """(BLOCK_N, num_warps, num_stages)."""
     if dtype == torch.float32:
-        return 32, 4, 2
-    return (64, 4, 3) if head_dim <= 128 else (32, 4, 3)
+        return (32, 4, 2) if shape.keys <= 256 else (16, 4, 1)
+    if shape.keys > 256:
+        return 32, 8, 3
+    return (64, 4, 3) if shape.keys <= 128 else (32, 4, 3)
+
+
+def _head_block(group: int, shape: Layout) -> int:
+    """Query heads of a program: all of a KV head's, as long as their sums fit its registers."""
+    most = 16 if shape.values > 256 else group
+    return max(16, min(triton.next_power_of_2(group), triton.next_power_of_2(most)))
 
 
 def decode(
@@ -152,41 +181,46 @@ def decode(
     softcap: float | None,
     splits: int | None = None,
     tiles: tuple[int, int, int] | None = None,
+    heads: int | None = None,
 ) -> Tensor:
-    """q[B,Hq,D] -> [B,Hq,D]; `splits` and `tiles` override the choice, for tests and tuning."""
+    """q[B,Hq,D] -> [B,Hq,Dv]; `splits`, `tiles` and `heads` (of a program) override the choice."""
     batch, q_heads, head_dim = q.shape
     page_size, kv_heads = k_cache.shape[1], k_cache.shape[2]
-    out = torch.empty((batch, q_heads, head_dim), dtype=q.dtype, device=q.device)
+    value_dim = v_cache.shape[-1]
+    out = torch.empty((batch, q_heads, value_dim), dtype=q.dtype, device=q.device)
     if batch == 0:
         return out
+    shape = layout(k_cache, v_cache)
+    group = q_heads // kv_heads
+    block_g = heads or _head_block(group, shape)
+    blocks = triton.cdiv(group, block_g)
     reach = max_seq_len if window is None else min(window, max_seq_len)
     if splits is None:
-        splits, wanted = choose_splits(batch, kv_heads, reach)
+        splits, wanted = choose_splits(batch, kv_heads * blocks, reach)
     else:
         wanted = splits
     part, lse = out, out  # unused pointers when nothing is split
     if splits > 1:
         rows = batch * q_heads * splits
-        part = torch.empty((rows, head_dim), dtype=torch.float32, device=q.device)
+        part = torch.empty((rows, value_dim), dtype=torch.float32, device=q.device)
         lse = torch.empty(rows, dtype=torch.float32, device=q.device)
-    group = q_heads // kv_heads
-    block_d = triton.next_power_of_2(head_dim)
-    block_n, warps, stages = tiles or _tiles(head_dim, q.dtype)
-    _decode_kernel[(kv_heads, batch, splits)](
+    block_n, warps, stages = tiles or _tiles(shape, q.dtype)
+    _decode_kernel[(kv_heads * blocks, batch, splits)](
         q, k_cache, v_cache, out, part, lse, block_tables, seq_lens,
         scale, softcap or 0.0, window or 0,
-        q.stride(0), q.stride(1), block_tables.stride(0), k_cache.stride(1),
-        group, head_dim, splits, wanted,
-        PAGE=page_size, BLOCK_G=max(16, triton.next_power_of_2(group)),
-        BLOCK_N=block_n, BLOCK_D=block_d,
+        q.stride(0), q.stride(1), block_tables.stride(0), k_cache.stride(1), v_cache.stride(1),
+        group, head_dim, value_dim, splits, wanted,
+        PAGE=page_size, BLOCK_G=block_g, BLOCK_N=block_n, BLOCK_D=shape.keys,
+        BLOCK_TAIL=shape.tail, BLOCK_V=shape.values, VALUES=shape.kind, BLOCKS=blocks,
         HAS_WINDOW=window is not None, HAS_SOFTCAP=softcap is not None, SPLIT=splits > 1,
-        EVEN_D=block_d == head_dim, WIDE=needs_wide(k_cache), MOST=_MOST_TOKENS,
+        EVEN_D=shape.keys <= head_dim, MOST=_MOST_TOKENS,
+        WIDE=needs_wide(k_cache) or needs_wide(v_cache),
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
         num_warps=warps, num_stages=stages,
     )  # fmt: skip
     if splits > 1:
         _reduce_kernel[(batch * q_heads,)](
-            part, lse, out, head_dim, splits,
-            BLOCK_S=triton.next_power_of_2(splits), BLOCK_D=block_d, num_warps=4,
+            part, lse, out, value_dim, splits,
+            BLOCK_S=triton.next_power_of_2(splits), BLOCK_V=shape.values, num_warps=4,
         )  # fmt: skip
     return out

@@ -2,7 +2,7 @@
 
 The query heads of a KV head and neighbouring tokens are packed into one block of rows (row m is
 token m / group, head m % group), so a key tile feeds all of them. A block walks only the tiles it
-may see; tiles wholly below its first token need no mask.
+may see; tiles wholly below its first token need no mask. Keys may be wider than values (`layout`).
 """
 
 # ruff: noqa: PLR0917, D403 - a kernel takes pointers and strides; its docstring is its formula
@@ -16,14 +16,26 @@ import triton.language as tl
 from torch import Tensor
 
 from yaie_kernels.triton.cache import needs_wide
+from yaie_kernels.triton.layout import Layout, add_tail, layout, own_values
+
+
+@triton.jit
+def _load_tile(at, here, in_row, MASKED: tl.constexpr, EVEN_D: tl.constexpr):
+    """Rows `at`[n, BLOCK_D]; all of them are `here` unless MASKED, all columns exist if EVEN_D."""
+    if MASKED:
+        return tl.load(at, mask=here[:, None] & in_row[None, :], other=0.0)
+    if EVEN_D:
+        return tl.load(at)
+    return tl.load(at, mask=in_row[None, :], other=0.0)
 
 
 @triton.jit
 def _extend_tiles(
-    acc, best, total, q, own, low, high, length,
+    acc, best, total, q, q_tail, own, low, high, length,
     k_ptr, v_ptr, table, scale, softcap, window,
-    cache_token_stride, kv_head, head_dim,
-    PAGE: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, MASKED: tl.constexpr,
+    cache_token_stride, value_token_stride, kv_head, head_dim, value_dim,
+    PAGE: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_TAIL: tl.constexpr,
+    BLOCK_V: tl.constexpr, VALUES: tl.constexpr, MASKED: tl.constexpr,
     HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, EVEN_D: tl.constexpr,
     WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -41,14 +53,12 @@ def _extend_tiles(
         base = slot * cache_token_stride
         page = tl.load(table + (token + BLOCK_N) // PAGE, mask=token + BLOCK_N < length, other=0)
         where = base[:, None] + in_row[None, :]
-        if MASKED:
-            mask = here[:, None] & (col < head_dim)[None, :]
-            k = tl.load(k_ptr + where, mask=mask, other=0.0)
-        elif EVEN_D:
-            k = tl.load(k_ptr + where)
-        else:
-            k = tl.load(k_ptr + where, mask=(col < head_dim)[None, :], other=0.0)
+        k = _load_tile(k_ptr + where, here, col < head_dim, MASKED, EVEN_D)
         scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+        if BLOCK_TAIL:
+            scores = add_tail(
+                scores, q_tail, k_ptr, base, here, kv_head, head_dim, BLOCK_D, BLOCK_TAIL, PRECISION
+            )
         if HAS_SOFTCAP:
             bend = tl.exp2(scores * (scale * 2.8853900817779268 / softcap))
             scores = softcap * (1.0 - 2.0 / (bend + 1.0))
@@ -63,12 +73,12 @@ def _extend_tiles(
         shrink = tl.exp2((best - level) * factor)
         p = tl.exp2(scores * factor - (level * factor)[:, None])  # one fused multiply-add
         total = total * shrink + tl.sum(p, axis=1)
-        if MASKED:
-            v = tl.load(v_ptr + where, mask=mask, other=0.0)
-        elif EVEN_D:
-            v = tl.load(v_ptr + where)
+        if VALUES == "columns":
+            v = k
+        elif VALUES == "own":
+            v = own_values(v_ptr, slot, here, value_token_stride, kv_head, value_dim, BLOCK_V)
         else:
-            v = tl.load(v_ptr + where, mask=(col < head_dim)[None, :], other=0.0)
+            v = _load_tile(v_ptr + where, here, col < head_dim, MASKED, EVEN_D)
         acc = tl.dot(p.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
         best = peak
     return acc, best, total
@@ -78,9 +88,10 @@ def _extend_tiles(
 def _extend_kernel(
     q_ptr, k_ptr, v_ptr, out_ptr, tables_ptr, lens_ptr, starts_ptr,
     scale, softcap, window,
-    q_token_stride, q_head_stride, table_stride, cache_token_stride,
-    group, head_dim,
+    q_token_stride, q_head_stride, table_stride, cache_token_stride, value_token_stride,
+    group, head_dim, value_dim,
     PAGE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_TAIL: tl.constexpr, BLOCK_V: tl.constexpr, VALUES: tl.constexpr,
     HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, EVEN_D: tl.constexpr,
     WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -104,6 +115,11 @@ def _extend_kernel(
     live = (query < queries)[:, None] & (col < head_dim)[None, :]
     at = (first_query + query)[:, None] * q_token_stride + head[:, None] * q_head_stride
     q = tl.load(q_ptr + at + col[None, :], mask=live, other=0.0)
+    q_tail = q  # not looked at without a tail
+    if BLOCK_TAIL:
+        tail_col = BLOCK_D + tl.arange(0, BLOCK_TAIL)
+        tail_live = (query < queries)[:, None] & (tail_col < head_dim)[None, :]
+        q_tail = tl.load(q_ptr + at + tail_col[None, :], mask=tail_live, other=0.0)
 
     low = 0
     own_first = context + packed_begin // group
@@ -113,36 +129,46 @@ def _extend_kernel(
     open_end = tl.maximum((own_first + 1) // BLOCK_N * BLOCK_N, low)
     best = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     total = tl.zeros([BLOCK_M], dtype=tl.float32)
-    acc = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
+    acc = tl.zeros([BLOCK_M, BLOCK_V], dtype=tl.float32)
     table = tables_ptr + row * table_stride
     if HAS_WINDOW:
         open_end = low  # every tile may cross the window's edge
     else:
         acc, best, total = _extend_tiles(
-            acc, best, total, q, own, low, open_end, length,
-            k_ptr, v_ptr, table, scale, softcap, window, cache_token_stride, kv_head, head_dim,
-            PAGE, BLOCK_N, BLOCK_D, False, HAS_WINDOW, HAS_SOFTCAP, EVEN_D, WIDE, PRECISION,
+            acc, best, total, q, q_tail, own, low, open_end, length,
+            k_ptr, v_ptr, table, scale, softcap, window,
+            cache_token_stride, value_token_stride, kv_head, head_dim, value_dim,
+            PAGE, BLOCK_N, BLOCK_D, BLOCK_TAIL, BLOCK_V, VALUES, False,
+            HAS_WINDOW, HAS_SOFTCAP, EVEN_D, WIDE, PRECISION,
         )  # fmt: skip
     acc, best, total = _extend_tiles(
-        acc, best, total, q, own, open_end, own_last + 1, length,
-        k_ptr, v_ptr, table, scale, softcap, window, cache_token_stride, kv_head, head_dim,
-        PAGE, BLOCK_N, BLOCK_D, True, HAS_WINDOW, HAS_SOFTCAP, EVEN_D, WIDE, PRECISION,
+        acc, best, total, q, q_tail, own, open_end, own_last + 1, length,
+        k_ptr, v_ptr, table, scale, softcap, window,
+        cache_token_stride, value_token_stride, kv_head, head_dim, value_dim,
+        PAGE, BLOCK_N, BLOCK_D, BLOCK_TAIL, BLOCK_V, VALUES, True,
+        HAS_WINDOW, HAS_SOFTCAP, EVEN_D, WIDE, PRECISION,
     )  # fmt: skip
     q_heads = tl.num_programs(1) * group
-    at = ((first_query + query) * q_heads + head) * head_dim
+    at = ((first_query + query) * q_heads + head) * value_dim
+    value_col = tl.arange(0, BLOCK_V)
+    stored = (query < queries)[:, None] & (value_col < value_dim)[None, :]
     out = acc / tl.where(total > 0, total, 1.0)[:, None]  # rows past the chunk may see nothing
-    tl.store(out_ptr + at[:, None] + col[None, :], out, mask=live)
+    tl.store(out_ptr + at[:, None] + value_col[None, :], out, mask=stored)
 
 
-def _tiles(rows: int, head_dim: int, dtype: torch.dtype) -> tuple[int, int, int, int]:
+def _tiles(rows: int, shape: Layout, dtype: torch.dtype) -> tuple[int, int, int, int]:
     """(BLOCK_M, BLOCK_N, num_warps, num_stages) for a chunk of `rows` packed rows."""
     if dtype == torch.float32:
-        return (32, 32, 4, 1) if head_dim <= 128 else (16, 32, 4, 1)
+        return (32, 32, 4, 1) if shape.keys <= 128 else (16, 32, 4, 1)
+    if shape.keys > 256:  # a latent cache
+        return (16, 32, 4, 2) if rows <= 16 else (64, 32, 8, 2)
     if rows <= 16:
         return 16, 64, 4, 3
     if rows <= 64:
         return 64, 64, 4, 3
-    return (128, 128, 8, 3) if head_dim <= 128 else (64, 32, 8, 2)
+    if shape.tail:
+        return 128, 64, 8, 2
+    return (128, 128, 8, 3) if shape.keys <= 128 else (64, 32, 8, 2)
 
 
 def extend(
@@ -159,24 +185,27 @@ def extend(
     softcap: float | None,
     tiles: tuple[int, int, int, int] | None = None,
 ) -> Tensor:
-    """q[T,Hq,D] -> [T,Hq,D]; `tiles` overrides the choice, for tuning."""
+    """q[T,Hq,D] -> [T,Hq,Dv]; `tiles` overrides the choice, for tuning."""
     tokens, q_heads, head_dim = q.shape
     page_size, kv_heads = k_cache.shape[1], k_cache.shape[2]
     batch = seq_lens.shape[0]
-    out = torch.empty((tokens, q_heads, head_dim), dtype=q.dtype, device=q.device)
+    value_dim = v_cache.shape[-1]
+    out = torch.empty((tokens, q_heads, value_dim), dtype=q.dtype, device=q.device)
     if tokens == 0:
         return out
+    shape = layout(k_cache, v_cache)
     group = q_heads // kv_heads
     rows = max_query_len * group
-    block_m, block_n, warps, stages = tiles or _tiles(rows, head_dim, q.dtype)
+    block_m, block_n, warps, stages = tiles or _tiles(rows, shape, q.dtype)
     _extend_kernel[(triton.cdiv(rows, block_m), kv_heads, batch)](
         q, k_cache, v_cache, out, block_tables, seq_lens, query_start,
         scale, softcap or 0.0, window or 0,
-        q.stride(0), q.stride(1), block_tables.stride(0), k_cache.stride(1), group, head_dim,
-        PAGE=page_size, BLOCK_M=block_m, BLOCK_N=block_n,
-        BLOCK_D=triton.next_power_of_2(head_dim),
+        q.stride(0), q.stride(1), block_tables.stride(0), k_cache.stride(1), v_cache.stride(1),
+        group, head_dim, value_dim,
+        PAGE=page_size, BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_D=shape.keys,
+        BLOCK_TAIL=shape.tail, BLOCK_V=shape.values, VALUES=shape.kind,
         HAS_WINDOW=window is not None, HAS_SOFTCAP=softcap is not None,
-        EVEN_D=triton.next_power_of_2(head_dim) == head_dim, WIDE=needs_wide(k_cache),
+        EVEN_D=shape.keys <= head_dim, WIDE=needs_wide(k_cache) or needs_wide(v_cache),
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
         num_warps=warps, num_stages=stages,
     )  # fmt: skip

@@ -43,6 +43,27 @@ def test_it_is_dense_attention(
     check(paged_case(queries, lengths, dtype=dtype, **shape))
 
 
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"q_heads": 4, "kv_heads": 4, "head_dim": 192, "value_dim": 128},
+        {"q_heads": 4, "kv_heads": 2, "head_dim": 40, "value_dim": 56},
+        {"q_heads": 16, "kv_heads": 1, "head_dim": 576, "value_dim": 512, "latent": True},
+    ],
+    ids=["192/128", "40/56", "latent"],
+)
+@pytest.mark.parametrize("softcap", [None, 3.0])
+@pytest.mark.parametrize(
+    ("queries", "lengths"),
+    [([1] * 5, LENGTHS), ([13, 1, 0, 16, 1, 5], [13, 1, 9, 33, 67, 101])],
+    ids=["decode", "mixed"],
+)
+def test_values_may_be_of_another_size_than_keys(
+    sizes: dict[str, int], softcap: float | None, queries: list[int], lengths: list[int]
+) -> None:
+    check(paged_case(queries, lengths, **sizes), softcap=softcap)
+
+
 @pytest.mark.parametrize("window", [None, 1, 16, 50])
 @pytest.mark.parametrize("softcap", [None, 3.0])
 @pytest.mark.parametrize("queries", [[1, 1, 1], [1, 20, 7]], ids=["decode", "mixed"])

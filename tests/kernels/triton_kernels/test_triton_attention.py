@@ -6,6 +6,7 @@ import torch
 from yaie_kernels import triton
 from yaie_kernels.testing import PagedCase, judge, paged_case
 from yaie_kernels.triton.decode import choose_splits, decode
+from yaie_kernels.triton.layout import Layout, layout
 
 LENGTHS = [1, 15, 16, 17, 127]  # page edges and a prime
 
@@ -69,6 +70,82 @@ def test_softcap_alone(queries: list[int], dtype: torch.dtype, device: str) -> N
 def test_page_size_is_a_parameter(page_size: int, queries: list[int], device: str) -> None:
     shape = {"q_heads": 4, "kv_heads": 1, "head_dim": 64, "page_size": page_size}
     check(paged_case(queries, [65, 40], device=device, **shape))
+
+
+WIDE_KEYS = {
+    "keys 192, values 128": {"q_heads": 4, "kv_heads": 4, "head_dim": 192, "value_dim": 128},
+    "keys 96, values 64": {"q_heads": 4, "kv_heads": 2, "head_dim": 96, "value_dim": 64},
+    "keys 40, values 24": {"q_heads": 2, "kv_heads": 1, "head_dim": 40, "value_dim": 24},
+    "keys 64, values 96": {"q_heads": 2, "kv_heads": 1, "head_dim": 64, "value_dim": 96},
+    "latent 576, values 512": {
+        "q_heads": 20,
+        "kv_heads": 1,
+        "head_dim": 576,
+        "value_dim": 512,
+        "latent": True,
+    },
+    "latent 288, values 256": {
+        "q_heads": 5,
+        "kv_heads": 1,
+        "head_dim": 288,
+        "value_dim": 256,
+        "latent": True,
+    },
+    "latent 40, values 32": {
+        "q_heads": 3,
+        "kv_heads": 1,
+        "head_dim": 40,
+        "value_dim": 32,
+        "latent": True,
+    },
+}
+
+
+@pytest.mark.parametrize("sizes", WIDE_KEYS)
+@pytest.mark.parametrize(
+    ("queries", "lengths"),
+    [([1] * 3, [1, 33, 70]), ([3, 1, 0, 20], [3, 41, 9, 57])],
+    ids=["decode", "extend"],
+)
+def test_values_may_be_of_another_size_than_keys(
+    sizes: str, queries: list[int], lengths: list[int], dtype: torch.dtype, device: str
+) -> None:
+    check(paged_case(queries, lengths, dtype=dtype, device=device, **WIDE_KEYS[sizes]))
+
+
+@pytest.mark.parametrize("splits", [1, 3])
+@pytest.mark.parametrize("rows", [16, 64])
+def test_the_heads_of_a_latent_cache_may_be_many_programs(
+    splits: int, rows: int, device: str
+) -> None:
+    shape = WIDE_KEYS["latent 288, values 256"] | {"q_heads": 40}
+    case = paged_case([1] * 2, [5, 90], device=device, **shape)
+    got = decode(
+        *case.args[:5],
+        scale=0.06,
+        max_seq_len=90,
+        window=None,
+        softcap=None,
+        splits=splits,
+        heads=rows,
+        tiles=(16, 4, 1),
+    )
+    plain = case.dense(torch.float32, 0.06, None, None)
+    judge("decode", got, plain, case.dense(torch.float64, 0.06, None, None))
+
+
+def test_wide_keys_are_a_full_block_and_a_tail() -> None:
+    """Sizes up to 128 are one padded block, as they always were."""
+
+    def blocks(key_size: int, value_size: int, *, latent: bool = False) -> Layout:
+        keys = torch.zeros(1, 1, 1, key_size)
+        return layout(keys, keys[..., :value_size] if latent else torch.zeros(1, 1, 1, value_size))
+
+    assert blocks(96, 96) == Layout(128, 0, 128, "like keys")
+    assert blocks(256, 256) == Layout(256, 0, 256, "like keys")
+    assert blocks(192, 128) == Layout(128, 64, 128, "own")
+    assert blocks(576, 512, latent=True) == Layout(512, 64, 512, "columns")
+    assert blocks(40, 32, latent=True) == Layout(64, 0, 32, "own")
 
 
 @pytest.mark.parametrize("splits", [1, 2, 3, 7])

@@ -37,6 +37,21 @@ def test_write_kv_from_a_fused_projection(
     assert torch.equal(got[1].flatten(0, 1)[slots], v)
 
 
+@pytest.mark.parametrize(("key_size", "value_size"), [(192, 128), (24, 40)])
+def test_write_kv_of_two_sizes(
+    key_size: int, value_size: int, dtype: torch.dtype, device: str
+) -> None:
+    k = torch.randn(3, 2, key_size).to(dtype).to(device)
+    v = torch.randn(3, 2, value_size).to(dtype).to(device)
+    got = [cache(2, 16, 2, size, dtype, device) for size in (key_size, value_size)]
+    want = [tensor.clone() for tensor in got]
+    slots = torch.tensor([30, 2, 17], device=device)
+    triton.write_kv(k, v, *got, slots)
+    reference.write_kv(k, v, *want, slots)
+    assert torch.equal(got[0], want[0])
+    assert torch.equal(got[1], want[1])
+
+
 @pytest.mark.parametrize("page_size", [1, 16, 32])
 def test_copy_pages_copies_whole_pages_and_touches_no_other(
     page_size: int, dtype: torch.dtype, device: str
