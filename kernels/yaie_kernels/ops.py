@@ -14,23 +14,27 @@ from torch import Tensor
 from yaie_kernels.dispatch import backend
 
 
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Norm x / sqrt(mean(x**2) + eps) * weight of the last dimension; float32, rounded once.
+def rms_norm(x: Tensor, weight: Tensor, eps: float, offset: float = 0.0) -> Tensor:
+    """Norm x / sqrt(mean(x**2) + eps) * (weight + offset) of the last dimension.
 
     x[T,H] or x[T,heads,D], weight[H] or [D] -> new contiguous tensor of x's shape and dtype.
+    All in float32, the offset's sum too; rounded once.
     """
-    return backend(x).rms_norm(x, weight, eps)  # type: ignore[no-any-return]  # module by name
+    return backend(x).rms_norm(x, weight, eps, offset)  # type: ignore[no-any-return]  # module by name
 
 
-def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+def add_rms_norm(
+    x: Tensor, residual: Tensor, weight: Tensor, eps: float, offset: float = 0.0
+) -> tuple[Tensor, Tensor]:
     """(rms_norm(x + residual), x + residual); x, residual [T,H]; the sum is rounded first."""
-    return backend(x).add_rms_norm(x, residual, weight, eps)  # type: ignore[no-any-return]  # same
+    return backend(x).add_rms_norm(x, residual, weight, eps, offset)  # type: ignore[no-any-return]  # same
 
 
 def rope_(q: Tensor, k: Tensor, positions: Tensor, cos_sin: Tensor) -> None:
-    """Rotate q[T,Hq,D] and k[T,Hk,D] in place; pairs are (i, i + D/2), as in GPT-NeoX.
+    """Rotate the first R dimensions of q[T,Hq,D] and k[T,Hk,D] in place.
 
-    positions[T] int64 index cos_sin[max_positions, D] float32 = (cos[D/2] | sin[D/2]).
+    Pairs are (i, i + R/2), as in GPT-NeoX. positions[T] int64 index cos_sin[max_positions, R]
+    float32 = (cos[R/2] | sin[R/2]), R <= D; dimensions from R on stay.
     """
     backend(q).rope_(q, k, positions, cos_sin)
 
@@ -38,6 +42,11 @@ def rope_(q: Tensor, k: Tensor, positions: Tensor, cos_sin: Tensor) -> None:
 def silu_mul(gate_up: Tensor) -> Tensor:
     """silu(gate) * up for gate_up[T,2I] = (gate | up) -> [T,I]."""
     return backend(gate_up).silu_mul(gate_up)  # type: ignore[no-any-return]  # module by name
+
+
+def gelu_tanh_mul(gate_up: Tensor) -> Tensor:
+    """gelu(gate) * up in gelu's tanh approximation; shapes as in `silu_mul`."""
+    return backend(gate_up).gelu_tanh_mul(gate_up)  # type: ignore[no-any-return]  # module by name
 
 
 def moe_mlp(x: Tensor, gate_up: Tensor, down: Tensor, experts: Tensor, shares: Tensor) -> Tensor:
@@ -67,15 +76,40 @@ def qk_norm_rope_write(
     k_cache: Tensor,
     v_cache: Tensor,
     slots: Tensor,
+    offset: float = 0.0,
 ) -> None:
     """What lies between the fused projection and attention, in one launch.
 
     q[T,Hq,D] <- rope(rms_norm(q)) in place; the cache rows at slots[T] <- rope(rms_norm(k)) and v,
-    both [T,Hk,D]. The norms (weights [D]) are left out where both weights are None. What k holds
-    afterwards is unspecified. positions, cos_sin and slots as in `rope_` and `write_kv`.
+    both [T,Hk,D]. The norms (weights [D], plus `offset`) are left out where both weights are None.
+    What k holds afterwards is unspecified. positions, cos_sin, slots as in `rope_` and `write_kv`.
     """
     backend(q).qk_norm_rope_write(
-        q, k, v, q_weight, k_weight, eps, positions, cos_sin, k_cache, v_cache, slots
+        q, k, v, q_weight, k_weight, eps, positions, cos_sin, k_cache, v_cache, slots, offset
+    )
+
+
+def latent_norm_rope_write(
+    q: Tensor,
+    latent: Tensor,
+    weight: Tensor,
+    eps: float,
+    positions: Tensor,
+    cos_sin: Tensor,
+    cache: Tensor,
+    slots: Tensor,
+    *,
+    interleaved: bool,
+) -> None:
+    """What lies between latent attention's projections and its cache, in one launch.
+
+    q[T,Hq,R] <- rope(q) in place; the cache row at slots[T] <- (rms_norm(c) | rope(r)) for
+    latent[T,L+R] = (c | r), the norm's weight[L], cache[pages, page_size, 1, L+R]. Pairs are
+    (i, i + R/2), or (2i, 2i + 1) if `interleaved`; they stay where they are. positions, cos_sin
+    and slots as in `rope_` and `write_kv`.
+    """
+    backend(q).latent_norm_rope_write(
+        q, latent, weight, eps, positions, cos_sin, cache, slots, interleaved=interleaved
     )
 
 

@@ -7,8 +7,15 @@ It runs on any device and dtype, which makes it the definition that kernels are 
 from yaie_kernels.reference.adjust import add_biases_, adjust_logits, ban_words_, remember_
 from yaie_kernels.reference.attention import paged_attention
 from yaie_kernels.reference.cache import copy_pages, write_kv
-from yaie_kernels.reference.elementwise import add_rms_norm, rms_norm, rope_, silu_mul
+from yaie_kernels.reference.elementwise import (
+    add_rms_norm,
+    gelu_tanh_mul,
+    rms_norm,
+    rope_,
+    silu_mul,
+)
 from yaie_kernels.reference.fused import qk_norm_rope_write
+from yaie_kernels.reference.latent import latent_norm_rope_write
 from yaie_kernels.reference.moe import moe_mlp
 from yaie_kernels.reference.sampling import sample
 
@@ -18,6 +25,8 @@ __all__ = [
     "adjust_logits",
     "ban_words_",
     "copy_pages",
+    "gelu_tanh_mul",
+    "latent_norm_rope_write",
     "moe_mlp",
     "paged_attention",
     "qk_norm_rope_write",

@@ -5,7 +5,7 @@ Half-precision inputs are computed in float32 and rounded once, at the end, as t
 
 import torch
 from torch import Tensor
-from torch.nn.functional import silu
+from torch.nn.functional import gelu, silu
 
 _HALF = (torch.bfloat16, torch.float16)
 
@@ -14,33 +14,38 @@ def _wide(x: Tensor) -> Tensor:
     return x.float() if x.dtype in _HALF else x
 
 
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    wide = _wide(x)
+def rms_norm(x: Tensor, weight: Tensor, eps: float, offset: float = 0.0) -> Tensor:
+    wide, factor = _wide(x), _wide(weight)
+    if offset:
+        factor = factor + offset
     scale: Tensor = torch.linalg.vecdot(wide, wide).div_(wide.shape[-1]).add_(eps).rsqrt_()
-    normed: Tensor = (wide * scale.unsqueeze(-1)).mul_(_wide(weight))
+    normed: Tensor = (wide * scale.unsqueeze(-1)).mul_(factor)
     return normed.to(x.dtype)
 
 
-def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+def add_rms_norm(
+    x: Tensor, residual: Tensor, weight: Tensor, eps: float, offset: float = 0.0
+) -> tuple[Tensor, Tensor]:
     total = x + residual
-    return rms_norm(total, weight, eps), total
+    return rms_norm(total, weight, eps, offset), total
 
 
 def rope_(q: Tensor, k: Tensor, positions: Tensor, cos_sin: Tensor) -> None:
-    rows = cos_sin.index_select(0, positions).unsqueeze(1)  # [T, 1, D]
+    rows = cos_sin.index_select(0, positions).unsqueeze(1)  # [T, 1, R]
     joined = _joined(q, k)
     if joined is not None:
-        _rotate(joined, rows)
+        rotate(joined, rows)
         return
-    _rotate(q, rows)
-    _rotate(k, rows)
+    rotate(q, rows)
+    rotate(k, rows)
 
 
-def _rotate(x: Tensor, rows: Tensor) -> None:
-    """x[T,H,D] *= rotation; pairs are (i, i + D/2)."""
-    half = x.shape[-1] // 2
+def rotate(x: Tensor, rows: Tensor) -> None:
+    """x[T,H,D] *= rotation of its first R dimensions; pairs are (i, i + R/2)."""
+    rotated = rows.shape[-1]
+    half = rotated // 2
     cos, sin = rows[..., :half], rows[..., half:]
-    left, right = x[..., :half], x[..., half:]
+    left, right = x[..., :half], x[..., half:rotated]
     wide_left, wide_right = _wide(left), _wide(right)
     turned = (wide_left * cos).addcmul_(wide_right, sin, value=-1)
     right.copy_((wide_right * cos).addcmul_(wide_left, sin))
@@ -63,3 +68,8 @@ def _joined(q: Tensor, k: Tensor) -> Tensor | None:
 def silu_mul(gate_up: Tensor) -> Tensor:
     gate, up = _wide(gate_up).chunk(2, dim=-1)
     return silu(gate).mul_(up).to(gate_up.dtype)
+
+
+def gelu_tanh_mul(gate_up: Tensor) -> Tensor:
+    gate, up = _wide(gate_up).chunk(2, dim=-1)
+    return gelu(gate, approximate="tanh").mul_(up).to(gate_up.dtype)

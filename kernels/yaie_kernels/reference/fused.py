@@ -20,9 +20,10 @@ def qk_norm_rope_write(
     k_cache: Tensor,
     v_cache: Tensor,
     slots: Tensor,
+    offset: float = 0.0,
 ) -> None:
     if q_weight is not None and k_weight is not None:
-        q.copy_(rms_norm(q, q_weight, eps))
-        k = rms_norm(k, k_weight, eps)
+        q.copy_(rms_norm(q, q_weight, eps, offset))
+        k = rms_norm(k, k_weight, eps, offset)
     rope_(q, k, positions, cos_sin)
     write_kv(k, v, k_cache, v_cache, slots)

@@ -17,10 +17,13 @@ _COLUMNS = 1024
 @triton.jit
 def _rms_norm_kernel(
     x_ptr, weight_ptr, out_ptr,
-    n_rows, n_heads, token_stride, head_stride, n_cols, eps,
+    n_rows, n_heads, token_stride, head_stride, n_cols, eps, offset,
     BLOCK_ROWS: tl.constexpr, BLOCK_COLS: tl.constexpr,
 ):  # fmt: skip
-    """out = x * rsqrt(mean(x**2) + eps) * weight; row r is (token r/heads, head r%heads)."""
+    """out = x * rsqrt(mean(x**2) + eps) * (weight + offset).
+
+    Row r is (token r/heads, head r%heads).
+    """
     row = tl.program_id(0).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     col = tl.arange(0, BLOCK_COLS)
     mask = (row < n_rows)[:, None] & (col < n_cols)[None, :]
@@ -28,14 +31,14 @@ def _rms_norm_kernel(
     x = tl.load(x_ptr + base[:, None] + col[None, :], mask=mask, other=0.0).to(tl.float32)
     weight = tl.load(weight_ptr + col, mask=col < n_cols, other=0.0).to(tl.float32)
     scale = 1.0 / tl.sqrt(tl.sum(x * x, axis=1) / n_cols + eps)
-    out = x * scale[:, None] * weight[None, :]
+    out = x * scale[:, None] * (weight + offset)[None, :]
     tl.store(out_ptr + row[:, None] * n_cols + col[None, :], out, mask=mask)
 
 
 @triton.jit
 def _add_rms_norm_kernel(
     x_ptr, residual_ptr, weight_ptr, out_ptr, total_ptr,
-    n_rows, x_stride, residual_stride, n_cols, eps,
+    n_rows, x_stride, residual_stride, n_cols, eps, offset,
     BLOCK_ROWS: tl.constexpr, BLOCK_COLS: tl.constexpr,
 ):  # fmt: skip
     """total = x + residual, rounded to its dtype; out = rms_norm(total)."""
@@ -51,7 +54,7 @@ def _add_rms_norm_kernel(
     tl.store(total_ptr + row[:, None] * n_cols + col[None, :], total, mask=mask)
     total = total.to(tl.float32)
     scale = 1.0 / tl.sqrt(tl.sum(total * total, axis=1) / n_cols + eps)
-    out = total * scale[:, None] * weight[None, :]
+    out = total * scale[:, None] * (weight + offset)[None, :]
     tl.store(out_ptr + row[:, None] * n_cols + col[None, :], out, mask=mask)
 
 
@@ -82,14 +85,20 @@ def _rope_kernel(
 
 
 @triton.jit
-def _silu_mul_kernel(gate_up_ptr, out_ptr, row_stride, n_cols, BLOCK: tl.constexpr):
-    """out = gate * sigmoid(gate) * up."""
+def _act_mul_kernel(
+    gate_up_ptr, out_ptr, row_stride, n_cols, GELU_TANH: tl.constexpr, BLOCK: tl.constexpr
+):
+    """out = gate * sigmoid(s) * up; s is gate (silu), or such that it is gelu's tanh form."""
     row = tl.program_id(0).to(tl.int64)
     col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     mask = col < n_cols
     gate = tl.load(gate_up_ptr + row * row_stride + col, mask=mask, other=0.0).to(tl.float32)
     up = tl.load(gate_up_ptr + row * row_stride + n_cols + col, mask=mask, other=0.0)
-    out = gate / (1.0 + tl.exp(-gate)) * up.to(tl.float32)
+    slope = gate
+    if GELU_TANH:  # 0.5 (1 + tanh(u)) = sigmoid(2 u), u = sqrt(2 / pi) (gate + 0.044715 gate^3)
+        slope = 1.5957691216057308 * gate * (1.0 + 0.044715 * gate * gate)
+        slope = tl.maximum(slope, -80.0)  # exp stays finite
+    out = gate / (1.0 + tl.exp(-slope)) * up.to(tl.float32)
     tl.store(out_ptr + row * n_cols + col, out, mask=mask)
 
 
@@ -101,7 +110,7 @@ def _row_blocks(rows: int, cols: int) -> tuple[int, int, int, int]:
     return triton.cdiv(rows, block_rows), block_rows, block_cols, warps
 
 
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+def rms_norm(x: Tensor, weight: Tensor, eps: float, offset: float = 0.0) -> Tensor:
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     cols = x.shape[-1]
     rows = x.numel() // cols
@@ -111,31 +120,34 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     head_stride = x.stride(1) if x.dim() == 3 else 0
     programs, block_rows, block_cols, warps = _row_blocks(rows, cols)
     _rms_norm_kernel[(programs,)](
-        x, weight, out, rows, heads, x.stride(0), head_stride, cols, eps,
+        x, weight, out, rows, heads, x.stride(0), head_stride, cols, eps, offset,
         BLOCK_ROWS=block_rows, BLOCK_COLS=block_cols, num_warps=warps,
     )  # fmt: skip
     return out
 
 
-def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+def add_rms_norm(
+    x: Tensor, residual: Tensor, weight: Tensor, eps: float, offset: float = 0.0
+) -> tuple[Tensor, Tensor]:
     rows, cols = x.shape
     out = torch.empty((rows, cols), dtype=x.dtype, device=x.device)
     total = torch.empty_like(out)
     if rows:
         programs, block_rows, block_cols, warps = _row_blocks(rows, cols)
         _add_rms_norm_kernel[(programs,)](
-            x, residual, weight, out, total, rows, x.stride(0), residual.stride(0), cols, eps,
+            x, residual, weight, out, total,
+            rows, x.stride(0), residual.stride(0), cols, eps, offset,
             BLOCK_ROWS=block_rows, BLOCK_COLS=block_cols, num_warps=warps,
         )  # fmt: skip
     return out, total
 
 
 def rope_(q: Tensor, k: Tensor, positions: Tensor, cos_sin: Tensor) -> None:
-    tokens, q_heads, head_dim = q.shape
+    tokens, q_heads, _ = q.shape
     heads = q_heads + k.shape[1]
     if tokens == 0:
         return
-    half = head_dim // 2
+    half = cos_sin.shape[1] // 2
     block_half = triton.next_power_of_2(half)
     block_heads = min(triton.next_power_of_2(heads), max(1, 1024 // block_half))
     _rope_kernel[(tokens, triton.cdiv(heads, block_heads))](
@@ -146,10 +158,19 @@ def rope_(q: Tensor, k: Tensor, positions: Tensor, cos_sin: Tensor) -> None:
 
 
 def silu_mul(gate_up: Tensor) -> Tensor:
+    return _act_mul(gate_up, gelu_tanh=False)
+
+
+def gelu_tanh_mul(gate_up: Tensor) -> Tensor:
+    return _act_mul(gate_up, gelu_tanh=True)
+
+
+def _act_mul(gate_up: Tensor, *, gelu_tanh: bool) -> Tensor:
     rows, cols = gate_up.shape[0], gate_up.shape[1] // 2
     out = torch.empty((rows, cols), dtype=gate_up.dtype, device=gate_up.device)
     if rows:
-        _silu_mul_kernel[(rows, triton.cdiv(cols, _COLUMNS))](
-            gate_up, out, gate_up.stride(0), cols, BLOCK=_COLUMNS, num_warps=4
-        )
+        _act_mul_kernel[(rows, triton.cdiv(cols, _COLUMNS))](
+            gate_up, out, gate_up.stride(0), cols,
+            GELU_TANH=gelu_tanh, BLOCK=_COLUMNS, num_warps=4,
+        )  # fmt: skip
     return out

@@ -4,7 +4,7 @@
 
 import pytest
 import torch
-from torch.nn.functional import rms_norm, silu
+from torch.nn.functional import gelu, rms_norm, silu
 
 from yaie_kernels import reference, triton
 from yaie_kernels.testing import judge
@@ -52,6 +52,32 @@ def test_add_rms_norm(rows: int, cols: int, dtype: torch.dtype, device: str) -> 
     judge("add_rms_norm", normed, plain_rms_norm(total, weight), exact)
 
 
+@pytest.mark.parametrize("cols", COLS)
+def test_norms_with_an_offset(cols: int, dtype: torch.dtype, device: str) -> None:
+    x, residual = (torch.randn(17, cols).to(dtype).to(device) for _ in range(2))
+    weight = (torch.randn(cols) * 0.01).to(dtype).to(device)
+    plain = rms_norm(x.float(), x.shape[-1:], weight.float() + 1.0, 1e-6).to(dtype)
+    exact = reference.rms_norm(x.double(), weight.double() + 1.0, 1e-6)
+    judge("rms_norm", triton.rms_norm(x, weight, 1e-6, 1.0), plain, exact)
+    normed, total = triton.add_rms_norm(x, residual, weight, 1e-6, 1.0)
+    exact = reference.rms_norm(total.double(), weight.double() + 1.0, 1e-6)
+    plain = rms_norm(total.float(), x.shape[-1:], weight.float() + 1.0, 1e-6).to(dtype)
+    judge("add_rms_norm", normed, plain, exact)
+
+
+@pytest.mark.parametrize("rotated", [6, 48])
+def test_partial_rope(rotated: int, dtype: torch.dtype, device: str) -> None:
+    heads = torch.randn(13, 5, 64).to(dtype).to(device)
+    table = torch.randn(97, rotated, device=device)
+    positions = torch.randint(0, 97, (13,), device=device)
+    got, plain, exact = heads.clone(), heads.clone(), heads.double()
+    triton.rope_(got[:, :3], got[:, 3:], positions, table)
+    reference.rope_(plain[:, :3], plain[:, 3:], positions, table)
+    reference.rope_(exact[:, :3], exact[:, 3:], positions, table.double())
+    judge("rope", got, plain, exact)
+    assert torch.equal(got[..., rotated:], heads[..., rotated:])
+
+
 @pytest.mark.parametrize("tokens", [1, 13])
 @pytest.mark.parametrize(("q_heads", "kv_heads"), [(4, 4), (6, 3), (8, 1)])
 @pytest.mark.parametrize("head_dim", [64, 80, 96, 128])
@@ -82,11 +108,21 @@ def test_silu_mul(rows: int, cols: int, dtype: torch.dtype, device: str) -> None
     judge("silu_mul", triton.silu_mul(gate_up), silu(gate) * up, exact)
 
 
+@pytest.mark.parametrize("cols", [1, 96, 1031])
+def test_gelu_tanh_mul(cols: int, dtype: torch.dtype, device: str) -> None:
+    gate_up = (torch.randn(17, 2 * cols) * 4).to(dtype).to(device)
+    gate, up = gate_up.chunk(2, -1)
+    exact = gelu(gate.double(), approximate="tanh") * up.double()
+    plain = gelu(gate, approximate="tanh") * up
+    judge("gelu_tanh_mul", triton.gelu_tanh_mul(gate_up), plain, exact)
+
+
 def test_no_rows_give_no_rows(device: str) -> None:
     x, weight = torch.empty(0, 64, device=device), torch.ones(64, device=device)
     assert triton.rms_norm(x, weight, 1e-6).shape == (0, 64)
     assert triton.add_rms_norm(x, x, weight, 1e-6)[0].shape == (0, 64)
     assert triton.silu_mul(x).shape == (0, 32)
+    assert triton.gelu_tanh_mul(x).shape == (0, 32)
     heads = x.view(0, 1, 64)
     positions = torch.empty(0, dtype=torch.int64, device=device)
     triton.rope_(heads, heads.clone(), positions, torch.ones(4, 64, device=device))

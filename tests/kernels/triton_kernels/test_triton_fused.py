@@ -29,22 +29,30 @@ def run(
     q_weight, k_weight = (None if w is None else w.to(dtype) for w in weights)
     angles = table.double() if dtype == torch.float64 else table
     module.qk_norm_rope_write(
-        q, k, v, q_weight, k_weight, 1e-6, positions, angles, k_cache, v_cache, slots
+        q, k, v, q_weight, k_weight, 1e-6, positions, angles, k_cache, v_cache, slots, 1.0
     )
     return q, k_cache, v_cache
 
 
 @pytest.mark.parametrize("normed", [True, False], ids=["norm", "no_norm"])
 @pytest.mark.parametrize(("q_heads", "kv_heads"), [(4, 2), (3, 3), (8, 1)])
-@pytest.mark.parametrize("head_dim", [64, 80, 128])
+@pytest.mark.parametrize(
+    ("head_dim", "rotated"), [(64, 64), (80, 80), (128, 128), (96, 72), (64, 2)]
+)
 def test_qk_norm_rope_write(
-    q_heads: int, kv_heads: int, head_dim: int, normed: bool, dtype: torch.dtype, device: str
+    q_heads: int,
+    kv_heads: int,
+    head_dim: int,
+    rotated: int,
+    normed: bool,
+    dtype: torch.dtype,
+    device: str,
 ) -> None:
     tokens = 5
     fused = torch.randn(tokens, q_heads + 2 * kv_heads, head_dim).to(dtype).to(device)
     caches = [torch.randn(3, 16, kv_heads, head_dim).to(dtype).to(device) for _ in range(2)]
     weights = [torch.randn(head_dim).to(dtype).to(device) if normed else None for _ in range(2)]
-    table = torch.randn(50, head_dim, device=device)
+    table = torch.randn(50, rotated, device=device)
     positions = torch.tensor([0, 49, 7, 7, 1], device=device)
     slots = torch.tensor([47, 0, 16, 15, 3], device=device)
     rest = (fused, caches, weights, table, positions, slots, q_heads, kv_heads)
