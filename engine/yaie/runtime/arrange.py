@@ -5,7 +5,7 @@ step is packed into one int32 buffer, so that a step costs one host-to-device co
 """
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,6 +74,12 @@ def arrange(rows: Sequence[Row], tables: Ints, page_size: int) -> StepArrays:
         sampled=sampled,
         last=ends[sampled] - 1,
     )
+
+
+def spans(rows: Sequence[Row]) -> list[tuple[int, int]]:
+    """Where each row's tokens stand on the token axis: (first, one past the last)."""
+    ends = list(accumulate(row.n_tokens for row in rows))
+    return list(zip([0, *ends[:-1]], ends, strict=True))
 
 
 def _count_decodes(rows: Sequence[Row]) -> int:

@@ -5,7 +5,7 @@ GPU nothing here waits before `collect`: the sampled token of a step is read by 
 the device, so a step can be launched while the previous one still runs (depth 1).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,30 +13,38 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from yaie.core.batch import Batch, StepResult
+from yaie.core.batch import Batch, Row, StepResult
 from yaie.layers.attention import Segment, StepInput
 from yaie.models.model import Model
-from yaie.runtime.arrange import Ints, StepArrays, arrange, pack
-from yaie.runtime.graphs import DecodeGraph, DecodeGraphs
+from yaie.runtime.arrange import Ints, StepArrays, arrange, spans
+from yaie.runtime.graphs import DecodeGraph, DecodeGraphs, Tail
 from yaie.runtime.kv_tensors import KVTensors
+from yaie.runtime.logprobs import score_pieces
 from yaie.runtime.loop import FatalRunnerError, TokenMasks
-from yaie.runtime.sampler import Draw, draw
+from yaie.runtime.outcome import Outcome
+from yaie.runtime.pooling import Pooler
+from yaie.runtime.sampler import Draw, Masks, Pending, Sampler
 from yaie.runtime.slots import Slots
+from yaie.runtime.transfer import upload
+from yaie.runtime.wishes import Plan
 
 
 @dataclass(slots=True)
 class Ticket:
-    """A step in flight. `sampled`: indices of the rows that sample, in row order."""
+    """A step in flight. `sampled`: indices of the rows that sample, in row order.
 
-    step_id: int
-    n_rows: int
+    `pending` is None where nothing is left to draw.
+    """
+
     sampled: Ints
-    logits: torch.Tensor | None = None
-    rows: torch.Tensor | None = None
-    positions: torch.Tensor | None = None
-    greedy: bool = True
-    output: torch.Tensor | None = None
-    ready: torch.cuda.Event | None = None
+    plan: Plan
+    outcome: Outcome
+    pending: Pending | None = None
+
+    @property
+    def logits(self) -> torch.Tensor | None:
+        """What the model said of the rows that wait for their draw."""
+        return None if self.pending is None else self.pending.logits
 
 
 class ModelRunner:
@@ -67,6 +75,8 @@ class ModelRunner:
         self.depth = 1 if self.cuda else 0
         max_pages = -(-max_model_len // kv.page_size) + 1
         self.slots = Slots(max_num_seqs, max_pages, self.device)
+        self.sampler = Sampler(self.slots, model.vocab_size, self.device)
+        self.pooler = Pooler(model, max_num_seqs)
         self.graphs = (
             DecodeGraphs(model, kv, self.slots, max_model_len)
             if self.cuda and capture_graphs
@@ -78,7 +88,7 @@ class ModelRunner:
         """Apply the batch's changes and enqueue its forward pass.
 
         Raises:
-            ValueError: rows out of order.
+            ValueError: rows out of order, or a sequence without the past that its sampling needs.
             torch.OutOfMemoryError: activations do not fit; slots and cache stay consistent.
             FatalRunnerError: the device reported an error that it does not recover from.
 
@@ -88,20 +98,28 @@ class ModelRunner:
 
     def _launch(self, batch: Batch) -> Ticket:
         changes = self.slots.apply(batch)
+        if batch.inits:
+            self.sampler.start(batch.inits)
+            self.pooler.start(batch.inits)
         arrays = arrange(batch.rows, self.slots.host_tables, self.kv.page_size)
-        greedy = bool(self.slots.greedy[arrays.slots[arrays.sampled]].all())
-        graph = self._graph(arrays, greedy=greedy)
+        sampled = arrays.sampled
+        plan = self.sampler.wishes.plan(arrays.slots[sampled], arrays.seq_lens[sampled])
+        graph = self._graph(arrays, plan)
         if graph is not None:
             arrays = _padded(arrays, graph.rows, self.slots.scratch)
-        parts = self._upload((*changes, *arrays))
+        parts = upload((*changes, *arrays), self.device)
         self.slots.write(*parts[: len(changes)])
         self._move_pages(batch)
         step = _DeviceStep(*parts[len(changes) :])
-        ticket = Ticket(batch.step_id, len(batch.rows), arrays.sampled, greedy=greedy)
+        outcome = Outcome(batch.step_id, batch.rows, sampled, plan, self.device)
+        ticket = Ticket(sampled, plan, outcome)
         if graph is not None:
-            self._send(ticket, graph.replay(step.slots, step.positions))
+            self._replay(ticket, graph, step)
         elif batch.rows:
-            self._forward(ticket, arrays, step)
+            hidden = self._forward(arrays, step)
+            self._report(ticket, batch.rows, hidden)
+            if len(sampled):
+                ticket.pending = self._pend(hidden, arrays, step)
         return ticket
 
     def _move_pages(self, batch: Batch) -> None:
@@ -115,60 +133,66 @@ class ModelRunner:
 
     @torch.inference_mode()
     def sample(self, ticket: Ticket, masks: TokenMasks | None = None) -> None:
-        """Enqueue the drawing of the ticket's tokens (a captured step has done it already)."""
-        if masks is not None:
-            raise NotImplementedError("masks")
-        logits, rows, positions = ticket.logits, ticket.rows, ticket.positions
-        if logits is None or rows is None or positions is None:
+        """Enqueue the drawing of the ticket's tokens (a captured step may have done it already).
+
+        Raises:
+            ValueError: a mask for a row that does not sample, or whose request has no grammar.
+            torch.OutOfMemoryError, FatalRunnerError: as in `launch`.
+
+        """
+        chosen = _masks(ticket, masks)
+        pending, ticket.pending = ticket.pending, None
+        if pending is None:
             return
         with _fatal_device_errors():
-            self._send(ticket, draw(logits, self.slots, rows, positions, greedy=ticket.greedy))
-        ticket.logits = None
+            drawn = self.sampler.draw(pending, ticket.plan, chosen)
+            self._score(ticket, pending.logits, drawn)
 
     def collect(self, ticket: Ticket) -> StepResult:
         """Wait for the ticket's tokens."""
-        tokens = [-1] * ticket.n_rows
-        finite = [True] * ticket.n_rows
-        if ticket.output is not None:
-            if ticket.ready is not None:
-                with _fatal_device_errors():
-                    ticket.ready.synchronize()
-            drawn, flags = ticket.output.tolist()  # longer than `sampled` where rows were padded
-            for row, token, flag in zip(ticket.sampled.tolist(), drawn, flags, strict=False):
-                tokens[row] = token
-                finite[row] = bool(flag)
-        return StepResult(ticket.step_id, tuple(tokens), tuple(finite))
+        with _fatal_device_errors():
+            ticket.outcome.downloads.wait()
+        return ticket.outcome.result()
 
-    def _graph(self, arrays: StepArrays, *, greedy: bool) -> DecodeGraph | None:
+    # -- the forward pass -------------------------------------------------------------------
+
+    def _graph(self, arrays: StepArrays, plan: Plan) -> DecodeGraph | None:
         """Return the captured step that fits: only decodes, and all of them sample."""
         n_rows = len(arrays.slots)
         decodes_only = arrays.n_decode == len(arrays.sampled) == n_rows > 0
         if self.graphs is None or not decodes_only:
             return None
-        return self.graphs.find(n_rows, int(arrays.seq_lens.max()), greedy=greedy)
+        tail: Tail = "logits" if not plan.plain else "greedy" if plan.greedy else "draw"
+        return self.graphs.find(n_rows, int(arrays.seq_lens.max()), tail)
 
-    def _upload(self, arrays: tuple[np.ndarray, ...]) -> tuple[torch.Tensor, ...]:
-        """Bring all arrays to the device in one copy; flat int32 views of it come back."""
-        packed, sizes = pack(arrays)
-        tensor = torch.from_numpy(packed)
-        if self.cuda:
-            # Pinned blocks return to torch's host cache only after the copies that use them.
-            tensor = tensor.pin_memory().to(self.device, non_blocking=True)
-        return torch.split(tensor, sizes)
+    def _replay(self, ticket: Ticket, graph: DecodeGraph, step: "_DeviceStep") -> None:
+        graph.replay(step.slots, step.positions)
+        if graph.drawn is not None:
+            ticket.outcome.draw(graph.drawn)
+        else:
+            n = len(ticket.sampled)
+            ticket.pending = Pending(
+                graph.logits[:n], step.slots[:n].long(), step.seq_lens[:n].long()
+            )
 
-    def _forward(self, ticket: Ticket, arrays: StepArrays, step: "_DeviceStep") -> None:
+    def _forward(self, arrays: StepArrays, step: "_DeviceStep") -> torch.Tensor:
         slots = step.slots.long()
         ids = self._ids(step, slots[: arrays.n_decode])
-        positions = step.positions.long()
         inputs = StepInput(
-            positions, step.kv_slots.long(), self._segments(arrays, step, slots), self.kv.caches
+            step.positions.long(),
+            step.kv_slots.long(),
+            self._segments(arrays, step, slots),
+            self.kv.caches,
         )
-        hidden = self.model.forward(ids, inputs)
-        if len(arrays.sampled):
-            sampled, last = step.sampled.long(), step.last.long()
-            ticket.logits = self.model.logits(hidden if _is_all(arrays) else hidden[last])
-            ticket.rows = slots[sampled]
-            ticket.positions = step.seq_lens[sampled].long()
+        return self.model.forward(ids, inputs)
+
+    def _pend(self, hidden: torch.Tensor, arrays: StepArrays, step: "_DeviceStep") -> Pending:
+        sampled, last = step.sampled.long(), step.last.long()
+        return Pending(
+            self.model.logits(hidden if _is_all(arrays) else hidden[last]),
+            step.slots.long()[sampled],
+            step.seq_lens[sampled].long(),
+        )
 
     def _ids(self, step: "_DeviceStep", decoding: torch.Tensor) -> torch.Tensor:
         if not len(decoding):
@@ -206,16 +230,36 @@ class ModelRunner:
             max_seq_len=max_seq_len,
         )
 
-    def _send(self, ticket: Ticket, drawn: Draw) -> None:
-        """Start the copy of tokens and flags to the host."""
-        output = torch.stack((drawn.tokens, drawn.finite.to(torch.int64)))
-        if self.cuda:
-            pinned = torch.empty(output.shape, dtype=output.dtype, pin_memory=True)
-            ticket.output = pinned.copy_(output, non_blocking=True)
-            ticket.ready = torch.cuda.Event()  # type: ignore[no-untyped-call]  # untyped in torch
-            ticket.ready.record()
-        else:
-            ticket.output = output
+    # -- what is reported beside tokens -------------------------------------------------------
+
+    def _report(self, ticket: Ticket, rows: Sequence[Row], hidden: torch.Tensor) -> None:
+        """Vectors and log-probabilities of the prompts that asked for them."""
+        if not any(row.pool or row.targets for row in rows):
+            return
+        for number, (row, (first, last)) in enumerate(zip(rows, spans(rows), strict=True)):
+            if row.pool:
+                vector = self.pooler.add(row, hidden[first:last])
+                if vector is not None:
+                    ticket.outcome.pool(number, vector)
+            if row.targets:
+                own = hidden[first : first + len(row.targets)]
+                self._score_prompt(ticket, number, row, own)
+
+    def _score_prompt(self, ticket: Ticket, number: int, row: Row, hidden: torch.Tensor) -> None:
+        (targets,) = upload((np.array(row.targets, dtype=np.int32),), self.device)
+        scores = score_pieces(
+            lambda first, last: self.model.logits(hidden[first:last]),
+            targets.long(),
+            self.sampler.wishes.prompt_logprobs(row.slot),
+            self.model.vocab_size,
+        )
+        ticket.outcome.score_prompt(number, scores)
+
+    def _score(self, ticket: Ticket, logits: torch.Tensor, drawn: Draw) -> None:
+        ticket.outcome.draw(drawn)
+        scores = self.sampler.scores(logits, drawn.tokens, ticket.plan)
+        if scores is not None:
+            ticket.outcome.score(scores)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,3 +307,15 @@ def _padded(arrays: StepArrays, rows: int, scratch: int) -> StepArrays:
         slots=np.pad(arrays.slots, (0, missing), constant_values=scratch),
         positions=np.pad(arrays.positions, (0, missing)),
     )
+
+
+def _masks(ticket: Ticket, masks: TokenMasks | None) -> Masks | None:
+    """Masks by number among the sampled rows instead of among all."""
+    if masks is None or not masks.rows:
+        return None
+    rows = np.array(masks.rows, dtype=np.int32)
+    places = np.searchsorted(ticket.sampled, rows).astype(np.int32)
+    inside = places < len(ticket.sampled)
+    if not inside.all() or (ticket.sampled[places] != rows).any() or not ticket.plan.masked:
+        raise ValueError("a mask for a row that does not sample by a grammar")
+    return Masks(places, masks.words)

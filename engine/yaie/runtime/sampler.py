@@ -1,11 +1,20 @@
 """From logits to token ids, with a finite flag for each row. Works on device tensors only."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 import yaie_kernels as ops
+from yaie.core.batch import SlotInit
+from yaie.runtime.arrange import Ints
+from yaie.runtime.logprobs import Scores, score
 from yaie.runtime.slots import Slots
+from yaie.runtime.token_state import TokenState
+from yaie.runtime.transfer import upload
+from yaie.runtime.wishes import NO_LOGPROBS, Plan, Wishes
+from yaie_kernels import wants
 
 
 class Draw(NamedTuple):
@@ -45,3 +54,63 @@ def draw(
     tokens = tokens * finite
     slots.last_token[rows] = tokens
     return Draw(tokens, finite)
+
+
+class Pending(NamedTuple):
+    """Rows that wait for their draw: logits [S, vocab], left as they are, slots and positions [S]
+    int64.
+    """
+
+    logits: torch.Tensor
+    rows: torch.Tensor
+    positions: torch.Tensor
+
+
+class Masks(NamedTuple):
+    """Grammar masks of some of the rows that are drawn: `rows` [R] among the S, `words` [R, W]."""
+
+    rows: Ints
+    words: Ints
+
+
+class Sampler:
+    """Draws the rows whose logits are at hand outside a captured step, with all they wish."""
+
+    def __init__(self, slots: Slots, vocab_size: int, device: torch.device) -> None:
+        rows = slots.scratch + 1
+        self.slots = slots
+        self.wishes = Wishes(rows, vocab_size)
+        self.state = TokenState(rows, vocab_size, device)
+
+    def start(self, inits: Iterable[SlotInit]) -> None:
+        """Sequences enter slots."""
+        inits = tuple(inits)
+        self.wishes.start(inits)
+        self.state.start(inits)
+
+    def draw(self, pending: Pending, plan: Plan, masks: Masks | None) -> Draw:
+        """Like `draw`, after what the plan and the masks change in the logits."""
+        logits, rows, positions = pending
+        wanted = plan.wanted
+        if masks is not None:
+            self.state.allow(plan.slots[masks.rows], masks.words)
+            wanted = wanted.copy()
+            wanted[masks.rows] |= wants.GRAMMAR
+        if not wanted.any():
+            return draw(logits, self.slots, rows, positions, greedy=plan.greedy)
+        adjusted, bits = self.state.adjust(logits, rows, positions, wanted)
+        drawn = draw(adjusted, self.slots, rows, positions, greedy=plan.greedy)
+        self.state.remember(drawn.tokens, rows, positions, bits)
+        return drawn
+
+    @staticmethod
+    def scores(logits: torch.Tensor, tokens: torch.Tensor, plan: Plan) -> Scores | None:
+        """Score the drawn tokens [S] of the rows that asked for it, in their order."""
+        asking = np.flatnonzero(plan.logprobs != NO_LOGPROBS).astype(np.int32)
+        if not len(asking):
+            return None
+        count = int(plan.logprobs.max())
+        if len(asking) < len(tokens):
+            (index,) = upload((asking,), logits.device)
+            logits, tokens = logits[index.long()], tokens[index.long()]
+        return score(logits, tokens, count)

@@ -30,7 +30,6 @@ class Slots:
         rows = max_num_seqs + 1
         self.scratch = max_num_seqs
         self.host_tables = np.zeros((rows, max_pages), dtype=np.int32)
-        self.greedy = np.ones(rows, dtype=np.bool_)
         self._lengths = [0] * rows
         self.tables = torch.zeros((rows, max_pages), dtype=torch.int32, device=device)
         self.last_token = torch.zeros(rows, dtype=torch.int64, device=device)
@@ -47,7 +46,6 @@ class Slots:
             self._lengths[slot] = 0
         for init in batch.inits:
             self._lengths[init.slot] = 0
-            self.greedy[init.slot] = init.sampling.greedy
             self._append(init.slot, init.pages[0], index, value)
         for append in batch.appends:
             self._append(append.slot, append.pages, index, value)

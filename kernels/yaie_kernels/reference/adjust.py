@@ -74,7 +74,7 @@ def ban_words_(
     columns = torch.arange(1, WORD_TOKENS, device=logits.device)  # 31 positions up to the last
     order = (position[rows].unsqueeze(1) + columns) % WORD_TOKENS
     last = recent[slot[rows]].gather(1, order).unsqueeze(1)
-    before, final = words[slot[rows]].split((WORD_TOKENS - 1, 1), dim=-1)
+    before, final = torch.split(words[slot[rows]], (WORD_TOKENS - 1, 1), dim=-1)
     complete = ((before == ANY) | (before == last)).all(-1) & (final.squeeze(-1) >= 0)
     row, word = complete.nonzero(as_tuple=True)
     token = final[row, word].squeeze(-1).long()
