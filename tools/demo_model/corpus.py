@@ -11,15 +11,23 @@ import random
 import sys
 from pathlib import Path
 
+import calls
 import dialogues
 import numpy as np
 import prose
 import wordnet
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from yaie.server.template import ChatTemplate
+
+TEMPLATE = ChatTemplate(
+    Path("engine/yaie/models/builtin/yaie-demo/chat_template.jinja").read_text(encoding="utf-8")
+)
 VOCAB_SIZE = 4096
 END_OF_TEXT, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 SEED = 20
+CALLS, JSON_ANSWERS = 90_000, 30_000
+"""Function calls are shorter than they look: about 200 tokens, most of them the declarations."""
 
 
 def held_out(text: str) -> bool:
@@ -29,7 +37,27 @@ def held_out(text: str) -> bool:
 
 def render(conversation: dialogues.Conversation) -> str:
     """A conversation as the chat template writes it."""
-    return "".join(f"{START}{role}\n{text}{END}\n" for role, text in conversation)
+    return render_turns(messages=as_turns(conversation))
+
+
+def as_turns(conversation: dialogues.Conversation) -> list[calls.Turn]:
+    """The messages that a client would send."""
+    return [{"role": role, "content": text} for role, text in conversation]
+
+
+def render_turns(messages: list[calls.Turn], **variables: object) -> str:
+    """The model's own chat template, applied as the server applies it."""
+    return TEMPLATE.render(messages, add_generation_prompt=False, variables=variables)
+
+
+def structured(rng: random.Random) -> list[str]:
+    """Conversations with function calls, and with answers in JSON."""
+
+    def unrelated() -> list[calls.Turn]:
+        return as_turns(dialogues.from_hand(rng))
+
+    made = [render_turns(**calls.conversation(rng, unrelated)) for _ in range(CALLS)]
+    return made + [render_turns(calls.json_answer(rng)) for _ in range(JSON_ANSWERS)]
 
 
 def train_tokenizer(texts: list[str]) -> Tokenizer:
@@ -72,6 +100,7 @@ def conversations(root: Path, pages: list, rng: random.Random) -> tuple[list[str
         target += [render(item) for item in dialogues.from_page(page, rng)]
     train += [render(dialogues.with_system(dialogues.from_hand(rng), rng)) for _ in range(12000)]
     train += [render(dialogues.from_arithmetic(rng)) for _ in range(6000)]
+    train += structured(rng)
     rng.shuffle(train)
     return train, test
 
