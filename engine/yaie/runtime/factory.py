@@ -21,7 +21,7 @@ from yaie.runtime.budget import StepBudget
 from yaie.runtime.host import usable_cores
 from yaie.runtime.kv_tensors import KVTensors, kv_spec
 from yaie.runtime.loop import EngineLoop, Port
-from yaie.runtime.memory import num_pages
+from yaie.runtime.memory import num_host_pages, num_pages
 from yaie.runtime.runner import ModelRunner, Ticket
 from yaie_api.errors import InvalidRequestError
 
@@ -83,7 +83,13 @@ def create(config: EngineConfig) -> Engine:
     )
     runner = ModelRunner(
         model,
-        KVTensors(model.caches, pages, config.page_size, options),
+        KVTensors(
+            model.caches,
+            pages,
+            config.page_size,
+            options,
+            host_pages=num_host_pages(config, spec),
+        ),
         max_num_seqs=config.max_num_seqs,
         max_model_len=scheduler.max_model_len,
         capture_graphs=not config.enforce_eager,

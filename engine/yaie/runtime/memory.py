@@ -44,6 +44,11 @@ def num_pages(
     return pages + 1
 
 
+def num_host_pages(config: EngineConfig, spec: KVSpec) -> int:
+    """Pages of host memory for the sequences that are preempted by swap."""
+    return int(config.swap_space_gib * 2**30) // spec.bytes_per_page
+
+
 def _measured_bytes(config: EngineConfig, model: Model, step_tokens: int) -> int:
     """What is left of our share of the GPU after weights and one largest step."""
     device = model.options.device
