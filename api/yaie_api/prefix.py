@@ -10,7 +10,8 @@ hash of everything up to cut *i*, so equal keys mean equal beginnings:
 
 No tokenizer is involved, and nothing here raises on any JSON body: a request that the engine will
 refuse still gets keys. The *home* key stands at the end of the first user message: all turns of one
-conversation share it. Raw prompts have no borders; their home is the first 512-byte cut.
+conversation share it. Raw prompts have no borders; their home is the first 512-byte cut. What other
+APIs call `system` or `instructions` belongs to the header, and `input` is messages.
 """
 
 import hashlib
@@ -34,6 +35,7 @@ _RENDERING_FIELDS: Final = (
     "continue_final_message",
     "documents",
     "functions",
+    "reasoning",
     "reasoning_effort",
     "suffix",
     "tool_choice",
@@ -126,8 +128,12 @@ def _blocks(body: Mapping[str, Any], model: str | None, adapter: str) -> Iterato
     header = {name: body[name] for name in _RENDERING_FIELDS if body.get(name) is not None}
     name = model if model is not None else body.get("model")
     head = _Block(_canonical([name, adapter, header]))
-    if "messages" in body:
-        return chain((head,), _messages(body["messages"]))
+    for name in ("system", "instructions"):
+        if body.get(name) is not None:
+            head = _Block(head.data + _canonical([name, body[name]]))
+    for name in ("messages", "input"):
+        if name in body:
+            return chain((head,), _messages(body[name]))
     return chain((head,), _prompts(body.get("prompt")))
 
 

@@ -27,8 +27,12 @@ from yaie_router.proxy import Call, Proxy
 
 log = logging.getLogger(__name__)
 
-FORWARDED: Final = ("/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize")
-_GENERATING: Final = FORWARDED[:2]
+_GENERATING: Final = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages")
+_COMPUTING: Final = (
+    "/v1/embeddings", "/v1/rerank", "/rerank", "/v2/rerank", "/v1/score", "/score", "/classify",
+    "/v1/messages/count_tokens", "/tokenize", "/detokenize",
+)  # fmt: skip
+FORWARDED: Final = _GENERATING + _COMPUTING
 _MODELS: Final = "/v1/models"
 _CLIENT_LEFT: Final = 499
 

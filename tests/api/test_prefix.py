@@ -210,3 +210,13 @@ def test_keys_are_the_same_in_every_process_and_version() -> None:
         total_bytes=89,
         home=2,
     )
+
+
+def test_responses_and_messages_have_keys_like_chats() -> None:
+    """Turns of one conversation share their home, whichever API they come through."""
+    first = {"model": "m", "instructions": "Be brief.", "input": [{"role": "user", "content": "a"}]}
+    second = first | {"input": [*first["input"], {"role": "assistant", "content": "b"}]}
+    assert home_key(first, KEY) == home_key(second, KEY)
+    assert home_key(first, KEY) != home_key(first | {"instructions": "Be long."}, KEY)
+    anthropic = {"model": "m", "system": "s", "messages": [{"role": "user", "content": "a"}]}
+    assert home_key(anthropic, KEY) != home_key(anthropic | {"system": "t"}, KEY)

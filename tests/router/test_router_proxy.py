@@ -12,6 +12,7 @@ import pytest
 
 from router.conftest import Stack, StackMaker, free_port
 from router.fakes import DONE, FakeEngine, endpoint_slice, event, inference_model
+from yaie_router.app import FORWARDED
 
 
 def chat_bytes(model: str = "demo", *, host: str = "x") -> bytes:
@@ -90,7 +91,7 @@ async def test_headers_that_could_forge_logs_or_routing_are_replaced(stack: Stac
         assert len(response.headers["x-request-id"]) == 32
 
 
-@pytest.mark.parametrize("path", ["/v1/completions", "/tokenize", "/detokenize"])
+@pytest.mark.parametrize("path", FORWARDED[1:])
 async def test_the_other_model_routes_are_forwarded_too(stack: Stack, path: str) -> None:
     answer = b'{"ok": true}'
     engine = FakeEngine(
