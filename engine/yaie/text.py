@@ -148,10 +148,10 @@ class StopStrings:
         return min(matches, default=None)
 
     def _undecided(self, text: str) -> int:
-        return max((_overlap(text, stop) for stop in self._stops), default=0)
+        return max((unfinished(text, stop) for stop in self._stops), default=0)
 
 
-def _overlap(text: str, stop: str) -> int:
+def unfinished(text: str, stop: str) -> int:
     """Length of the longest end of `text` that is a proper beginning of `stop`."""
     start = text.find(stop[0], max(0, len(text) - len(stop) + 1))
     while start >= 0:

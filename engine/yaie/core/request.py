@@ -23,16 +23,31 @@ MAX_PENALTY = 1e4
 GrammarKind = Literal["json_schema", "regex", "lark"]
 
 
+class FreeBlock(msgspec.Struct, frozen=True):
+    """Free text that may come before a form: reasoning, from `start` to `end`. `opened`: the prompt
+    ends with `start`, so that the output has to begin inside the block.
+    """
+
+    start: str
+    end: str
+    opened: bool
+
+
 class Grammar(msgspec.Struct, frozen=True):
     """A form that the output must have. `text`: a JSON schema, a regular expression, or a grammar
     in llguidance's dialect of Lark. Everything else (choices, EBNF, tool calls, `json_object`) is
-    written as one of these before it gets here. `param`: the request's field that asked for it,
-    which errors name.
+    written as one of these before it gets here.
+
+    `param`: the request's field that asked for it; errors name it. `markers`: strings that are
+    special tokens in some vocabularies and plain text in others; a Lark text calls number i
+    `marker_i`, and `until_i` is any text that ends with it. `after`: what may come first.
     """
 
     kind: GrammarKind
     text: str
     param: str = "structured_outputs"
+    markers: tuple[str, ...] = ()
+    after: FreeBlock | None = None
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

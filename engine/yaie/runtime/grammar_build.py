@@ -3,14 +3,16 @@
 Its error texts name its own options and quote the grammar; users get ours.
 """
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-from yaie.core.request import Grammar
+from yaie import lark
+from yaie.core.request import FreeBlock, Grammar
 from yaie_api.errors import InvalidRequestError
 
 LIMITS: Final = LLParserLimits(
@@ -21,17 +23,6 @@ LIMITS: Final = LLParserLimits(
     max_grammar_size=500_000,
     verbose_errors=False,  # they quote what the model wrote
 )
-
-JSON_STYLE: Final = {
-    "whitespace_flexible": False,
-    "item_separator": ", ?",
-    "key_separator": ": ?",
-    "lenient": False,
-    "coerce_one_of": False,
-}
-"""One optional blank after a comma or colon and no other: weak models write blanks without end.
-It overrides what a schema says under `x-guidance`.
-"""
 
 MAX_REASON: Final = 300
 
@@ -77,7 +68,7 @@ def build(vocabulary: LLTokenizer, grammar: Grammar) -> LLMatcher:
 
     """
     try:
-        matcher = LLMatcher(vocabulary, _source(grammar), log_level=0, limits=LIMITS)
+        matcher = LLMatcher(vocabulary, _source(vocabulary, grammar), log_level=0, limits=LIMITS)
         problem = matcher.get_error()
     except BaseException as error:
         if not _is_builders(error):
@@ -93,14 +84,47 @@ def refusal(grammar: Grammar, reason: str) -> InvalidRequestError:
     return InvalidRequestError(f"The output's form cannot be used: {reason}.", param=grammar.param)
 
 
-def _source(grammar: Grammar) -> str:
+def _source(vocabulary: LLTokenizer, grammar: Grammar) -> str:
+    """The grammar as the builder wants it: the form, and what may come before it."""
+    form = {"name": "form", **_form(vocabulary, grammar)}
+    if grammar.after is None:
+        return json.dumps({"grammars": [form]})
+    before = {"name": "before", "lark_grammar": _before(vocabulary, grammar.after)}
+    return json.dumps({"grammars": [before, form]})
+
+
+def _form(vocabulary: LLTokenizer, grammar: Grammar) -> dict[str, Any]:
     match grammar.kind:
         case "json_schema":
-            return LLMatcher.grammar_from_json_schema(grammar.text, overrides=JSON_STYLE)  # type: ignore[arg-type]  # a TypedDict only stubs have
+            return {"json_schema": lark.styled(json.loads(grammar.text))}
         case "regex":
-            return LLMatcher.grammar_from_regex(grammar.text)
+            (form,) = json.loads(LLMatcher.grammar_from_regex(grammar.text))["grammars"]
+            return {"lark_grammar": form["lark_grammar"]}
         case "lark":
-            return LLMatcher.grammar_from_lark(grammar.text)
+            return {"lark_grammar": grammar.text + _markers(vocabulary, grammar.markers)}
+
+
+def _before(vocabulary: LLTokenizer, block: FreeBlock) -> str:
+    free = "until_1" if block.opened else "(marker_0 until_1)?"
+    rules = f"start: {free} /\\n{{0,2}}/ @form\n"
+    return rules + _markers(vocabulary, (block.start, block.end))
+
+
+def _markers(vocabulary: LLTokenizer, markers: Sequence[str]) -> str:
+    """Rules `marker_i` and `until_i`. Text never holds special tokens, so where the marker is one,
+    free text ends at it by itself.
+    """
+    lines = ["", "FREE_TEXT: /(?s:.*)/"] if markers else []
+    for index, marker in enumerate(markers):
+        token_ids = vocabulary.tokenize_str(marker, parse_special=True)
+        if len(token_ids) == 1 and vocabulary.is_special_token(token_ids[0]):
+            lines.append(f"marker_{index}: <[{token_ids[0]}]>")
+            lines.append(f"until_{index}: FREE_TEXT <[{token_ids[0]}]>")
+        else:
+            pattern = re.escape(marker).replace("/", "\\/")
+            lines.append(f"marker_{index}: {lark.literal(marker)}")
+            lines.append(f"until_{index}[lazy]: /(?s:.*){pattern}/")
+    return "\n".join(lines)
 
 
 def _is_builders(error: BaseException) -> bool:

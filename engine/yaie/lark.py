@@ -1,0 +1,29 @@
+"""Pieces of grammars in llguidance's dialect of Lark, for the HTTP process and the engine alike."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+JSON_STYLE: Final = {
+    "x-guidance": {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
+}
+"""One optional blank after a comma or colon and no other: weak models write blanks without end.
+In every schema it takes the place of what the user may have written under this key.
+"""
+
+
+def literal(text: str) -> str:
+    """Exactly this text."""
+    return json.dumps(text, ensure_ascii=False) if text else ""
+
+
+def json_value(schema: Mapping[str, Any] | bool) -> str:  # noqa: FBT001 - a schema may be true or false
+    """A JSON value that the schema allows."""
+    return "%json " + json.dumps(styled(schema), ensure_ascii=False)
+
+
+def styled(schema: Mapping[str, Any] | bool) -> dict[str, Any]:  # noqa: FBT001 - a schema may be true or false
+    """The schema with our way to write JSON."""
+    if schema is True:
+        return dict(JSON_STYLE)
+    return {**({"not": {}} if schema is False else schema), **JSON_STYLE}

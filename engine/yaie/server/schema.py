@@ -1,0 +1,192 @@
+"""Reads a user's JSON schema: within limits, and refused by name where it cannot be honoured.
+
+What only describes (titles, examples, `x-…`) is left out; everything else is either enforced or
+named in the error. Nothing is ignored in silence.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from yaie_api.errors import InvalidRequestError
+
+MAX_SCHEMA_BYTES: Final = 64 << 10
+MAX_SCHEMA_DEPTH: Final = 32
+MAX_PATTERN_CHARACTERS: Final = 4096
+TYPES: Final = ("null", "boolean", "integer", "number", "string", "array", "object")
+FORMATS: Final = (
+    "date-time",
+    "time",
+    "date",
+    "duration",
+    "email",
+    "hostname",
+    "ipv4",
+    "ipv6",
+    "uuid",
+    "uri",
+)
+
+_ONE: Final = frozenset({"items", "additionalItems", "additionalProperties"})
+_LISTS: Final = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+_MAPS: Final = frozenset({"properties", "patternProperties", "$defs", "definitions"})
+_PLAIN: Final = frozenset(
+    {
+        *("type", "enum", "const", "$ref", "$anchor", "required", "pattern", "format"),
+        *("minItems", "maxItems", "minProperties", "maxProperties", "minLength", "maxLength"),
+        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    }
+)
+_DESCRIPTIONS: Final = frozenset(
+    {
+        *("title", "description", "default", "example", "examples", "deprecated", "readOnly"),
+        *("writeOnly", "$comment", "contentMediaType", "contentEncoding", "discriminator"),
+        *("externalDocs", "xml", "$schema"),
+    }
+)
+_NO_CONSTRAINT: Final[Mapping[str, Any]] = {
+    "uniqueItems": False,
+    "nullable": False,
+    "unevaluatedProperties": True,
+    "unevaluatedItems": True,
+    "propertyNames": True,
+    "not": False,
+}
+"""Values with which these keywords, not supported otherwise, allow everything."""
+_NO_FORMAT: Final = frozenset({"password"})
+"""Formats that say how to show a string, not what is in it."""
+
+
+def check_schema(schema: Any, *, param: str, where: str = "") -> dict[str, Any] | bool:
+    """Return the schema without what only describes.
+
+    Raises:
+        InvalidRequestError: it is no schema, over a limit, or has a keyword that is not supported.
+
+    """
+    return _Reader(param, where).read(schema)
+
+
+class _Reader:
+    """`where`: words for the messages, such as "of tool 'x'"."""
+
+    def __init__(self, param: str, where: str) -> None:
+        self._param = param
+        self._schema = f"The JSON schema {where}".rstrip()
+
+    def read(self, schema: Any) -> dict[str, Any] | bool:
+        try:
+            size = len(json.dumps(schema, ensure_ascii=False).encode())
+        except (TypeError, ValueError, RecursionError):
+            raise self._error("is not JSON, or nested too deeply.") from None
+        if size > MAX_SCHEMA_BYTES:
+            raise self._error(f"has {size} bytes; at most {MAX_SCHEMA_BYTES} are allowed.")
+        return self._schema_at(schema, "#", 0)
+
+    def _schema_at(self, schema: Any, path: str, depth: int) -> dict[str, Any] | bool:
+        if isinstance(schema, bool):
+            return schema
+        if not isinstance(schema, Mapping):
+            raise self._error(f"must be an object or a boolean at {path}.")
+        if depth > MAX_SCHEMA_DEPTH:
+            raise self._error(f"is nested more than {MAX_SCHEMA_DEPTH} levels deep.")
+        schema = _with_numeric_bounds(schema)
+        read: dict[str, Any] = {}
+        for keyword, value in schema.items():
+            if self._says_nothing(keyword, value, path, schema):
+                continue
+            read[keyword] = self._value(keyword, value, f"{path}/{keyword}", depth + 1)
+        return read
+
+    def _says_nothing(self, keyword: str, value: Any, path: str, schema: Mapping[str, Any]) -> bool:
+        if keyword in _DESCRIPTIONS or keyword.startswith("x-"):
+            return True
+        if keyword in {"$id", "id"}:
+            return path == "#" or str(value).startswith("#")
+        if keyword == "format":
+            return value in _NO_FORMAT or not _may_be_string(schema)
+        return keyword in _NO_CONSTRAINT and value == _NO_CONSTRAINT[keyword]
+
+    def _value(self, keyword: str, value: Any, path: str, depth: int) -> Any:
+        if keyword in _MAPS:
+            return self._map(value, path, depth)
+        if keyword in _LISTS or (keyword == "items" and isinstance(value, list)):
+            return self._list(value, path, depth)
+        if keyword in _ONE:
+            return self._schema_at(value, path, depth)
+        if keyword not in _PLAIN:
+            raise self._error(f"uses {keyword!r} (at {path}), which is not supported.")
+        if (check := _CHECKS.get(keyword)) is not None and (problem := check(value)) is not None:
+            raise self._error(f"{problem} (at {path}).")
+        return value
+
+    def _map(self, value: Any, path: str, depth: int) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise self._error(f"must have an object at {path}.")
+        for name in value:
+            if path.endswith("/patternProperties") and (problem := _check_pattern(name)):
+                raise self._error(f"{problem} (at {path}).")
+        return {
+            name: self._schema_at(item, f"{path}/{name}", depth) for name, item in value.items()
+        }
+
+    def _list(self, value: Any, path: str, depth: int) -> list[Any]:
+        if not isinstance(value, list):
+            raise self._error(f"must have a list at {path}.")
+        return [self._schema_at(item, f"{path}/{i}", depth) for i, item in enumerate(value)]
+
+    def _error(self, text: str) -> InvalidRequestError:
+        return InvalidRequestError(f"{self._schema} {text}", param=self._param)
+
+
+def _with_numeric_bounds(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Draft 4 wrote `"minimum": 5, "exclusiveMinimum": true` for `"exclusiveMinimum": 5`."""
+    rewritten = dict(schema)
+    for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if isinstance(flag := schema.get(exclusive), bool):
+            del rewritten[exclusive]
+            if flag and bound in rewritten:
+                rewritten[exclusive] = rewritten.pop(bound)
+    return rewritten
+
+
+def _may_be_string(schema: Mapping[str, Any]) -> bool:
+    """Formats speak of strings only; `int64` beside a number says how it is stored."""
+    types = schema.get("type", "string")
+    return "string" in (types if isinstance(types, list) else [types])
+
+
+def _check_reference(value: Any) -> str | None:
+    if isinstance(value, str) and value.startswith("#"):
+        return None
+    return f"refers to {value!r}; only references inside it, such as '#/$defs/name', are supported"
+
+
+def _check_type(value: Any) -> str | None:
+    names = value if isinstance(value, list) else [value]
+    unknown = [name for name in names if name not in TYPES]
+    if not unknown and names:
+        return None
+    return f"has the type {unknown[0] if unknown else value!r}; types are {', '.join(TYPES)}"
+
+
+def _check_format(value: Any) -> str | None:
+    if value in FORMATS:
+        return None
+    return f"has the format {value!r}, which is not supported; use one of {', '.join(FORMATS)}"
+
+
+def _check_pattern(value: Any) -> str | None:
+    if not isinstance(value, str):
+        return "has a pattern that is not a string"
+    if len(value) > MAX_PATTERN_CHARACTERS:
+        return f"has a pattern of more than {MAX_PATTERN_CHARACTERS} characters"
+    return None
+
+
+_CHECKS: Final[Mapping[str, Callable[[Any], str | None]]] = {
+    "$ref": _check_reference,
+    "type": _check_type,
+    "format": _check_format,
+    "pattern": _check_pattern,
+}

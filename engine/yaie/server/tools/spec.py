@@ -1,0 +1,44 @@
+"""What a request says about tools: the functions, and whether one must be called."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+NO_ARGUMENTS: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "properties": {},
+    "additionalProperties": False,
+}
+_OPENS_OBJECT: Final = frozenset(
+    {"additionalProperties", "patternProperties", "allOf", "anyOf", "oneOf", "$ref"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A function that the model may call. `parameters`: the JSON schema of its arguments."""
+
+    name: str
+    description: str | None = None
+    parameters: Mapping[str, Any] | None = None
+    strict: bool = False
+
+    @property
+    def arguments_schema(self) -> Mapping[str, Any]:
+        """The schema that grammars enforce: always an object, and one that lists its properties has
+        no others (fewer values, all of them allowed: a weak model invents no parameters).
+        """
+        schema = self.parameters
+        if not schema:
+            return NO_ARGUMENTS
+        if _OPENS_OBJECT & schema.keys():
+            return schema
+        return {"type": "object", **schema, "additionalProperties": False}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """`auto`: the model decides; `required`: at least one call; `named`: a call of `name`."""
+
+    mode: Literal["auto", "required", "named"] = "auto"
+    name: str | None = None
