@@ -175,7 +175,8 @@ class MoECase:
         gate, up = torch.einsum("th,eih->tei", x, gate_up).chunk(2, dim=-1)
         each = torch.einsum("tei,ehi->teh", gate * gate.sigmoid() * up, down)
         chosen = each.gather(1, self.experts.unsqueeze(2).expand(-1, -1, x.shape[1]))
-        return (chosen * self.shares.to(dtype).unsqueeze(2)).sum(dim=1)
+        mixed: Tensor = (chosen * self.shares.to(dtype).unsqueeze(2)).sum(dim=1)
+        return mixed
 
 
 def moe_case(

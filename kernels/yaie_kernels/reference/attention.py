@@ -94,8 +94,8 @@ def _decode(call: _Call, piece: Decode, q: Tensor) -> Tensor:
     """q[B,Hq,D], one query per row -> [B,Hq,Dv]."""
     batch, q_heads, head_dim = q.shape
     kv_heads = call.k_cache.shape[2]
-    k, v = (
-        rows.unflatten(0, (batch, -1)).transpose(1, 2)  # [B, Hk, W, D]
+    k, v = (  # [B, Hk, W, D]
+        rows.view(batch, -1, kv_heads, rows.shape[2]).transpose(1, 2)
         for rows in call.gather(piece.slots)
     )
     packed = q.reshape(batch, kv_heads, q_heads // kv_heads, head_dim)

@@ -14,7 +14,7 @@ def moe_mlp(x: Tensor, gate_up: Tensor, down: Tensor, experts: Tensor, shares: T
     order = chosen.argsort(stable=True)
     counts: list[int] = torch.bincount(chosen, minlength=gate_up.shape[0]).tolist()
     out = torch.zeros(x.shape, dtype=torch.promote_types(x.dtype, shares.dtype), device=x.device)
-    for expert, pairs in enumerate(order.split(counts)):
+    for expert, pairs in enumerate(torch.split(order, counts)):
         if len(pairs):
             tokens = pairs // top_k
             inner = silu_mul(linear(x[tokens], gate_up[expert]))

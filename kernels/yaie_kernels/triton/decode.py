@@ -165,7 +165,8 @@ def _tiles(shape: Layout, dtype: torch.dtype) -> tuple[int, int, int]:
 def _head_block(group: int, shape: Layout) -> int:
     """Query heads of a program: all of a KV head's, as long as their sums fit its registers."""
     most = 16 if shape.values > 256 else group
-    return max(16, min(triton.next_power_of_2(group), triton.next_power_of_2(most)))
+    block: int = triton.next_power_of_2(min(group, most))
+    return max(16, block)
 
 
 def decode(
