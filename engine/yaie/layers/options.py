@@ -9,6 +9,17 @@ NamedTensors = Iterator[tuple[str, torch.Tensor]]
 """Pairs of (name in the checkpoint, destination): loading copies into the destination."""
 
 
+class Alternative(NamedTuple):
+    """A tensor that some checkpoints have in place of others: a stack, or another name."""
+
+    name: str
+    destination: torch.Tensor
+    replaces: tuple[str, ...]
+
+
+Alternatives = Iterator[Alternative]
+
+
 class TensorOptions(NamedTuple):
     """Device and dtype of a model's weights."""
 

@@ -30,6 +30,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
         embedding_scale: factor on embeddings, rounded to the model's dtype before use.
         qk_norm: RMSNorm of each query and key head before rotation.
         num_labels: classes of a sequence classifier; 0 for other heads.
+        extra_layers: layers that the checkpoint has past the last and that are not run.
         moe: experts; None: dense.
         mla: latent attention; None: keys and values of every head.
 
@@ -61,6 +62,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     head: Head = "lm"
     num_labels: int = 0
     dtype: str | None = None
+    extra_layers: int = 0
     moe: MoEConfig | None = None
     mla: MLAConfig | None = None
 

@@ -5,11 +5,11 @@ copied from the mapped file straight into place on the device, cast on the way.
 """
 
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
-from yaie.layers.options import NamedTensors
+from yaie.layers.options import Alternative, Alternatives, NamedTensors
 from yaie.models.safetensors import SafetensorsFile
 from yaie.models.source import refuse_pickled_weights, weight_files
 from yaie_api.errors import InvalidRequestError
@@ -25,6 +25,15 @@ class Parameterised(Protocol):
     def parameters(self) -> NamedTensors: ...
 
 
+@runtime_checkable
+class SeveralForms(Protocol):
+    """A model whose checkpoints differ in names and shapes, or hold more than it runs."""
+
+    def alternatives(self) -> Alternatives: ...
+
+    def unused(self) -> tuple[str, ...]: ...
+
+
 @torch.inference_mode()
 def load(model: Parameterised, folder: Path) -> None:
     """Copy the checkpoint in `folder` into the model.
@@ -35,16 +44,23 @@ def load(model: Parameterised, folder: Path) -> None:
 
     """
     refuse_pickled_weights(folder)
-    wanted = dict(model.parameters())
+    missing = dict(model.parameters())
+    places = {name: Alternative(name, tensor, (name,)) for name, tensor in missing.items()}
+    ignored: tuple[str, ...] = ()
+    if isinstance(model, SeveralForms):
+        places |= {each.name: each for each in model.alternatives()}
+        ignored = model.unused()
     left_over = []
     for file in (SafetensorsFile(folder / name) for name in weight_files(folder)):
         for name in file.entries:
-            destination = wanted.pop(name, None)
-            if destination is not None:
-                _copy(file, name, destination)
-            elif not name.endswith(IGNORED_SUFFIXES):
+            place = places.get(name)
+            if place is not None:
+                _copy(file, name, place.destination)
+                for replaced in place.replaces:
+                    missing.pop(replaced, None)
+            elif not (name.endswith(IGNORED_SUFFIXES) or name.startswith(ignored)):
                 left_over.append(name)
-    _report_missing(list(wanted))
+    _report_missing(list(missing))
     _report_left_over(model, left_over)
 
 

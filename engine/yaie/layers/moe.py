@@ -1,0 +1,164 @@
+"""Mixture of experts: a router chooses a few experts for each token, their results are mixed.
+
+The product over experts is one operation of the kernels; this module holds the stacked weights,
+the choice, and the names that checkpoints have for both.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch.nn import functional
+
+import yaie_kernels as ops
+from yaie.layers.linear import Linear
+from yaie.layers.options import Alternative, Alternatives, NamedTensors, TensorOptions
+from yaie.models.config_moe import MoEConfig
+
+if TYPE_CHECKING:
+    from yaie.models.llama import FeedForward
+
+
+class ExpertNames(NamedTuple):
+    """What a checkpoint calls an expert's three matrices."""
+
+    gate: str = "gate_proj"
+    up: str = "up_proj"
+    down: str = "down_proj"
+
+
+class Router:
+    """Chooses experts and their shares. Scores and shares are float32 in every dtype."""
+
+    def __init__(self, moe: MoEConfig, hidden_size: int, options: TensorOptions) -> None:
+        self.moe = moe
+        wide = options._replace(dtype=torch.float32)
+        self.weight = (wide if moe.float32_router else options).empty(moe.num_experts, hidden_size)
+        self.bias = wide.empty(moe.num_experts) if moe.correction_bias else None
+
+    def __call__(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """X [T, hidden] -> (experts [T, K] int64, shares [T, K] float32)."""
+        moe = self.moe
+        logits = functional.linear(x.to(self.weight.dtype), self.weight).float()
+        scores = logits.softmax(-1) if moe.scoring == "softmax" else logits.sigmoid()
+        ranks = scores if self.bias is None else scores + self.bias
+        if moe.kept_groups < moe.groups:
+            ranks = within_best_groups(ranks, moe)
+        experts = ranks.topk(moe.experts_per_token, dim=-1, sorted=False).indices
+        shares = scores.gather(-1, experts)
+        if moe.normalize:
+            shares = shares / (shares.sum(-1, keepdim=True) + 1e-20)
+        return experts, shares if moe.scale == 1.0 else shares * moe.scale
+
+    def parameters(self, prefix: str) -> NamedTensors:
+        """Checkpoint names and destinations."""
+        yield f"{prefix}gate.weight", self.weight
+        if self.bias is not None:
+            yield f"{prefix}gate.e_score_correction_bias", self.bias
+
+
+def within_best_groups(ranks: torch.Tensor, moe: MoEConfig) -> torch.Tensor:
+    """Ranks [T, E] with -inf for experts outside of the token's best groups."""
+    grouped = ranks.view(len(ranks), moe.groups, -1)
+    worth = grouped.topk(moe.group_best, dim=-1).values.sum(-1)
+    kept = worth.topk(moe.kept_groups, dim=-1, sorted=False).indices
+    outside = torch.ones_like(worth, dtype=torch.bool).scatter_(-1, kept, value=False)
+    return grouped.masked_fill(outside.unsqueeze(-1), -torch.inf).flatten(1)
+
+
+class Experts:
+    """Weights of all experts, stacked: gate_up [E, 2 I, hidden], down [E, hidden, I]."""
+
+    def __init__(
+        self, moe: MoEConfig, hidden_size: int, names: ExpertNames, options: TensorOptions
+    ) -> None:
+        self.inner = moe.intermediate_size
+        self.names = names
+        self.gate_up = options.empty(moe.num_experts, 2 * self.inner, hidden_size)
+        self.down = options.empty(moe.num_experts, hidden_size, self.inner)
+
+    def __call__(
+        self, x: torch.Tensor, experts: torch.Tensor, shares: torch.Tensor
+    ) -> torch.Tensor:
+        """Mix the results of experts [T, K] by shares [T, K] for x [T, hidden]."""
+        return ops.moe_mlp(x, self.gate_up, self.down, experts, shares)
+
+    def parameters(self, prefix: str) -> NamedTensors:
+        """One matrix at a time, as most checkpoints have them."""
+        for expert, (gate_up, down) in enumerate(zip(self.gate_up, self.down, strict=True)):
+            at = f"{prefix}experts.{expert}."
+            yield f"{at}{self.names.gate}.weight", gate_up[: self.inner]
+            yield f"{at}{self.names.up}.weight", gate_up[self.inner :]
+            yield f"{at}{self.names.down}.weight", down
+
+    def alternatives(self, prefix: str, stacked: str) -> Alternatives:
+        """All experts in one tensor, at `stacked`, in place of the matrices at `prefix`."""
+        names = [name for name, _ in self.parameters(prefix)]
+        downs = tuple(names[2::3])
+        gates_and_ups = tuple(name for name in names if name not in set(downs))
+        yield Alternative(f"{stacked}experts.gate_up_proj", self.gate_up, gates_and_ups)
+        yield Alternative(f"{stacked}experts.down_proj", self.down, downs)
+
+
+class MoE:
+    """Router and experts; beside them an MLP for every token, where there is one.
+
+    Args:
+        moe: sizes and the rule of choice.
+        hidden_size: width of a token.
+        options: device and dtype.
+        place: the block's name in the checkpoint, where it is not `mlp`.
+        names: of an expert's matrices.
+        shared: the MLP for every token and its name, or None.
+
+    """
+
+    def __init__(
+        self,
+        moe: MoEConfig,
+        hidden_size: int,
+        options: TensorOptions,
+        *,
+        place: str = "mlp",
+        names: ExpertNames = ExpertNames(),  # noqa: B008 - frozen
+        shared: "tuple[str, FeedForward] | None" = None,
+    ) -> None:
+        self.router = Router(moe, hidden_size, options)
+        self.experts = Experts(moe, hidden_size, names, options)
+        self.place = place
+        self.shared = shared
+        self.shared_gate = (
+            Linear(hidden_size, {"shared_expert_gate": 1}, bias=False, options=options)
+            if moe.shared_gate
+            else None
+        )
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Map x [T, hidden] to [T, hidden]."""
+        mixed = self.experts(x, *self.router(x))
+        if self.shared is None:
+            return mixed
+        shared = self.shared[1](x)
+        if self.shared_gate is not None:
+            shared = self.shared_gate(x).sigmoid() * shared
+        return mixed + shared
+
+    def parameters(self, prefix: str) -> NamedTensors:
+        """Checkpoint names and destinations; `prefix` ends with `mlp.`."""
+        at = self._at(prefix)
+        yield from self.router.parameters(at)
+        yield from self.experts.parameters(at)
+        if self.shared is not None:
+            name, shared = self.shared
+            yield from shared.parameters(f"{at}{name}.")
+        if self.shared_gate is not None:
+            yield from self.shared_gate.parameters(at)
+
+    def alternatives(self, prefix: str) -> Alternatives:
+        """Names and shapes under which checkpoints may have the same tensors."""
+        at = self._at(prefix)
+        yield from self.experts.alternatives(at, prefix)
+        if at != prefix:
+            yield Alternative(f"{prefix}gate.weight", self.router.weight, (f"{at}gate.weight",))
+
+    def _at(self, prefix: str) -> str:
+        return f"{prefix.removesuffix('mlp.')}{self.place}."
