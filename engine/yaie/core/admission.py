@@ -1,9 +1,11 @@
 """Whether a request can be taken at all. Every refusal says why and what to change."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from yaie.core.messages import Generate, Rejected
 from yaie.core.radix import TOKEN_BYTES
+from yaie.core.request import SamplingParams
 from yaie_api.errors import ContextLengthError, InvalidRequestError, YaieError
 
 MAX_TOKEN_ID = 2 ** (8 * TOKEN_BYTES - 1) - 1
@@ -11,12 +13,14 @@ MAX_TOKEN_ID = 2 ** (8 * TOKEN_BYTES - 1) - 1
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`max_model_len`: longest sequence in tokens, by the model and by the KV cache."""
+    """`max_model_len`: longest sequence in tokens, by the model and by the KV cache.
+    `max_logprobs`: most that may be asked for per token; -1: the whole vocabulary.
+    """
 
-    max_num_seqs: int
     max_num_queued_reqs: int
     max_model_len: int
     vocab_size: int
+    max_logprobs: int
 
 
 def validate(request: Generate, limits: Limits) -> None:
@@ -24,18 +28,49 @@ def validate(request: Generate, limits: Limits) -> None:
     prompt, sampling = request.prompt_token_ids, request.sampling
     if not prompt:
         raise InvalidRequestError("The prompt must have at least one token.", param="prompt")
-    if len(prompt) + (sampling.max_tokens or 1) > limits.max_model_len:
-        raise ContextLengthError(limits.max_model_len, len(prompt), sampling.max_tokens)
+    wanted = 0 if request.pooling is not None else sampling.max_tokens
+    if len(prompt) + (1 if wanted is None else wanted) > limits.max_model_len:
+        raise ContextLengthError(limits.max_model_len, len(prompt), wanted)
+    if request.timeout_s is not None and not request.timeout_s > 0:
+        raise InvalidRequestError("timeout_s must be above 0.", param="timeout")
     _check_token_ids("prompt", prompt, limits.vocab_size)
-    _check_token_ids("stop_token_ids", sampling.stop_token_ids, limits.vocab_size)
+    _check_vocabulary(sampling, limits.vocab_size)
+    for name in ("logprobs", "prompt_logprobs"):
+        _check_logprobs(name, getattr(sampling, name), limits.max_logprobs)
 
 
-def _check_token_ids(param: str, token_ids: tuple[int, ...], vocab_size: int) -> None:
+def _check_vocabulary(sampling: SamplingParams, vocab_size: int) -> None:
+    _check_token_ids("stop_token_ids", sampling.stop_token_ids, vocab_size)
+    _check_token_ids("allowed_token_ids", sampling.allowed_token_ids or (), vocab_size)
+    _check_token_ids("logit_bias", [token for token, _ in sampling.logit_bias], vocab_size)
+    for word in sampling.bad_words_ids:
+        _check_token_ids("bad_words", word, vocab_size)
+
+
+def _check_token_ids(param: str, token_ids: Collection[int], vocab_size: int) -> None:
     """An id outside the vocabulary would make the device read out of bounds."""
     if token_ids and not 0 <= min(token_ids) <= max(token_ids) < vocab_size:
         raise InvalidRequestError(
             f"{param} has a token id outside the vocabulary (0 to {vocab_size - 1}).", param=param
         )
+
+
+def _check_logprobs(name: str, wanted: int | None, most: int) -> None:
+    if wanted is None or most == -1 or 0 <= wanted <= most:
+        return
+    asked = "all" if wanted == -1 else str(wanted)
+    raise InvalidRequestError(
+        f"{name}: {asked} were asked for; at most {most} are allowed.", param=name
+    )
+
+
+def duplicate(request_id: str) -> InvalidRequestError:
+    """Ids of live requests cannot be used again."""
+    return InvalidRequestError(
+        f"A request with id {request_id!r} is running already.",
+        param="request_id",
+        code="duplicate_request_id",
+    )
 
 
 def rejection(request_id: str, error: YaieError) -> Rejected:

@@ -1,7 +1,8 @@
 """Pages and radix nodes, both owned here: sequences ask by verbs and see block tables only.
 
     admit ──▶ Table ──▶ extend* ──▶ commit* ──▶ release     finished, aborted or preempted
-                                            └─▶ discard     its logits were not finite
+                          │                 └─▶ discard     its logits were not finite
+                          └─▶ trunk ──▶ fork*               outputs of one prompt share its pages
 
 Pages enter the tree when the step that wrote them is committed, never when it is launched.
 A table owns each of its pages once; the tree owns its pages once more. In each layer group
@@ -11,6 +12,7 @@ free + cached + held + scratch = total.
 from collections import Counter
 from dataclasses import dataclass
 
+from yaie.core.batch import PageCopy
 from yaie.core.blocks import BlockPool
 from yaie.core.kv_spec import KVSpec
 from yaie.core.radix import TOKEN_BYTES, Node, Pages, RadixTree, common_pages
@@ -73,16 +75,63 @@ class KVManager:
         """Tokens of a packed prompt that the cache would save now. Changes nothing."""
         return self._tree.lookup(salt, key, self._reusable(key)) * self.page_size
 
-    def admit(self, salt: str, key: bytes, *, reserve: int) -> Table | Shared | None:
+    def admit(
+        self, salt: str, key: bytes, *, reserve: int, most: int | None = None, wait: bool = True
+    ) -> Table | Shared | None:
         """Give a sequence its cached prefix and pages for all its known tokens (packed in `key`).
 
-        `reserve` pages must stay obtainable for the others. None: there is no room now.
+        `reserve` pages must stay obtainable for the others. At most `most` leading tokens are taken
+        from the cache. Without `wait` the answer is never `Shared`. None: there is no room now.
         """
-        node, n_cached = self._tree.hold(salt, key, self._reusable(key))
-        outcome = self._leader(node, key, n_cached) or self._allocate(node, key, n_cached, reserve)
+        reusable = self._reusable(key)
+        if most is not None:
+            reusable = min(reusable, most // self.page_size)
+        node, n_cached = self._tree.hold(salt, key, reusable)
+        shared = self._leader(node, key, n_cached, reusable) if wait else None
+        outcome = shared or self._allocate(node, key, n_cached, reserve)
         if not isinstance(outcome, Table):
             self._tree.release(node)
         return outcome
+
+    def trunk(self, table: Table, n_tokens: int) -> Table:
+        """One more owner of the pages that hold the first `n_tokens` positions of `table`, all of
+        them committed. It lives until it is released, whatever becomes of `table`.
+        """
+        n_pages = -(-n_tokens // self.page_size)
+        pages = tuple(group[:n_pages] for group in table.pages)
+        trunk = self._sharing(table.key[: n_tokens * TOKEN_BYTES], table.node, pages, 0)
+        trunk.n_inserted = table.n_inserted
+        return trunk
+
+    def fork(self, trunk: Table, *, reserve: int) -> tuple[Table, tuple[PageCopy, ...]] | None:
+        """A sequence with the trunk's tokens, of which it computes the last one itself: it shares
+        the pages before that one's and gets a copy of what that page holds already.
+        """
+        if self._tree.cached_pages + self.free_pages < 1 + reserve or not self._obtain(1):
+            return None
+        n_ready = len(trunk.key) // TOKEN_BYTES - 1
+        whole = n_ready // self.page_size
+        shared = tuple(group[:whole] for group in trunk.pages)
+        table = self._sharing(trunk.key, trunk.node, shared, whole * self.page_size)
+        table.n_inserted = trunk.n_inserted
+        new = self.extend(table)
+        if new is None:
+            raise AssertionError("a page that was obtained is gone")
+        if n_ready % self.page_size == 0:
+            return table, ()
+        copies = (
+            PageCopy(group, pages[whole], page)
+            for group, (pages, page) in enumerate(zip(trunk.pages, new, strict=True))
+        )
+        return table, tuple(copies)
+
+    def n_shared(self, table: Table) -> int:
+        """Leading pages of `table` that stay when it goes, because others use them too."""
+        return min(self._tree.n_shared(table.node), table.n_inserted)
+
+    def forget_cached(self) -> None:
+        """Free every page that only the cache owns."""
+        self._free(self._tree.evict(self._tree.cached_pages))
 
     def extend(self, table: Table) -> tuple[int, ...] | None:
         """Append one page in each group to `table`: the new pages by group, or None."""
@@ -118,13 +167,22 @@ class KVManager:
         """Pages that may come from the cache: the last token is always computed."""
         return (len(key) - TOKEN_BYTES) // self._page_bytes if self._caching else 0
 
-    def _leader(self, node: Node, key: bytes, n_cached: int) -> Shared | None:
-        if n_cached >= self._reusable(key):
+    def _sharing(self, key: bytes, node: Node, pages: Pages, cached_tokens: int) -> Table:
+        """A table that holds `node` and owns `pages` beside those who own them already."""
+        self._tree.hold_again(node)
+        for pool, group in zip(self._pools, pages, strict=True):
+            pool.share(group)
+        table = Table(key, node, pages, cached_tokens)
+        table.capacity = len(pages[0]) * self.page_size
+        return table
+
+    def _leader(self, node: Node, key: bytes, n_cached: int, reusable: int) -> Shared | None:
+        if n_cached >= reusable:
             return None
         leader = self._frontiers.get((node, self._page_key(key, n_cached)))
         if leader is None:
             return None
-        shared = min(common_pages(leader.key, key, self._page_bytes), self._reusable(key))
+        shared = min(common_pages(leader.key, key, self._page_bytes), reusable)
         return Shared(leader, shared * self.page_size)
 
     def _allocate(self, node: Node, key: bytes, n_cached: int, reserve: int) -> Table | None:

@@ -1,51 +1,82 @@
-"""Who is served next. A policy maps a waiting sequence to its place; the smallest goes first.
+"""Who is served next. A policy is a queue of waiting sequences that decides which one comes first.
 
-Policies only order the waiting queue: they never see pages, budgets or time.
+Policies never see pages, budgets or time; what they may know besides is given to them.
 """
 
-import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
+from yaie.core.lazy_heap import LazyHeap
 from yaie.core.sequence import Sequence, State
 
-Policy = Callable[[Sequence], tuple[int, ...]]
+
+class WaitingQueue(Protocol):
+    """What the scheduler asks. Sequences in it are WAITING; those that ended are never returned."""
+
+    def push(self, sequence: Sequence) -> None:
+        """A sequence waits: it is new, was preempted, or has stopped to follow another."""
+
+    def refresh(self, running: Iterable[Sequence]) -> None:
+        """A round of admissions begins, beside these sequences."""
+
+    def peek(self) -> Sequence | None:
+        """The next sequence to serve, if any; the same one until the queue changes."""
+
+    def pop(self) -> None:
+        """Remove what `peek` returned."""
+
+    def started(self, sequence: Sequence) -> None:
+        """What was popped runs."""
+
+    def left(self, sequence: Sequence) -> None:
+        """A sequence that ran was preempted or has ended."""
+
+    def discard(self, sequence: Sequence, state: State) -> None:
+        """A waiting sequence leaves for `state`."""
+
+
+Order = Callable[[Sequence], tuple[int, ...]]
 
 
 def fcfs(sequence: Sequence) -> tuple[int, ...]:
     """First come, first served. A preempted sequence keeps its place."""
-    return (sequence.arrival,)
+    return (sequence.arrival, sequence.index)
 
 
-class WaitingQueue:
-    """A heap in policy order. Sequences that left the WAITING state are skipped, not searched."""
+def priority(sequence: Sequence) -> tuple[int, ...]:
+    """A lower priority value first, then first come, first served. The unimportant may starve."""
+    return sequence.rank
 
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-        self._heap: list[tuple[tuple[int, ...], int, Sequence]] = []
-        self._gone = 0
+
+class OrderedQueue:
+    """Serves in a fixed order."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._heap: LazyHeap[Sequence] = LazyHeap(lambda one: one.state is State.WAITING)
+
+    def __len__(self) -> int:
+        return len(self._heap)
 
     def push(self, sequence: Sequence) -> None:
         sequence.state = State.WAITING
-        heapq.heappush(self._heap, (self._policy(sequence), sequence.seq_id, sequence))
+        self._heap.push(self._order(sequence), sequence)
 
     def peek(self) -> Sequence | None:
-        """The next sequence to serve, if any."""
-        while self._heap and self._heap[0][2].state is not State.WAITING:
-            heapq.heappop(self._heap)
-            self._gone -= 1
-        return self._heap[0][2] if self._heap else None
+        return self._heap.peek()
 
     def pop(self) -> None:
-        """Remove what `peek` returned."""
-        heapq.heappop(self._heap)
+        self._heap.pop()
 
     def discard(self, sequence: Sequence, state: State) -> None:
-        """A waiting sequence leaves for `state`; its entry is dropped when it surfaces or when
-        such entries are the majority, so that a stuck head cannot make the heap grow.
-        """
         sequence.state = state
-        self._gone += 1
-        if 2 * self._gone > len(self._heap):
-            self._heap = [entry for entry in self._heap if entry[2].state is State.WAITING]
-            heapq.heapify(self._heap)
-            self._gone = 0
+        self._heap.lose()
+
+    def refresh(self, running: Iterable[Sequence]) -> None:
+        """The order is fixed."""
+
+    def started(self, sequence: Sequence) -> None:
+        """The order is fixed."""
+
+    def left(self, sequence: Sequence) -> None:
+        """The order is fixed."""

@@ -80,6 +80,14 @@ class RadixTree:
         self._hold_path(node, None)
         return node, n_pages
 
+    def hold_again(self, node: Node) -> None:
+        """One more hold on a node that is held already."""
+        self._hold_path(node, None)
+
+    def n_shared(self, node: Node) -> int:
+        """Leading pages of a held `node`'s path that somebody else holds too."""
+        return sum(len(step.pages[0]) for step in self._path(node) if step.refs > 1)
+
     def pages(self, node: Node) -> Pages:
         """The pages from the root to `node`, in order."""
         path = list(self._path(node))

@@ -1,26 +1,41 @@
-"""Who runs in the next step. Owns every sequence and both queues; knows no tensors and no clock.
+"""Who runs in the next step. Knows no tensors and no clock.
 
-`EngineLoop` calls add and abort, then schedule, then commit (or fail_step) once per step, in order.
-A step is decodes first, then prefill chunks within the token budget, mixed in one batch. Several
-steps may be scheduled before the first is committed; see `Sequence` for what that needs.
+`EngineLoop` calls add, abort and expire, then schedule, then commit (or fail_step) once per step,
+in order. A step is decodes first, then prefill chunks within the token budget, mixed in one batch.
+Several steps may be scheduled before the first is committed; see `Sequence` for what that needs.
+
+    Scheduler ── Roster ── WaitingQueue         where every output is: waiting, running, ended
+        │           └───── Placement ── KVManager, HostPages
+        └────── Commits                         what results mean
 """
 
 import random
-from bisect import insort
+from typing import NamedTuple
 
-from yaie.core.admission import Limits, rejection, validate
+from yaie.core.admission import Limits, duplicate, rejection, validate
 from yaie.core.batch import Batch, StepResult
-from yaie.core.drain import DrainRate
-from yaie.core.kv_manager import KVManager, Shared, Table
+from yaie.core.commits import Commits
+from yaie.core.group import Group
+from yaie.core.host_pages import HostPages
+from yaie.core.kv_manager import KVManager, Shared
 from yaie.core.kv_spec import KVSpec
-from yaie.core.messages import Accepted, FinishReason, Generate, Rejected, Stats, Tokens
-from yaie.core.policy import Policy, WaitingQueue, fcfs
-from yaie.core.radix import pack
-from yaie.core.sequence import NO_SLOT, Sequence, State
+from yaie.core.matcher import Matcher
+from yaie.core.messages import Accepted, Generate, Rejected, Stats, Tokens
+from yaie.core.outputs import Failure, failed
+from yaie.core.placement import SWAP_MIN_TOKENS, Placement, SwapOut
+from yaie.core.policies import queue_for
+from yaie.core.roster import Roster
+from yaie.core.sequence import Rules, Sequence, State
 from yaie.core.step import Step
-from yaie_api.errors import InvalidRequestError, OverloadedError, YaieError
+from yaie_api.errors import OverloadedError, YaieError
 
-NOT_FINITE = "The model produced values that are not finite for this request."
+
+class _Flight(NamedTuple):
+    """A step that is not committed yet. `sequences` is aligned with the batch's rows."""
+
+    batch: Batch
+    sequences: list[Sequence]
+    swap_out: list[SwapOut]
 
 
 class Scheduler:
@@ -32,11 +47,15 @@ class Scheduler:
         max_num_seqs: slots, that is sequences that run at once.
         max_model_len: longest sequence in tokens; the size of the KV cache may lower it.
         vocab_size: token ids are 0 .. vocab_size - 1.
-        max_num_queued_reqs: waiting requests; one more is refused with 429.
+        max_num_queued_reqs: waiting outputs; with so many, a request is refused with 429.
         eos_token_ids: token ids that end a sequence unless it ignores them.
         enable_prefix_caching: share and keep computed pages.
         seed: seed of the seeds of requests that bring none; None: random.
-        policy: order of the waiting queue.
+        policy: order of the waiting queue, by its name in `POLICIES`.
+        host_pages: pages in host memory for preempted sequences; 0: they are computed again.
+        swap_min_tokens: sequences with fewer computed positions are computed again in any case.
+        request_timeout_s: time that requests have which bring no limit of their own; None: any.
+        max_logprobs: most log-probabilities that may be asked for per token; -1: all.
 
     """
 
@@ -52,53 +71,51 @@ class Scheduler:
         eos_token_ids: tuple[int, ...] = (),
         enable_prefix_caching: bool = True,
         seed: int | None = None,
-        policy: Policy = fcfs,
+        policy: str = "fcfs",
+        host_pages: int = 0,
+        swap_min_tokens: int = SWAP_MIN_TOKENS,
+        request_timeout_s: float | None = None,
+        max_logprobs: int = 20,
     ) -> None:
         self._kv = KVManager(spec, num_pages, enable_prefix_caching=enable_prefix_caching)
+        self._host = HostPages(host_pages)
+        self._placement = Placement(self._kv, self._host, swap_min_tokens=swap_min_tokens)
+        self._roster = Roster(self._placement, queue_for(policy, self._kv), max_num_seqs)
+        self._commits = Commits(self._roster, vocab_size)
         longest = min(max_model_len, self._kv.capacity_tokens)
-        self._limits = Limits(max_num_seqs, max_num_queued_reqs, longest, vocab_size)
-        self._eos = frozenset(eos_token_ids)
+        self._limits = Limits(max_num_queued_reqs, longest, vocab_size, max_logprobs)
+        self._rules = Rules(frozenset(eos_token_ids), longest)
+        self._timeout_s = request_timeout_s
         self._random = random.Random(seed)  # noqa: S311 - sampling seeds, not secrets
-        self._queue = WaitingQueue(policy)
-        self._by_id: dict[str, Sequence] = {}
-        self._running: list[Sequence] = []
-        self._free_slots = list(range(max_num_seqs - 1, -1, -1))
-        self._released_slots: list[int] = []
-        self._steps: dict[int, tuple[Batch, list[Sequence]]] = {}
-        self._next_seq_id = 0
+        self._steps: dict[int, _Flight] = {}
         self._next_step_id = 0
-        self._drain = DrainRate()
-        self._now = 0.0
-        self._prompt_tokens = 0
-        self._cached_prompt_tokens = 0
-        self._generated_tokens = 0
-        self._preemptions = 0
+        self._next_arrival = 0
 
     # -- what the loop asks -----------------------------------------------------------------
 
     @property
     def n_running(self) -> int:
-        return len(self._running)
+        return len(self._roster.running)
 
     @property
     def n_waiting(self) -> int:
-        """Requests without pages: queued, preempted, or waiting for a shared prefix."""
-        return len(self._by_id) - len(self._running)
+        """Outputs without pages: queued, preempted, or waiting for a shared prefix."""
+        return self._roster.n_waiting
 
     @property
     def n_decoding(self) -> int:
         """Running sequences whose prompt is computed or in flight."""
-        return sum(sequence.decoding for sequence in self._running)
+        return sum(sequence.decoding for sequence in self._roster.running)
 
     @property
     def has_prefill(self) -> bool:
         """Whether a step could hold prefill; without, its token budget decides nothing."""
-        return len(self._by_id) > len(self._running) or self.n_decoding < len(self._running)
+        return self._roster.n_waiting > 0 or self.n_decoding < len(self._roster.running)
 
     @property
     def prefill_position(self) -> int:
         """Where the next prefill chunk starts, as far as running sequences tell."""
-        for sequence in self._running:
+        for sequence in self._roster.running:
             if not sequence.decoding:
                 return sequence.scheduled
         return 0
@@ -111,109 +128,166 @@ class Scheduler:
     @property
     def is_idle(self) -> bool:
         """Nothing to run, now or later, and nothing to commit."""
-        return not self._by_id and not self._steps
+        return not self._roster.n_live and not self._steps
 
-    def add(self, request: Generate) -> Accepted | Rejected:
-        """Queue a request, or say why not. Ids of live requests are refused."""
+    def deadline_s(self, request: Generate, arrived_s: float) -> float | None:
+        """When the request's time is over, on the clock of `arrived_s`."""
+        timeout_s = self._timeout_s if request.timeout_s is None else request.timeout_s
+        return None if timeout_s is None else arrived_s + timeout_s
+
+    def validate(self, request: Generate, *, compiling: int = 0) -> None:
+        """Raise the error that refuses `request`; `compiling` others wait beside the queue.
+
+        Raises:
+            InvalidRequestError: it can never run, or its id is in use.
+            OverloadedError: the queue is full.
+
+        """
+        validate(request, self._limits)
+        if request.request_id in self._roster:
+            raise duplicate(request.request_id)
+        waiting = self._roster.n_waiting + compiling
+        if waiting >= self._limits.max_num_queued_reqs:
+            raise OverloadedError(
+                f"The queue is full: {waiting} requests are waiting.",
+                retry_after_s=self._roster.drain.retry_after_s(waiting),
+            )
+
+    def add(
+        self, request: Generate, matcher: Matcher | None = None, *, arrived_s: float | None = None
+    ) -> Accepted | Rejected:
+        """Queue a request, or say why not. `matcher` follows its grammar, if it has one.
+        `arrived_s`: when it came, if that was before now.
+        """
         try:
-            validate(request, self._limits)
-            self._check_queue(request)
+            self.validate(request)
         except YaieError as error:
             return rejection(request.request_id, error)
-        sampling = request.sampling
-        seed = self._random.getrandbits(63) if sampling.seed is None else sampling.seed
-        sequence = Sequence(
+        came_s = self._roster.now if arrived_s is None else arrived_s
+        seed = request.sampling.seed
+        group = Group(
             request,
-            seq_id=self._next_seq_id,
-            key=pack(request.prompt_token_ids),
-            seed=seed,
-            eos_token_ids=self._eos,
-            max_model_len=self._limits.max_model_len,
+            self._rules,
+            arrival=self._next_arrival,
+            seed=self._random.getrandbits(63) if seed is None else seed,
+            matcher=matcher,
+            arrived_s=came_s,
+            deadline_s=self.deadline_s(request, came_s),
         )
-        self._next_seq_id += 1
-        self._by_id[request.request_id] = sequence
-        self._queue.push(sequence)
+        self._next_arrival += 1
+        self._roster.enter(group)
         return Accepted(request.request_id)
 
-    def abort(self, request_id: str) -> Tokens | None:
-        """End a request now. None: it had ended already, or never was."""
-        sequence = self._by_id.get(request_id)
-        return None if sequence is None else self._end(sequence, "abort")
+    def abort(self, request_id: str, index: int | None = None) -> list[Tokens]:
+        """End a request now, or one output of it; nothing if that has ended or never was."""
+        events: list[Tokens] = []
+        self._roster.abort(request_id, index, events)
+        return events
+
+    def expire(self, now: float) -> list[Tokens]:
+        """End the requests whose deadline has passed."""
+        events: list[Tokens] = []
+        self._roster.now = now
+        self._roster.expire(events)
+        return events
+
+    def reset_prefix_cache(self) -> None:
+        """Forget what is cached and not in use."""
+        self._kv.forget_cached()
 
     def schedule(self, now: float, budget: int) -> Batch | None:
         """The next step of about `budget` tokens (decodes all run); None: nothing can run now."""
-        self._drain.record(now, 0)
-        self._now = now
+        roster = self._roster
+        roster.drain.record(now, 0)
+        roster.now = now
         step = Step(budget)
         self._schedule_decodes(step)
         self._schedule_chunks(step)
-        self._admit(step)
+        if step.budget > 0 and roster.n_waiting and roster.has_slot:
+            self._admit(step)
         return self._seal(step) if step.rows else None
+
+    def matchers(self, batch: Batch) -> list[tuple[int, Matcher]]:
+        """Row numbers of a scheduled batch that sample under a grammar, with their matchers."""
+        sequences = self._steps[batch.step_id].sequences
+        return [
+            (number, sequence.matcher)
+            for number, sequence in enumerate(sequences)
+            if sequence.matcher is not None
+            and batch.rows[number].sample
+            and batch.rows[number].epoch == sequence.epoch
+        ]
 
     def commit(self, result: StepResult, now: float) -> list[Tokens]:
         """Take the outcome of the oldest step in flight; returns what users get."""
-        self._now = now
-        batch, sequences = self._steps.pop(result.step_id)
+        self._roster.now = now
+        flight = self._steps.pop(result.step_id)
+        return self._commits.take(flight.batch, flight.sequences, result)
+
+    def fail_step(self, step_id: int, failure: Failure) -> list[Tokens]:
+        """A step raised: its sequences end with `failure`, the others go on. What it was to bring
+        to the host may not be there.
+        """
         events: list[Tokens] = []
-        for sequence, row, token, finite in zip(
-            sequences, batch.rows, result.tokens, result.finite, strict=True
-        ):
-            if sequence.epoch != row.epoch:
-                continue
-            # An id outside the vocabulary is as broken as NaN, and no key of the tree.
-            if not finite or (row.sample and not 0 <= token < self._limits.vocab_size):
-                events.append(self._end(sequence, "error", error=NOT_FINITE, poisoned=True))
-                continue
-            sequence.committed += row.n_tokens
-            if row.tokens:
-                self._commit_chunk(sequence)
-            if row.sample:
-                events.append(self._commit_token(sequence, token))
+        roster = self._roster
+        batch, sequences, swap_out = self._steps.pop(step_id)
+        roster.release_again(batch.releases)
+        for sequence, row in zip(sequences, batch.rows, strict=True):
+            if sequence.epoch == row.epoch:
+                roster.end(sequence, failed(failure), events)
+        for swap in swap_out:
+            if swap.sequence.host is swap.host:
+                self._placement.forget(swap.sequence)
+                if swap.sequence.state is State.RUNNING:  # it came back from there already
+                    roster.preempt(swap.sequence)
         return events
 
-    def fail_step(self, step_id: int, reason: str) -> list[Tokens]:
-        """A step raised: its sequences end with error `reason`, the others go on."""
-        batch, sequences = self._steps.pop(step_id)
-        self._released_slots.extend(set(batch.releases).intersection(self._free_slots))
-        return [
-            self._end(sequence, "error", error=reason)
-            for sequence, row in zip(sequences, batch.rows, strict=True)
-            if sequence.epoch == row.epoch
-        ]
+    def fail_all(self, failure: Failure) -> list[Tokens]:
+        """The engine stops: every live request ends with `failure`."""
+        events: list[Tokens] = []
+        self._roster.end_all(failure, events, only_running=False)
+        return events
 
-    def fail_all(self, reason: str) -> list[Tokens]:
-        """The engine stops: every live request ends with error `reason`."""
-        live = list(self._by_id.values())
-        return [self._end(sequence, "error", error=reason) for sequence in live]
-
-    def fail_running(self, reason: str) -> list[Tokens]:
-        """The engine breaks down: requests that have pages end with error `reason`."""
-        running = list(self._running)
-        return [self._end(sequence, "error", error=reason) for sequence in running]
+    def fail_running(self, failure: Failure) -> list[Tokens]:
+        """The engine breaks down: requests of which something runs end with `failure`."""
+        events: list[Tokens] = []
+        self._roster.end_all(failure, events, only_running=True)
+        return events
 
     def stats(self) -> Stats:
         """A snapshot. Pages exclude scratch; step time and budget are the loop's to fill in."""
+        roster = self._roster
         return Stats(
             running=self.n_running,
             waiting=self.n_waiting,
             pages_total=self._kv.num_pages - 1,
             pages_free=self._kv.free_pages,
             pages_cached=self._kv.cached_pages,
-            prompt_tokens=self._prompt_tokens,
-            cached_prompt_tokens=self._cached_prompt_tokens,
-            generated_tokens=self._generated_tokens,
-            preemptions=self._preemptions,
+            prompt_tokens=roster.prompt_tokens,
+            cached_prompt_tokens=roster.cached_prompt_tokens,
+            generated_tokens=self._commits.generated_tokens,
+            preemptions=roster.preemptions,
             steps=self._next_step_id,
             step_seconds=0.0,
             step_budget_tokens=0,
+            drain_rate=roster.drain.per_second,
+            host_pages_total=self._host.total,
+            host_pages_used=self._host.total - self._host.free,
+            swaps_out=self._placement.swaps_out,
+            swaps_in=self._placement.swaps_in,
         )
+
+    def check(self) -> None:
+        """Prove the invariants of queues, slots and pages; raises AssertionError."""
+        self._roster.check()
 
     # -- building a step --------------------------------------------------------------------
 
     def _schedule_decodes(self, step: Step) -> None:
+        running = self._roster.running
         index = 0
-        while index < len(self._running):  # preemption shortens the list from its end
-            sequence = self._running[index]
+        while index < len(running):  # preemption shortens the list from its end
+            sequence = running[index]
             index += 1
             if not sequence.decoding or not sequence.may_grow:
                 continue
@@ -221,17 +295,21 @@ class Scheduler:
                 step.decode(sequence)
 
     def _grow(self, sequence: Sequence, step: Step) -> bool:
-        """Get a page, preempting from the end of the ranks; False: it preempted itself."""
-        while (pages := self._kv.extend(sequence.owned_table)) is None:
-            victim = self._running[-1]
-            self._preempt(victim)
+        """Get a page, giving up trunks, then preempting from the end of the ranks; False: it
+        preempted itself.
+        """
+        while (pages := self._placement.extend(sequence)) is None:
+            if self._placement.reclaim():
+                continue
+            victim = self._roster.running[-1]
+            self._roster.preempt(victim)
             if victim is sequence:
                 return False
         step.append(sequence, pages)
         return True
 
     def _schedule_chunks(self, step: Step) -> None:
-        for sequence in self._running:
+        for sequence in self._roster.running:
             if step.budget <= 0:
                 return
             if not sequence.decoding:
@@ -239,158 +317,24 @@ class Scheduler:
 
     def _admit(self, step: Step) -> None:
         """Start waiting sequences in policy order until slots, budget or pages run out."""
-        while step.budget > 0 and self._free_slots and (sequence := self._queue.peek()):
-            salt, reserve = sequence.request.salt, len(self._running)
-            outcome = self._kv.admit(salt, sequence.key, reserve=reserve)
+        roster = self._roster
+        queue = roster.queue
+        queue.refresh(roster.running)
+        while step.budget > 0 and roster.has_slot and (sequence := queue.peek()):
+            outcome = roster.admit(sequence)
             if outcome is None:
                 return
-            self._queue.pop()
+            queue.pop()
             if isinstance(outcome, Shared):
-                self._follow(sequence, outcome)
+                roster.follow(sequence, outcome)
             else:
-                self._start(sequence, outcome, step)
-
-    def _start(self, sequence: Sequence, table: Table, step: Step) -> None:
-        sequence.table = table
-        sequence.state = State.RUNNING
-        sequence.slot = self._free_slots.pop()
-        sequence.committed = sequence.scheduled = table.cached_tokens
-        if sequence.cached_tokens is None:
-            sequence.cached_tokens = table.cached_tokens
-            self._prompt_tokens += sequence.n_prompt
-            self._cached_prompt_tokens += table.cached_tokens
-        insort(self._running, sequence, key=lambda other: other.rank)
-        step.start(sequence)
-        step.prefill(sequence)
-
-    def _follow(self, sequence: Sequence, shared: Shared) -> None:
-        """Of two requests with the same uncached prefix the second waits for the first."""
-        sequence.state = State.FOLLOWING
-        leader = next(other for other in self._running if other.table is shared.leader)
-        leader.followers.append((shared.tokens, sequence))
-
-    def _wake(self, leader: Sequence, upto: int | None) -> None:
-        """Requeue the followers of `leader` that need no more than `upto` tokens (None: all)."""
-        followers, leader.followers = leader.followers, []
-        for tokens, sequence in followers:
-            if sequence.state is not State.FOLLOWING:
-                continue
-            if upto is None or tokens <= upto:
-                self._queue.push(sequence)
-            else:
-                leader.followers.append((tokens, sequence))
+                roster.start(sequence, outcome)
+                step.start(sequence, outcome)
 
     def _seal(self, step: Step) -> Batch:
-        batch = step.batch(self._next_step_id, tuple(self._released_slots))
-        self._released_slots = []
-        self._steps[batch.step_id] = (batch, step.sequences)
+        swap_out = self._placement.take_swap_out()
+        copies = tuple(copy for swap in swap_out for copy in swap.copies)
+        batch = step.batch(self._next_step_id, self._roster.take_releases(), copies)
+        self._steps[batch.step_id] = _Flight(batch, step.sequences, swap_out)
         self._next_step_id += 1
         return batch
-
-    # -- after a step -----------------------------------------------------------------------
-
-    def _commit_chunk(self, sequence: Sequence) -> None:
-        self._kv.commit(sequence.owned_table, sequence.committed)
-        if sequence.followers:
-            self._wake(sequence, sequence.committed)
-
-    def _commit_token(self, sequence: Sequence, token: int) -> Tokens:
-        sequence.in_flight -= 1
-        sequence.tokens.append(token)
-        self._generated_tokens += 1
-        length = len(sequence.tokens)
-        if token in sequence.stop_ids and length >= sequence.min_length:
-            return self._end(sequence, "stop", token_ids=(token,), stop_token_id=token)
-        if length >= sequence.length_limit:
-            return self._end(sequence, "length", token_ids=(token,))
-        return Tokens(
-            sequence.request.request_id, (token,), cached_tokens=sequence.cached_tokens or 0
-        )
-
-    def _end(
-        self,
-        sequence: Sequence,
-        reason: FinishReason,
-        *,
-        token_ids: tuple[int, ...] = (),
-        stop_token_id: int | None = None,
-        error: str | None = None,
-        poisoned: bool = False,
-    ) -> Tokens:
-        """The one way out: pages, slot and followers are given back, the user gets a reason."""
-        if sequence.state is State.RUNNING:
-            self._vacate(sequence, poisoned=poisoned)
-            sequence.state = State.ENDED
-        elif sequence.state is State.WAITING:
-            self._queue.discard(sequence, State.ENDED)
-        else:
-            sequence.state = State.ENDED
-        sequence.epoch += 1
-        del self._by_id[sequence.request.request_id]
-        self._drain.record(self._now, 1)
-        return Tokens(
-            sequence.request.request_id,
-            token_ids,
-            finish_reason=reason,
-            stop_token_id=stop_token_id,
-            cached_tokens=sequence.cached_tokens or 0,
-            error=error,
-        )
-
-    def _preempt(self, sequence: Sequence) -> None:
-        """Take pages and slot away; it will be computed again, what is in flight is dropped."""
-        self._vacate(sequence, poisoned=False)
-        sequence.epoch += 1
-        self._preemptions += 1
-        self._queue.push(sequence)
-
-    def _vacate(self, sequence: Sequence, *, poisoned: bool) -> None:
-        table = sequence.owned_table
-        self._running.remove(sequence)
-        self._free_slots.append(sequence.slot)
-        self._released_slots.append(sequence.slot)
-        if poisoned:
-            self._kv.discard(table)
-        else:
-            self._kv.release(table, sequence.computed_key)
-        sequence.reset()
-        self._wake(sequence, None)
-
-    # -- refusals and proofs ----------------------------------------------------------------
-
-    def _check_queue(self, request: Generate) -> None:
-        if request.request_id in self._by_id:
-            raise InvalidRequestError(
-                f"A request with id {request.request_id!r} is running already.",
-                param="request_id",
-                code="duplicate_request_id",
-            )
-        if self.n_waiting >= self._limits.max_num_queued_reqs:
-            raise OverloadedError(
-                f"The queue is full: {self.n_waiting} requests are waiting.",
-                retry_after_s=self._drain.retry_after_s(self.n_waiting),
-            )
-
-    def check(self) -> None:
-        """Prove the invariants of queues, slots and pages; raises AssertionError."""
-        running = self._running
-        self._kv.check([sequence.owned_table for sequence in running])
-        slots = [sequence.slot for sequence in running]
-        if sorted(slots + self._free_slots) != list(range(self._limits.max_num_seqs)):
-            raise AssertionError("a slot is lost or used twice")
-        if sorted(running, key=lambda sequence: sequence.rank) != running:
-            raise AssertionError("running sequences are out of rank")
-        following = {id(other) for leader in running for _, other in leader.followers}
-        for sequence in self._by_id.values():
-            self._check_sequence(sequence, following)
-
-    def _check_sequence(self, sequence: Sequence, following: set[int]) -> None:
-        known = len(sequence.tokens) + sequence.in_flight
-        if not sequence.committed <= sequence.scheduled <= known <= sequence.length_limit:
-            raise AssertionError(f"sequence {sequence.seq_id} is ahead of itself")
-        if (sequence.state is State.RUNNING) != (sequence.slot != NO_SLOT):
-            raise AssertionError(f"sequence {sequence.seq_id} runs without a slot")
-        if (sequence.state is State.FOLLOWING) and id(sequence) not in following:
-            raise AssertionError(f"sequence {sequence.seq_id} waits for nobody")
-        if sequence.table is not None and sequence.scheduled > sequence.table.capacity:
-            raise AssertionError(f"sequence {sequence.seq_id} has fewer pages than positions")

@@ -1,4 +1,4 @@
-"""One request inside the scheduler: what is known, what is computed, what is in flight.
+"""One output inside the scheduler: what is known, what is computed, what is in flight.
 
     tokens      known ids: the prompt and every committed output
     committed   positions whose step has been collected
@@ -7,13 +7,18 @@
 
 `len(tokens) + in_flight` is the upper bound of the length; pages and length stops go by it. The
 epoch rises at preemption, abort, failure and end, so that commit can tell rows of the past.
-Only the `Scheduler` changes a sequence.
+Positions that came from the host or from a copied page are scheduled, not committed, until the step
+that brought them has been collected.
 """
 
 from enum import Enum, auto
+from typing import NamedTuple
 
+from yaie.core.batch import SlotInit
+from yaie.core.host_pages import HostCopy
 from yaie.core.kv_manager import Table
-from yaie.core.messages import Generate
+from yaie.core.matcher import Matcher
+from yaie.core.messages import Generate, TokenLogprobs
 from yaie.core.radix import TOKEN_BYTES, pack
 
 NO_SLOT = -1
@@ -29,26 +34,50 @@ class State(Enum):
     ENDED = auto()
 
 
+class Rules(NamedTuple):
+    """When outputs of an engine end, whatever the request says."""
+
+    eos_token_ids: frozenset[int]
+    max_model_len: int
+
+
+class Once(NamedTuple):
+    """What the first message of an output carries."""
+
+    queued_s: float
+    prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
+
+
 class Sequence:
     """Mutable, compared by identity. `seq_id` is unique in the process, `arrival` orders."""
 
     __slots__ = (
         "_key",
         "arrival",
+        "billed",
         "cached_tokens",
         "committed",
         "decoding",
         "epoch",
         "followers",
+        "host",
         "in_flight",
+        "index",
         "length_limit",
+        "matcher",
         "min_length",
         "n_prompt",
+        "once",
+        "priority",
+        "prompt_logprobs",
         "request",
+        "request_id",
+        "samples",
         "scheduled",
         "seed",
         "seq_id",
         "slot",
+        "started",
         "state",
         "stop_ids",
         "table",
@@ -58,29 +87,46 @@ class Sequence:
     def __init__(
         self,
         request: Generate,
+        rules: Rules,
         *,
         seq_id: int,
-        key: bytes,
-        seed: int,
-        eos_token_ids: frozenset[int],
-        max_model_len: int,
+        arrival: int,
+        index: int = 0,
+        seed: int = 0,
+        matcher: Matcher | None = None,
+        scores: bool = False,
     ) -> None:
         sampling = request.sampling
         self.request = request
-        self.seq_id = self.arrival = seq_id
+        self.request_id = request.request_id
+        self.priority = request.priority
+        self.seq_id = seq_id
+        self.arrival = arrival
+        self.index = index
         self.seed = seed
+        self.matcher = matcher
         self.tokens = list(request.prompt_token_ids)
-        self._key = key
+        self._key = pack(self.tokens)
         self.n_prompt = n_prompt = len(self.tokens)
-        most = max_model_len if sampling.max_tokens is None else n_prompt + sampling.max_tokens
-        self.length_limit = min(max_model_len, most)
+        self.samples = request.pooling is None and sampling.max_tokens != 0
+        most = rules.max_model_len
+        if not self.samples:
+            most = n_prompt
+        elif sampling.max_tokens is not None:
+            most = min(most, n_prompt + sampling.max_tokens)
+        self.length_limit = most
         self.min_length = n_prompt + sampling.min_tokens
-        eos = frozenset() if sampling.ignore_eos else eos_token_ids
+        eos = frozenset() if sampling.ignore_eos else rules.eos_token_ids
         self.stop_ids = eos.union(sampling.stop_token_ids)
         self.state = State.WAITING
         self.epoch = 0
-        self.cached_tokens: int | None = None
+        self.started = False
+        self.cached_tokens = 0
+        self.billed = 0
+        self.once: Once | None = None
+        self.prompt_logprobs: list[TokenLogprobs] | None = [] if scores else None
         self.followers: list[tuple[int, Sequence]] = []
+        self.host: HostCopy | None = None
         self.reset()
 
     def reset(self) -> None:
@@ -92,10 +138,20 @@ class Sequence:
         self.in_flight = 0
         self.decoding = False
 
+    def enter(self, slot: int, table: Table, ready: int) -> None:
+        """Run from now on; the first `ready` positions need no step of their own."""
+        self.state = State.RUNNING
+        self.slot = slot
+        self.table = table
+        self.committed = table.cached_tokens
+        self.scheduled = ready
+        if self.prompt_logprobs is not None:
+            del self.prompt_logprobs[ready:]
+
     @property
-    def rank(self) -> tuple[int, int]:
+    def rank(self) -> tuple[int, int, int]:
         """Order of service: a lower priority value first, then the older. The last is preempted."""
-        return (self.request.priority, self.arrival)
+        return (self.priority, self.arrival, self.index)
 
     @property
     def owned_table(self) -> Table:
@@ -114,6 +170,17 @@ class Sequence:
         return len(self.tokens) + self.in_flight < self.length_limit
 
     @property
+    def prompt_computed(self) -> bool:
+        return self.committed >= self.n_prompt
+
+    @property
+    def reusable_tokens(self) -> int:
+        """How many leading positions may come from the cache: those that owe no result."""
+        if self.prompt_logprobs is not None:
+            return len(self.prompt_logprobs)
+        return 0 if self.request.pooling == "mean" else len(self.tokens)
+
+    @property
     def key(self) -> bytes:
         """All known tokens, packed."""
         n_packed = len(self._key) // TOKEN_BYTES
@@ -125,3 +192,21 @@ class Sequence:
     def computed_key(self) -> bytes:
         """The tokens at committed positions, packed."""
         return self.key[: self.committed * TOKEN_BYTES]
+
+    def slot_init(self) -> SlotInit:
+        """All that the device has to know of the sequence as it starts."""
+        sampling, n_prompt = self.request.sampling, self.n_prompt
+        history = None
+        if sampling.penalized or sampling.bad_words_ids:
+            history = (tuple(self.tokens[:n_prompt]), tuple(self.tokens[n_prompt:]))
+        return SlotInit(
+            self.slot,
+            self.seq_id,
+            sampling,
+            self.seed,
+            tuple(tuple(group) for group in self.owned_table.pages),
+            stop_ids=tuple(sorted(self.stop_ids)),
+            prompt_tokens=n_prompt,
+            history=history,
+            pooling=self.request.pooling,
+        )

@@ -10,23 +10,27 @@ import time
 from collections import deque
 from collections.abc import Callable
 from threading import Event as StopEvent
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from yaie.core.batch import Batch, StepResult
-from yaie.core.messages import Command, Event, Generate
+from yaie.core.messages import Command, Event
+from yaie.core.outputs import BROKEN, CLOSING, step_failed
 from yaie.core.scheduler import Scheduler
 from yaie.runtime.budget import StepBudget
+from yaie.runtime.compiling import Grammars, TokenMasks
 from yaie.runtime.cost import StepLoad
+from yaie.runtime.intake import Intake
 from yaie_api.logs import fields
+
+__all__ = ["EngineLoop", "FatalRunnerError", "Grammars", "Port", "Runner", "TokenMasks"]
 
 IDLE_WAIT_S = 0.5
 """An idle loop wakes this often to publish its statistics: they are its sign of life."""
+COMPILING_WAIT_S = 0.002
+"""With nothing to run, a grammar that was compiled waits at most this long."""
 STATS_INTERVAL_S = 0.25
-BROKEN = "The engine failed and has to be restarted."
 
 TicketT = TypeVar("TicketT")
 log = logging.getLogger(__name__)
@@ -34,15 +38,6 @@ log = logging.getLogger(__name__)
 
 class FatalRunnerError(Exception):
     """The device is lost: no later step can succeed, the process has to be restarted."""
-
-
-class TokenMasks(NamedTuple):
-    """Tokens that grammars allow. `rows` [R]: row numbers in the batch; `words`
-    [R, ceil(vocab / 32)] int32: bit t % 32 of word t // 32 is set where token t is allowed.
-    """
-
-    rows: tuple[int, ...]
-    words: NDArray[np.int32]
 
 
 class Runner(Protocol[TicketT]):
@@ -94,12 +89,15 @@ class EngineLoop(Generic[TicketT]):
         port: Port,
         *,
         budget: StepBudget,
+        grammars: Grammars | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._scheduler = scheduler
         self._runner = runner
         self._port = port
         self._budget = budget
+        self._grammars = grammars
+        self._intake = Intake(scheduler, grammars)
         self._clock = clock
         self._in_flight: deque[_Flight[TicketT]] = deque()
         self._events: list[Event] = []
@@ -112,12 +110,16 @@ class EngineLoop(Generic[TicketT]):
 
     @property
     def is_idle(self) -> bool:
-        """Nothing to run and nothing in flight."""
-        return self._scheduler.is_idle
+        """Nothing to run, nothing in flight, nothing being compiled."""
+        return self._scheduler.is_idle and not self._intake.n_compiling
 
     def last_step_age_s(self) -> float:
-        """Seconds since the loop made progress while it has work; 0 when it is idle."""
-        return 0.0 if self.is_idle else self._clock() - self._progress_at
+        """Seconds since the loop made progress while it has steps to run; 0 when it has none."""
+        return 0.0 if self._scheduler.is_idle else self._clock() - self._progress_at
+
+    def expected_step_s(self) -> float | None:
+        """What earlier steps say that those in flight take; None while nothing was measured."""
+        return self._budget.expected_s()
 
     def step(self) -> bool:
         """Move the pipeline on by one step; False: there was nothing to do."""
@@ -127,7 +129,7 @@ class EngineLoop(Generic[TicketT]):
         committed = self._commit_oldest(keep=self._runner.depth if newest else 0)
         self._sample(newest)
         self._publish()
-        return n_commands > 0 or newest is not None or committed
+        return n_commands > 0 or newest is not None or committed or self._intake.n_compiling > 0
 
     def run(self, stop: StopEvent) -> None:
         """Step until `stop` is set, then tell every live request.
@@ -142,7 +144,8 @@ class EngineLoop(Generic[TicketT]):
         try:
             while not stop.is_set():
                 self.step()
-            self._events.extend(self._scheduler.fail_all("The engine is shutting down."))
+            self._events.extend(self._intake.close())
+            self._events.extend(self._scheduler.fail_all(CLOSING))
         except BaseException:
             self._events.extend(self._scheduler.fail_running(BROKEN))
             raise
@@ -152,16 +155,15 @@ class EngineLoop(Generic[TicketT]):
     # -- the six lines ----------------------------------------------------------------------
 
     def _drain(self) -> int:
-        idle = self.is_idle
-        commands = self._port.drain(wait_s=IDLE_WAIT_S if idle else 0.0)
-        if idle:
-            self._progress_at = self._clock()
-            self._prove(commands)
-        for command in commands:
-            if isinstance(command, Generate):
-                self._events.append(self._scheduler.add(command))
-            elif (ended := self._scheduler.abort(command.request_id)) is not None:
-                self._events.append(ended)
+        compiling, resting = self._intake.n_compiling, self._scheduler.is_idle
+        wait_s = COMPILING_WAIT_S if compiling else IDLE_WAIT_S
+        commands = self._port.drain(wait_s=wait_s if resting else 0.0)
+        now = self._clock()
+        if resting:
+            self._progress_at = now
+            if not compiling:
+                self._prove(commands)
+        self._events.extend(self._intake.obey(commands, now))
         return len(commands)
 
     def _schedule(self) -> Batch | None:
@@ -175,6 +177,7 @@ class EngineLoop(Generic[TicketT]):
         if batch is None:
             return None
         launched_at = self._clock()
+        self._budget.launched(StepLoad.of(batch))
         try:
             ticket = self._runner.launch(batch)
         except Exception as error:  # noqa: BLE001 - whatever a step raises is contained in it
@@ -200,7 +203,7 @@ class EngineLoop(Generic[TicketT]):
             return
         flight.sampled = True
         try:
-            self._runner.sample(flight.ticket)
+            self._runner.sample(flight.ticket, self._masks(flight))
         except Exception as error:  # noqa: BLE001 - whatever a step raises is contained in it
             self._in_flight.remove(flight)
             self._contain(flight.batch, error)
@@ -211,9 +214,11 @@ class EngineLoop(Generic[TicketT]):
         since_s = now - self._stats_at
         if since_s >= (IDLE_WAIT_S if idle else STATS_INTERVAL_S) or (idle and not self._was_idle):
             self._stats_at = now
+            stats = self._scheduler.stats()
             self._events.append(
                 msgspec.structs.replace(
-                    self._scheduler.stats(),
+                    stats,
+                    waiting=stats.waiting + self._intake.n_compiling,
                     step_seconds=self._step_seconds,
                     step_budget_tokens=self._step_budget,
                 )
@@ -222,6 +227,17 @@ class EngineLoop(Generic[TicketT]):
         self._flush()
 
     # -- inside -----------------------------------------------------------------------------
+
+    def _masks(self, flight: _Flight[TicketT]) -> TokenMasks | None:
+        """What grammars allow in a step. They must have seen every earlier token."""
+        rows = self._scheduler.matchers(flight.batch)
+        if not rows or self._grammars is None:
+            return None
+        if self._in_flight[0] is not flight:
+            while self._in_flight[0] is not flight:
+                self._commit_oldest(keep=0)
+            rows = self._scheduler.matchers(flight.batch)
+        return self._grammars.masks(rows) if rows else None
 
     def _prove(self, commands: list[Command]) -> None:
         """Once in each idle time, when nobody waits, prove that no page or slot was lost."""
@@ -247,8 +263,8 @@ class EngineLoop(Generic[TicketT]):
         """End the sequences of a failed step; raise again when no later step can succeed."""
         self._collected_at = self._progress_at = self._clock()
         fatal = isinstance(error, FatalRunnerError)
-        reason = BROKEN if fatal else f"The engine failed on this request ({type(error).__name__})."
-        ends = self._scheduler.fail_step(batch.step_id, reason)
+        failure = BROKEN if fatal else step_failed(out_of_memory=_is_out_of_memory(error))
+        ends = self._scheduler.fail_step(batch.step_id, failure)
         self._events.extend(ends)
         if fatal:
             raise error
@@ -258,7 +274,7 @@ class EngineLoop(Generic[TicketT]):
             extra=fields(
                 step_id=batch.step_id,
                 tokens=batch.n_tokens,
-                request_ids=[end.request_id for end in ends],
+                request_ids=sorted({end.request_id for end in ends}),
             ),
         )
 
@@ -266,3 +282,8 @@ class EngineLoop(Generic[TicketT]):
         events, self._events = self._events, []
         if events:
             self._port.publish(events)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """The host's, or a device's under whatever name its library has for it."""
+    return isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__

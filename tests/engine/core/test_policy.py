@@ -4,21 +4,15 @@ import pytest
 
 from engine_harness import generate
 from yaie.core.drain import MAX_RETRY_S, MIN_RETRY_S, DrainRate
-from yaie.core.policy import WaitingQueue, fcfs
-from yaie.core.radix import pack
-from yaie.core.sequence import Sequence, State
+from yaie.core.policy import OrderedQueue, WaitingQueue, fcfs, priority
+from yaie.core.sequence import Rules, Sequence, State
+
+RULES = Rules(frozenset(), 64)
 
 
 def make(seq_id: int, priority: int = 0) -> Sequence:
     request = generate(str(seq_id), [1, 2], priority=priority)
-    return Sequence(
-        request,
-        seq_id=seq_id,
-        key=pack([1, 2]),
-        seed=0,
-        eos_token_ids=frozenset(),
-        max_model_len=64,
-    )
+    return Sequence(request, RULES, seq_id=seq_id, arrival=seq_id)
 
 
 def pop_all(queue: WaitingQueue) -> list[int]:
@@ -30,27 +24,27 @@ def pop_all(queue: WaitingQueue) -> list[int]:
 
 
 def test_first_come_first_served() -> None:
-    queue = WaitingQueue(fcfs)
+    queue = OrderedQueue(fcfs)
     for seq_id in (4, 1, 3):
         queue.push(make(seq_id))
     assert pop_all(queue) == [1, 3, 4]
 
 
-def test_another_policy_only_changes_the_order() -> None:
-    queue = WaitingQueue(lambda sequence: (sequence.request.priority, sequence.arrival))
-    for seq_id, priority in ((1, 2), (2, 0), (3, 2), (4, 1)):
-        queue.push(make(seq_id, priority))
+def test_a_lower_priority_value_goes_first_and_ties_by_arrival() -> None:
+    queue = OrderedQueue(priority)
+    for seq_id, value in ((1, 2), (2, 0), (3, 2), (4, 1)):
+        queue.push(make(seq_id, value))
     assert pop_all(queue) == [2, 4, 1, 3]
 
 
 def test_discarded_sequences_are_skipped_and_do_not_pile_up() -> None:
-    queue = WaitingQueue(fcfs)
+    queue = OrderedQueue(fcfs)
     queue.push(make(0))
     for seq_id in range(1, 1000):
         sequence = make(seq_id)
         queue.push(sequence)
         queue.discard(sequence, State.ENDED)
-    assert len(queue._heap) < 10
+    assert len(queue) < 10
     assert pop_all(queue) == [0]
 
 

@@ -7,6 +7,7 @@ import pytest
 from engine_harness import PAGE, VOCAB, Rig, generate, isolated, make_scheduler
 from yaie.core.batch import Batch, StepResult
 from yaie.core.messages import Accepted, Rejected, Tokens
+from yaie.core.outputs import CLOSING, Failure
 from yaie.core.scheduler import Scheduler
 
 
@@ -143,8 +144,8 @@ def test_rows_of_a_failed_step_fall_in_later_steps_too() -> None:
     scheduler = make_scheduler()
     add(scheduler, "a", [1, 2, 3])
     first, second = schedule(scheduler), schedule(scheduler)
-    (end,) = scheduler.fail_step(first.step_id, "no memory")
-    assert (end.finish_reason, end.error) == ("error", "no memory")
+    (end,) = scheduler.fail_step(first.step_id, Failure("engine_error", "no memory"))
+    assert (end.finish_reason, end.error, end.error_code) == ("error", "no memory", "engine_error")
     assert commit(scheduler, second) == []
     assert scheduler.is_idle
 
@@ -173,7 +174,7 @@ def test_releases_of_a_failed_step_are_sent_again() -> None:
     add(scheduler, "c", [3])
     lost = schedule(scheduler)
     assert sorted(lost.releases) == [0, 1]
-    scheduler.fail_step(lost.step_id, "lost")
+    scheduler.fail_step(lost.step_id, CLOSING)
     add(scheduler, "d", [4])
     assert set(schedule(scheduler).releases) == {0, 1}
 
@@ -299,11 +300,10 @@ def test_an_abort_ends_a_request_wherever_it_is(steps: int) -> None:
     for _ in range(steps):
         step(scheduler, budget=5)
     for name in "ba":
-        end = scheduler.abort(name)
-        assert end is not None
+        (end,) = scheduler.abort(name)
         assert (end.request_id, end.finish_reason) == (name, "abort")
         scheduler.check()
-    assert scheduler.abort("a") is None
+    assert scheduler.abort("a") == []
     assert scheduler.is_idle
 
 
@@ -334,9 +334,9 @@ def test_fail_all_tells_everyone() -> None:
     for name in "abc":
         add(scheduler, name, [1, 2, 3, 4, 5])
     step(scheduler)
-    ends = scheduler.fail_all("closing")
+    ends = scheduler.fail_all(CLOSING)
     assert sorted(end.request_id for end in ends) == ["a", "b", "c"]
-    assert {end.error for end in ends} == {"closing"}
+    assert {end.error for end in ends} == {CLOSING.message}
     assert scheduler.is_idle
 
 

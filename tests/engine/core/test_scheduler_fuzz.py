@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from engine_harness import PAGE, VOCAB, Rig, generate, isolated
 from yaie.core.batch import Batch, StepResult
 from yaie.core.messages import Abort, Accepted, Generate, Rejected
+from yaie.runtime.compiling import TokenMasks
 from yaie.runtime.stub import StubRunner, _Ticket, hashed
 
 EOS = (3, 17)
@@ -40,9 +41,9 @@ class FaultyRunner(StubRunner):
         self.trip("after launch")
         return ticket
 
-    def sample(self, ticket: _Ticket) -> None:
+    def sample(self, ticket: _Ticket, masks: TokenMasks | None = None) -> None:
         self.trip("sample")
-        super().sample(ticket)
+        super().sample(ticket, masks)
 
     def collect(self, ticket: _Ticket) -> StepResult:
         self.trip("collect")

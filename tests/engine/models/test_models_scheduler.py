@@ -14,7 +14,7 @@ from yaie.core.messages import Command, Event, Generate, Tokens
 from yaie.core.request import SamplingParams
 from yaie.runtime import factory
 from yaie.runtime.budget import StepBudget
-from yaie.runtime.loop import EngineLoop
+from yaie.runtime.loop import EngineLoop, TokenMasks
 from yaie.runtime.runner import ModelRunner, Ticket
 
 VARIANTS = ("llama-gqa", "qwen3-tied-bias-odd-vocab")
@@ -40,8 +40,8 @@ class Recorder:
                 of_sequence[row.start + row.n_tokens] = logits.clone()
         return ticket
 
-    def sample(self, ticket: Ticket) -> None:
-        self.inner.sample(ticket)
+    def sample(self, ticket: Ticket, masks: TokenMasks | None = None) -> None:
+        self.inner.sample(ticket, masks)
 
     def collect(self, ticket: Ticket) -> StepResult:
         return self.inner.collect(ticket)

@@ -8,7 +8,9 @@ import pytest
 from engine_harness import PAGE, VOCAB, Rig, generate, isolated
 from yaie.core.batch import Batch, StepResult
 from yaie.core.messages import Abort, Accepted, Rejected, Stats, Tokens
-from yaie.runtime.loop import BROKEN, IDLE_WAIT_S, FatalRunnerError
+from yaie.core.outputs import BROKEN
+from yaie.runtime.compiling import TokenMasks
+from yaie.runtime.loop import IDLE_WAIT_S, FatalRunnerError
 from yaie.runtime.stub import StubRunner, _Ticket, hashed, scripted
 
 
@@ -29,9 +31,9 @@ class LoggingRunner(StubRunner):
         self.note("launch", batch)
         return super().launch(batch)
 
-    def sample(self, ticket: _Ticket) -> None:
+    def sample(self, ticket: _Ticket, masks: TokenMasks | None = None) -> None:
         self.note("sample", ticket.batch)
-        super().sample(ticket)
+        super().sample(ticket, masks)
 
     def collect(self, ticket: _Ticket) -> StepResult:
         self.note("collect", ticket.batch)
@@ -99,7 +101,7 @@ def test_a_failing_step_fails_its_own_sequences_only(
     rig.run()
     end = rig.port.finish("victim")
     assert end.finish_reason == "error"
-    assert end.error == "The engine failed on this request (MemoryError)."
+    assert end.error == "The engine failed on this request (out of memory)."
     assert "step failed" in caplog.text
     after = generate("after", [1, 2, 3])
     rig.run(after)
@@ -114,7 +116,7 @@ def test_a_lost_device_ends_the_loop_and_tells_everyone_who_runs() -> None:
     with pytest.raises(FatalRunnerError):
         rig.loop.run(threading.Event())
     assert {rig.port.finish(name).finish_reason for name in "ab"} == {"error"}
-    assert {rig.port.finish(name).error for name in "ab"} == {BROKEN}
+    assert {rig.port.finish(name).error for name in "ab"} == {BROKEN.message}
 
 
 @pytest.mark.parametrize("stage", ["launch", "sample", "collect"])

@@ -1,0 +1,103 @@
+"""What the outcome of a step means for each of its sequences: tokens, vectors, ends."""
+
+from itertools import repeat
+
+from yaie.core.batch import Batch, Row, StepResult
+from yaie.core.messages import TokenLogprobs, Tokens
+from yaie.core.outputs import GRAMMAR, NO_VECTOR, NOT_FINITE, Ending, failed, progress
+from yaie.core.roster import Roster
+from yaie.core.sequence import Once, Sequence
+
+
+class Commits:
+    """Takes results in the order of their steps. `generated_tokens` counts committed ones."""
+
+    def __init__(self, roster: Roster, vocab_size: int) -> None:
+        self._roster = roster
+        self._vocab_size = vocab_size
+        self.generated_tokens = 0
+
+    def take(self, batch: Batch, sequences: list[Sequence], result: StepResult) -> list[Tokens]:
+        """Move every sequence on whose epoch is still that of its row."""
+        events: list[Tokens] = []
+        vocab_size = self._vocab_size
+        for row, sequence, token, finite, logprobs, scored, pooled in zip(
+            batch.rows,
+            sequences,
+            result.tokens,
+            result.finite,
+            result.logprobs or repeat(None),
+            result.prompt_logprobs or repeat(None),
+            result.pooled or repeat(None),
+            strict=False,  # the last three may be endless
+        ):
+            if sequence.epoch != row.epoch:
+                continue
+            # An id outside the vocabulary is as broken as NaN, and no key of the tree.
+            if not finite or (row.sample and not 0 <= token < vocab_size):
+                self._roster.end(sequence, failed(NOT_FINITE), events, poisoned=True)
+                continue
+            sequence.committed = row.start + row.n_tokens
+            if row.tokens:
+                self._chunk(sequence, scored)
+            if row.sample:
+                self._token(sequence, token, logprobs, events)
+            elif not sequence.samples and sequence.prompt_computed:
+                self._computed(sequence, row, pooled, events)
+        return events
+
+    def _chunk(self, sequence: Sequence, scored: tuple[TokenLogprobs, ...] | None) -> None:
+        roster = self._roster
+        roster.placement.commit(sequence)
+        if sequence.prompt_logprobs is not None:
+            sequence.prompt_logprobs.extend(scored or ())
+        if sequence.prompt_computed:
+            _complete_scores(sequence)
+            roster.prompt_computed(sequence)
+        if sequence.followers:
+            roster.wake(sequence, sequence.committed)
+
+    def _token(
+        self,
+        sequence: Sequence,
+        token: int,
+        logprobs: TokenLogprobs | None,
+        events: list[Tokens],
+    ) -> None:
+        sequence.in_flight -= 1
+        matcher = sequence.matcher
+        if matcher is not None and not matcher.consume(token):
+            self._roster.end(sequence, failed(GRAMMAR), events)
+            return
+        tokens = sequence.tokens
+        tokens.append(token)
+        self.generated_tokens += 1
+        length = len(tokens)
+        if token in sequence.stop_ids and length >= sequence.min_length:
+            ending = Ending("stop", (token,), token)
+        elif matcher is not None and matcher.is_finished:
+            ending = Ending("stop", (token,))
+        elif length >= sequence.length_limit:
+            ending = Ending("length", (token,))
+        else:
+            events.append(progress(sequence, token, logprobs))
+            return
+        if logprobs is not None:
+            ending = ending._replace(logprobs=(logprobs,))
+        self._roster.end(sequence, ending, events)
+
+    def _computed(
+        self, sequence: Sequence, row: Row, pooled: bytes | None, events: list[Tokens]
+    ) -> None:
+        """The prompt is computed, and that was all that was asked for."""
+        ending = Ending("length")
+        if row.pool:
+            ending = failed(NO_VECTOR) if pooled is None else Ending("stop", pooled=pooled)
+        self._roster.end(sequence, ending, events)
+
+
+def _complete_scores(sequence: Sequence) -> None:
+    """The prompt's log-probabilities go out with the first message."""
+    if sequence.prompt_logprobs is not None and sequence.once is not None:
+        sequence.once = Once(sequence.once.queued_s, tuple(sequence.prompt_logprobs))
+        sequence.prompt_logprobs = None

@@ -1,0 +1,91 @@
+"""One request: its outputs, those that run or wait and those that are not born yet.
+
+Outputs are born one at a time, in order, so that a request costs the memory of what runs:
+
+    next ──▶ leader ──▶ (its prompt is computed: a trunk of pages) ──▶ next ──▶ next ──▶ ...
+
+`next` waits in the queue. One that starts without a trunk is the `leader`: the others wait until
+its prompt is computed and then share those pages. Only the `Roster` changes a group.
+"""
+
+from collections import deque
+
+from yaie.core.matcher import Matcher
+from yaie.core.messages import Generate
+from yaie.core.outputs import n_outputs
+from yaie.core.sequence import Rules, Sequence
+
+
+class Group:
+    """Mutable, compared by identity. Times are in seconds of the loop's clock."""
+
+    __slots__ = (
+        "_matcher",
+        "_rules",
+        "_seed",
+        "arrival",
+        "arrived_s",
+        "cached_tokens",
+        "deadline_s",
+        "leader",
+        "live",
+        "next",
+        "queued_s",
+        "request",
+        "scores",
+        "unborn",
+    )
+
+    def __init__(
+        self,
+        request: Generate,
+        rules: Rules,
+        *,
+        arrival: int,
+        seed: int,
+        matcher: Matcher | None,
+        arrived_s: float,
+        deadline_s: float | None,
+    ) -> None:
+        self.request = request
+        self._rules = rules
+        self.arrival = arrival
+        self._seed = seed
+        self._matcher = matcher
+        self.arrived_s = arrived_s
+        self.deadline_s = deadline_s
+        self.queued_s: float | None = None
+        self.cached_tokens = 0
+        self.scores = request.pooling is None and request.sampling.prompt_logprobs is not None
+        self.unborn = deque(range(n_outputs(request)))
+        self.live: dict[int, Sequence] = {}
+        self.next: Sequence | None = None
+        self.leader: Sequence | None = None
+
+    @property
+    def ended(self) -> bool:
+        return not self.live and not self.unborn
+
+    def bear(self, seq_id: int) -> Sequence:
+        """The next output. Prompt log-probabilities are made by one output only."""
+        index = self.unborn.popleft()
+        matcher = self._matcher
+        if matcher is not None and self.request.sampling.n > 1:
+            matcher = matcher.fork()
+        sequence = Sequence(
+            self.request,
+            self._rules,
+            seq_id=seq_id,
+            arrival=self.arrival,
+            index=index,
+            seed=folded(self._seed + index),
+            matcher=matcher,
+            scores=self.scores,
+        )
+        self.live[index] = sequence
+        return sequence
+
+
+def folded(seed: int) -> int:
+    """Any integer as 64 signed bits; one that fits stays as it is."""
+    return (seed + 2**63) % 2**64 - 2**63

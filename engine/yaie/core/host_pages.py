@@ -1,0 +1,46 @@
+"""Pages in host memory, where preempted sequences keep what they have computed.
+
+A host page stands for one page of every layer group; all groups use the same numbers.
+"""
+
+
+class HostCopy:
+    """Positions of one sequence in host memory. Page i holds those of its block table's page
+    `first_page + i`; those before are expected in the prefix cache. Compared by identity.
+    """
+
+    __slots__ = ("first_page", "n_tokens", "pages")
+
+    def __init__(self, first_page: int, n_tokens: int, pages: list[int]) -> None:
+        self.first_page = first_page
+        self.n_tokens = n_tokens
+        self.pages = pages
+
+
+class HostPages:
+    """`total` pages, numbered from 0. Each is free or part of one `HostCopy`."""
+
+    __slots__ = ("_free", "total")
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self._free = list(range(total - 1, -1, -1))
+
+    @property
+    def free(self) -> int:
+        return len(self._free)
+
+    def allocate(self, n: int) -> list[int]:
+        """Take `n` pages; the caller knows that they are free."""
+        if n > len(self._free):
+            raise AssertionError(f"{n} host pages asked, {len(self._free)} free")
+        return [self._free.pop() for _ in range(n)]
+
+    def release(self, copy: HostCopy) -> None:
+        self._free.extend(copy.pages)
+
+    def check(self, copies: list[HostCopy]) -> None:
+        """Prove that free + held = total, each page once; raises AssertionError."""
+        held = [page for copy in copies for page in copy.pages]
+        if sorted(held + self._free) != list(range(self.total)):
+            raise AssertionError(f"host pages {held} held and {self._free} free differ from all")

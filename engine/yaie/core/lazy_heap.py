@@ -1,0 +1,45 @@
+"""A heap whose items may go stale inside it."""
+
+import heapq
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class LazyHeap(Generic[T]):
+    """Smallest key first. Items that `is_current` denies are dropped when they surface, or when
+    they are the majority, so that a stuck head cannot make the heap grow.
+    """
+
+    def __init__(self, is_current: Callable[[T], bool]) -> None:
+        self._is_current = is_current
+        self._heap: list[tuple[Any, int, T]] = []
+        self._serial = 0
+        self._stale = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def push(self, key: tuple[float, ...], item: T) -> None:
+        self._serial += 1
+        heapq.heappush(self._heap, (key, self._serial, item))
+
+    def peek(self) -> T | None:
+        """The item with the smallest key, if any."""
+        while self._heap and not self._is_current(self._heap[0][2]):
+            heapq.heappop(self._heap)
+            self._stale -= 1
+        return self._heap[0][2] if self._heap else None
+
+    def pop(self) -> None:
+        """Remove what `peek` returned."""
+        heapq.heappop(self._heap)
+
+    def lose(self) -> None:
+        """An item inside has just gone stale."""
+        self._stale += 1
+        if 2 * self._stale > len(self._heap):
+            self._heap = [entry for entry in self._heap if self._is_current(entry[2])]
+            heapq.heapify(self._heap)
+            self._stale = 0

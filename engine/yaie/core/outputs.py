@@ -1,0 +1,116 @@
+"""What users are told of an output: its tokens, and how it ended. Pure."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from yaie.core.messages import FinishReason, Generate, TokenLogprobs, Tokens
+from yaie.core.sequence import Sequence
+
+
+class Failure(NamedTuple):
+    """Why an output ends with "error": a word for programs, a sentence for users."""
+
+    code: str
+    message: str
+
+
+NOT_FINITE = Failure(
+    "not_finite", "The model produced values that are not finite for this request."
+)
+DEADLINE = Failure("deadline_exceeded", "The request did not end in the time it was given.")
+GRAMMAR = Failure("grammar", "The output left the form that was asked for.")
+NO_VECTOR = Failure("engine_error", "The engine made no vector of this request.")
+BROKEN = Failure("engine_error", "The engine failed and has to be restarted.")
+CLOSING = Failure("engine_error", "The engine is shutting down.")
+
+
+def step_failed(*, out_of_memory: bool) -> Failure:
+    """A step raised an error. Its text may hold anything: the log has it, users do not."""
+    cause = " (out of memory)" if out_of_memory else ""
+    return Failure("engine_error", f"The engine failed on this request{cause}.")
+
+
+class Ending(NamedTuple):
+    """How an output ends. `failure` is set with reason "error" only."""
+
+    reason: FinishReason
+    token_ids: tuple[int, ...] = ()
+    stop_token_id: int | None = None
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    pooled: bytes | None = None
+    failure: Failure | None = None
+
+
+ABORTED = Ending("abort")
+
+
+def failed(failure: Failure) -> Ending:
+    return Ending("error", failure=failure)
+
+
+def progress(sequence: Sequence, token: int, logprobs: TokenLogprobs | None) -> Tokens:
+    """One more token; what comes once in an output's life comes with its first."""
+    once = sequence.once
+    if once is None:
+        # By position: this line runs for every token of every request.
+        return Tokens(
+            sequence.request_id,
+            (token,),
+            None,
+            None,
+            sequence.cached_tokens,
+            None,
+            sequence.index,
+            () if logprobs is None else (logprobs,),
+        )
+    sequence.once = None
+    return Tokens(
+        sequence.request_id,
+        (token,),
+        cached_tokens=sequence.cached_tokens,
+        index=sequence.index,
+        logprobs=() if logprobs is None else (logprobs,),
+        prompt_logprobs=once.prompt_logprobs,
+        queued_s=once.queued_s,
+    )
+
+
+def final(sequence: Sequence, ending: Ending) -> Tokens:
+    """The last message of an output that was born."""
+    once, failure = sequence.once, ending.failure
+    return Tokens(
+        sequence.request_id,
+        ending.token_ids,
+        finish_reason=ending.reason,
+        stop_token_id=ending.stop_token_id,
+        cached_tokens=sequence.cached_tokens,
+        error=failure.message if failure else None,
+        error_code=failure.code if failure else None,
+        index=sequence.index,
+        logprobs=ending.logprobs,
+        prompt_logprobs=once.prompt_logprobs if once else None,
+        queued_s=once.queued_s if once else None,
+        pooled=ending.pooled,
+    )
+
+
+def unstarted(
+    request: Generate, failure: Failure | None, indices: Iterable[int] | None = None
+) -> list[Tokens]:
+    """The only messages of outputs that never ran (None: of all): failed, or else aborted."""
+    return [
+        Tokens(
+            request.request_id,
+            (),
+            finish_reason="error" if failure else "abort",
+            error=failure.message if failure else None,
+            error_code=failure.code if failure else None,
+            index=index,
+        )
+        for index in (range(n_outputs(request)) if indices is None else indices)
+    ]
+
+
+def n_outputs(request: Generate) -> int:
+    """A vector is the same however often it is made."""
+    return 1 if request.pooling is not None else request.sampling.n

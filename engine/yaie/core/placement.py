@@ -1,0 +1,177 @@
+"""Where a sequence's keys and values are: in pages of its own, in a trunk that outputs of one
+request share, in host memory, or nowhere. Owns trunks and host pages; asks `KVManager` for the
+rest. Only the `Roster` calls this.
+"""
+
+from typing import NamedTuple
+
+from yaie.core.batch import PageCopy
+from yaie.core.group import Group
+from yaie.core.host_pages import HostCopy, HostPages
+from yaie.core.kv_manager import KVManager, Shared, Table
+from yaie.core.sequence import Sequence
+
+SWAP_MIN_TOKENS = 64
+"""Fewer positions than these are computed again: that costs less than two trips over the bus."""
+
+
+class Placed(NamedTuple):
+    """Room for a sequence. Its first `ready` positions are there once copies and swaps are made."""
+
+    table: Table
+    ready: int
+    copies: tuple[PageCopy, ...] = ()
+    swap_in: tuple[PageCopy, ...] = ()
+
+
+class SwapOut(NamedTuple):
+    """Copies to the host that the next batch makes for `sequence`."""
+
+    sequence: Sequence
+    host: HostCopy
+    copies: tuple[PageCopy, ...]
+
+
+class Placement:
+    """Pages of all sequences. `swap_min_tokens`: see `SWAP_MIN_TOKENS`."""
+
+    def __init__(
+        self, kv: KVManager, host: HostPages, *, swap_min_tokens: int = SWAP_MIN_TOKENS
+    ) -> None:
+        self.kv = kv
+        self.host = host
+        self._swap_min_tokens = swap_min_tokens
+        self._trunks: dict[Group, Table] = {}
+        self._swap_out: list[SwapOut] = []
+        self.swaps_out = 0
+        self.swaps_in = 0
+
+    # -- coming -----------------------------------------------------------------------------
+
+    def admit(self, sequence: Sequence, group: Group, *, reserve: int) -> Placed | Shared | None:
+        """Room for all known tokens of `sequence`. None: not now."""
+        trunk = self._trunks.get(group) if sequence is group.next else None
+        if trunk is not None:
+            return self._fork(sequence, trunk, reserve)
+        outcome = self.kv.admit(
+            sequence.request.salt,
+            sequence.key,
+            reserve=reserve,
+            most=sequence.reusable_tokens,
+            wait=sequence.host is None,
+        )
+        if isinstance(outcome, Table):
+            return self._resumed(sequence, outcome)
+        return outcome
+
+    def _fork(self, sequence: Sequence, trunk: Table, reserve: int) -> Placed | None:
+        forked = self.kv.fork(trunk, reserve=reserve)
+        if forked is None:
+            return None
+        table, copies = forked
+        return Placed(table, sequence.n_prompt - 1, copies)
+
+    def _resumed(self, sequence: Sequence, table: Table) -> Placed:
+        """What the cache does not have comes from the host, where the host has it."""
+        host, cached = sequence.host, table.cached_tokens
+        if host is None:
+            return Placed(table, cached)
+        page_size = self.kv.page_size
+        first = cached // page_size
+        if cached >= host.n_tokens or first < host.first_page:  # not needed, or a hole before it
+            self.forget(sequence)
+            return Placed(table, cached)
+        sources = host.pages[first - host.first_page :]
+        copies = tuple(
+            PageCopy(group, source, pages[first + offset])
+            for group, pages in enumerate(table.pages)
+            for offset, source in enumerate(sources)
+        )
+        self.swaps_in += 1
+        return Placed(table, host.n_tokens, swap_in=copies)
+
+    def extend(self, sequence: Sequence) -> tuple[int, ...] | None:
+        """One more page in each layer group. None: there is none."""
+        return self.kv.extend(sequence.owned_table)
+
+    def commit(self, sequence: Sequence) -> None:
+        """A chunk is computed; what came from the host with it is needed there no longer."""
+        self.kv.commit(sequence.owned_table, sequence.committed)
+        if sequence.host is not None:
+            self.forget(sequence)
+
+    # -- going ------------------------------------------------------------------------------
+
+    def release(self, sequence: Sequence) -> None:
+        """Give the pages back; what is computed of whole pages stays cached."""
+        self.kv.release(sequence.owned_table, sequence.computed_key)
+
+    def discard(self, sequence: Sequence) -> None:
+        """Give the pages back and cache nothing: they may be poisoned."""
+        self.kv.discard(sequence.owned_table)
+
+    def preempt(self, sequence: Sequence) -> None:
+        """Give the pages back, keeping their contents in the host where that pays."""
+        if sequence.host is None:
+            self._keep(sequence)
+        self.release(sequence)
+
+    def forget(self, sequence: Sequence) -> None:
+        """Free the host pages of `sequence`, if any."""
+        host, sequence.host = sequence.host, None
+        if host is not None:
+            self.host.release(host)
+            self._swap_out = [swap for swap in self._swap_out if swap.host is not host]
+
+    def _keep(self, sequence: Sequence) -> None:
+        table, n_tokens = sequence.owned_table, sequence.committed
+        first = self.kv.n_shared(table)
+        n_pages = -(-n_tokens // self.kv.page_size) - first
+        worth = n_tokens - first * self.kv.page_size >= self._swap_min_tokens
+        if not worth or n_pages > self.host.free or sequence.reusable_tokens < n_tokens:
+            return
+        host = HostCopy(first, n_tokens, self.host.allocate(n_pages))
+        copies = tuple(
+            PageCopy(group, pages[first + offset], target)
+            for group, pages in enumerate(table.pages)
+            for offset, target in enumerate(host.pages)
+        )
+        sequence.host = host
+        self._swap_out.append(SwapOut(sequence, host, copies))
+        self.swaps_out += 1
+
+    def take_swap_out(self) -> list[SwapOut]:
+        """The copies to the host that the batch which is being sealed has to make."""
+        taken, self._swap_out = self._swap_out, []
+        return taken
+
+    # -- trunks -----------------------------------------------------------------------------
+
+    def open(self, group: Group, sequence: Sequence) -> None:
+        """The prompt of `group` is computed in `sequence`: let its other outputs share it."""
+        self._trunks[group] = self.kv.trunk(sequence.owned_table, sequence.n_prompt)
+
+    def has_trunk(self, group: Group) -> bool:
+        return group in self._trunks
+
+    def close(self, group: Group) -> None:
+        """No output of `group` will need its prompt's pages any more."""
+        if (trunk := self._trunks.pop(group, None)) is not None:
+            self.kv.release(trunk, b"")
+
+    def reclaim(self) -> bool:
+        """Give up the newest trunk, whose outputs will compute the prompt again; False: none."""
+        if not self._trunks:
+            return False
+        self.close(next(reversed(self._trunks)))
+        return True
+
+    def check(self, running: list[Sequence], live: list[Sequence]) -> None:
+        """Prove that no page is lost; raises AssertionError."""
+        tables = [sequence.owned_table for sequence in running]
+        self.kv.check([*tables, *self._trunks.values()])
+        self.host.check([sequence.host for sequence in live if sequence.host is not None])
+        if any(group.ended or group.next is None for group in self._trunks):
+            raise AssertionError("a trunk is kept for nobody")
+        if any(swap.sequence.host is not swap.host for swap in self._swap_out):
+            raise AssertionError("a swap to the host has lost its sequence")

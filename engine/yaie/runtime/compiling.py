@@ -1,0 +1,109 @@
+"""Requests whose grammar is being compiled. They are answered when it is; until then the scheduler
+does not know of them, and whoever sent them may still take them back.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from yaie.core.matcher import Matcher
+from yaie.core.messages import Abort, Generate
+from yaie_api.errors import InvalidRequestError, YaieError
+
+
+class TokenMasks(NamedTuple):
+    """Tokens that grammars allow. `rows` [R]: row numbers in the batch; `words`
+    [R, ceil(vocab / 32)] int32: bit t % 32 of word t // 32 is set where token t is allowed.
+    """
+
+    rows: tuple[int, ...]
+    words: NDArray[np.int32]
+
+
+class Grammars(Protocol):
+    """Compiles grammars beside the loop, and knows which tokens their matchers allow."""
+
+    def submit(self, request: Generate) -> None:
+        """Start to compile the request's grammar. Never blocks."""
+
+    def take(self) -> list[tuple[Generate, Matcher | YaieError]]:
+        """What was compiled since the last call, with the very objects that were submitted."""
+
+    def masks(self, rows: Sequence[tuple[int, Matcher]]) -> TokenMasks | None:
+        """What the matchers of these rows of a batch allow; None: everything."""
+
+
+class Pending(NamedTuple):
+    """`arrived_s`, `deadline_s`: on the loop's clock. `aborts`: of single outputs, to be obeyed
+    once the request runs.
+    """
+
+    request: Generate
+    arrived_s: float
+    deadline_s: float | None
+    aborts: list[Abort]
+
+
+class Compiling:
+    """Owns the pending requests, by id."""
+
+    def __init__(self, grammars: Grammars | None) -> None:
+        self._grammars = grammars
+        self._pending: dict[str, Pending] = {}
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._pending
+
+    def submit(self, request: Generate, arrived_s: float, deadline_s: float | None) -> None:
+        """Start the compilation of `request`'s grammar.
+
+        Raises:
+            InvalidRequestError: this engine compiles no grammars.
+
+        """
+        if self._grammars is None:
+            raise InvalidRequestError(
+                "This model is served without structured output.", param="structured_outputs"
+            )
+        self._grammars.submit(request)
+        self._pending[request.request_id] = Pending(request, arrived_s, deadline_s, [])
+
+    def abort(self, abort: Abort) -> Generate | None:
+        """Take a request back; None: it is not pending, or goes on with its other outputs."""
+        pending = self._pending.get(abort.request_id)
+        if pending is None:
+            return None
+        if abort.index is not None:
+            pending.aborts.append(abort)
+            return None
+        return self._pending.pop(abort.request_id).request
+
+    def take(self) -> Iterator[tuple[Pending, Matcher | YaieError]]:
+        """What was compiled since the last call, less what was taken back meanwhile."""
+        if self._grammars is None or not self._pending:
+            return
+        for request, outcome in self._grammars.take():
+            pending = self._pending.get(request.request_id)
+            if pending is not None and pending.request is request:  # ids may be used again
+                yield self._pending.pop(request.request_id), outcome
+
+    def expire(self, now: float) -> list[Generate]:
+        """Take back the requests whose time is over."""
+        late = [
+            pending.request
+            for pending in self._pending.values()
+            if pending.deadline_s is not None and pending.deadline_s <= now
+        ]
+        for request in late:
+            del self._pending[request.request_id]
+        return late
+
+    def clear(self) -> list[Generate]:
+        """Take all of them back."""
+        pending, self._pending = self._pending, {}
+        return [one.request for one in pending.values()]
