@@ -2,33 +2,43 @@
 no torch.
 """
 
+import logging
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from yaie.models import config
+from yaie.models.config import ModelConfig, UnsupportedModelError
 from yaie.models.families import FAMILIES
-from yaie_api.errors import InvalidRequestError
+from yaie_api.logs import fields
 
 if TYPE_CHECKING:
     from yaie.models.llama import Llama
 
-
-def architectures() -> tuple[str, ...]:
-    """Names that can be served, as they stand in config.json."""
-    return tuple(FAMILIES)
+log = logging.getLogger(__name__)
 
 
-def check(architecture: str) -> None:
-    """Raise InvalidRequestError when no model here runs `architecture`."""
-    if architecture not in FAMILIES:
-        raise InvalidRequestError(
-            f"Architecture {architecture!r} is not supported. Supported: {', '.join(FAMILIES)}.",
-            param="model",
-        )
+def native(raw: dict[str, Any], model_impl: str) -> ModelConfig | None:
+    """The shape of the native model for the content of config.json; None: transformers has to run
+    it, because `model_impl` says so, or because it is "auto" and no native model does it.
+
+    Raises:
+        UnsupportedModelError: `model_impl` is "yaie", and there is no native model.
+        InvalidRequestError: a value that no implementation should be handed.
+
+    """
+    if model_impl == "transformers":
+        return None
+    try:
+        return config.parse(raw)
+    except UnsupportedModelError as error:
+        if model_impl == "yaie":
+            raise
+        log.info("no native model", extra=fields(reason=error.message))
+        return None
 
 
 def model_class(architecture: str) -> "type[Llama]":
-    """Return the class that runs `architecture`."""
-    check(architecture)
+    """Return the class that runs a native `architecture`."""
     module, _, name = FAMILIES[architecture].model.partition(":")
     found: type[Llama] = getattr(import_module(module), name)
     return found

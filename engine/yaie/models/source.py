@@ -148,6 +148,13 @@ def eos_token_ids(folder: Path, raw: dict[str, Any]) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
+def pooling(folder: Path) -> str:
+    """How the checkpoint wants embeddings to be made: "mean" where it says so, else "last"."""
+    path = folder / "1_Pooling" / "config.json"
+    wishes = read_json(path) if path.is_file() else {}
+    return "mean" if wishes.get("pooling_mode_mean_tokens") else "last"
+
+
 def _existing(path: Path, source: str) -> Path:
     if not path.is_dir():
         hint = (

@@ -68,4 +68,4 @@ def test_what_is_not_supported_is_named(change: dict[str, Any], name: str) -> No
 
 def test_an_unknown_architecture_is_refused_with_the_supported_ones() -> None:
     with pytest.raises(InvalidRequestError, match="LlamaForCausalLM"):
-        registry.model_class("BloomForCausalLM")
+        registry.native({"architectures": ["BloomForCausalLM"]}, "yaie")

@@ -1,0 +1,266 @@
+"""Transformers' attention interface, twice: once to find out what a model's attention layers ask
+for, and once to answer it from our pages.
+
+Both are registered under a name that a model's configuration selects. The probe comes with a mask
+interface of its own, so that every layer is handed the meaning of its mask instead of the mask; the
+paged one comes with none, and transformers then makes no masks at all.
+"""
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn.functional import pad
+
+import yaie_kernels as ops
+from yaie.layers.attention import Segment, StepInput
+from yaie.models.hf.errors import UnfitError
+from yaie.models.hf.masks import Visible, visible
+from yaie.models.model import LayerCache
+
+PROBE, PAGED = "yaie_probe", "yaie_paged"
+WITHOUT_MEANING = frozenset({
+    "cache_position",
+    "cu_seq_lens_k",
+    "cu_seq_lens_q",
+    "deterministic",
+    "is_causal",
+    "layer_idx",
+    "logits_to_keep",
+    "max_length_k",
+    "max_length_q",
+    "output_attentions",
+    "output_hidden_states",
+    "output_router_logits",
+    "past_key_values",
+    "position_embeddings",
+    "position_ids",
+    "return_dict",
+    "sliding_window",
+    "use_cache",
+})  # fmt: skip
+"""Arguments that change nothing here. A window and causality are read from the mask: that is what
+transformers' own eager attention obeys.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionLayer:
+    """One attention layer as the probe saw it: `asked` are the scaling and softcap it passes.
+
+    Keys and values are stored in one size, the larger of the two; `value_size` is the model's own.
+    """
+
+    module: Any
+    asked: tuple[Any, Any]
+    cache: LayerCache
+    scale: float
+    softcap: float | None
+    value_size: int
+
+
+class Probe:
+    """Collects the attention layers of one run, in the order of their calls."""
+
+    def __init__(self, longest: int) -> None:
+        self.longest = longest
+        self.layers: list[AttentionLayer] = []
+
+    def __call__(
+        self,
+        module: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: Any,
+        *,
+        scaling: float | None = None,
+        softcap: float | None = None,
+        **others: Any,
+    ) -> tuple[torch.Tensor, None]:
+        """Note the layer; zeros come back: only shapes matter here."""
+        if isinstance(attention_mask, UnfitError):
+            raise attention_mask
+        if not isinstance(attention_mask, Visible):
+            raise UnfitError("an attention layer has a mask of its own")
+        refuse_unknown(others)
+        if any(layer.module is module for layer in self.layers):
+            raise UnfitError("an attention layer attends twice in a step")
+        size, value_size = query.shape[-1], value.shape[-1]
+        if key.shape[-1] != size or key.shape[:3] != value.shape[:3] or query.shape[0] != 1:
+            raise UnfitError("its queries, keys and values do not fit together")
+        if query.shape[2] != key.shape[2] or query.shape[1] % key.shape[1]:
+            raise UnfitError("its queries, keys and values do not fit together")
+        stored = max(size, value_size)
+        cache = LayerCache(key.shape[1], stored, stored, attention_mask.window)
+        scale = size**-0.5 if scaling is None else _number(scaling)
+        cap = None if softcap is None else _number(softcap)
+        self.layers.append(
+            AttentionLayer(module, (scaling, softcap), cache, scale, cap, value_size)
+        )
+        return value.new_zeros(1, query.shape[2], query.shape[1], value_size), None
+
+
+class PagedStep:
+    """Answers the attention calls of one forward pass: the i-th call is that of layer i."""
+
+    def __init__(self, layers: tuple[AttentionLayer, ...], step: StepInput) -> None:
+        self._layers = layers
+        self._step = step
+        self.calls = 0
+
+    def __call__(
+        self,
+        module: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: Any,
+        **others: Any,
+    ) -> tuple[torch.Tensor, None]:
+        """Write keys and values [1, heads, T, size], attend; [1, T, heads, value size] comes back.
+
+        Raises:
+            UnfitError: another layer than the probe saw, or one that asks for something else.
+
+        """
+        if self.calls == len(self._layers):
+            raise UnfitError("an attention layer attends twice in a step")
+        layer = self._layers[self.calls]
+        asked = (others.pop("scaling", None), others.pop("softcap", None))
+        if layer.module is not module or layer.asked != asked or attention_mask is not None:
+            raise UnfitError("its attention layers change from step to step")
+        refuse_unknown(others)
+        keys, values = self._step.caches[self.calls]
+        self.calls += 1
+        size, dtype = layer.cache.key_size, keys.dtype
+        q, k, v = (_rows(tensor, size, dtype) for tensor in (query, key, value))
+        ops.write_kv(k, v, keys, values, self._step.kv_slots)
+        outputs = [
+            _attend(layer, q[segment.first : segment.last], keys, values, segment)
+            for segment in self._step.segments
+        ]
+        output = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+        return output[..., : layer.value_size].to(query.dtype).unsqueeze(0), None
+
+    def finish(self) -> None:
+        """Raise UnfitError unless every layer attended."""
+        if self.calls != len(self._layers):
+            raise UnfitError("an attention layer was left out of a step")
+
+
+def _attend(
+    layer: AttentionLayer,
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    segment: Segment,
+) -> torch.Tensor:
+    return ops.paged_attention(
+        q,
+        keys,
+        values,
+        segment.block_tables,
+        segment.seq_lens,
+        segment.query_start,
+        scale=layer.scale,
+        max_query_len=segment.max_query_len,
+        max_seq_len=segment.max_seq_len,
+        window=layer.cache.window,
+        softcap=layer.softcap,
+    )
+
+
+def _rows(tensor: torch.Tensor, size: int, dtype: torch.dtype) -> torch.Tensor:
+    """[1, heads, T, D] -> contiguous [T, heads, size]; zeros beyond D change no product."""
+    rows = tensor[0].transpose(0, 1).to(dtype)
+    if rows.shape[-1] != size:
+        rows = pad(rows, (0, size - rows.shape[-1]))
+    return rows.contiguous()
+
+
+def refuse_unknown(others: dict[str, Any]) -> None:
+    """Raise UnfitError when an argument says something that nobody here understands."""
+    for name, value in others.items():
+        if value is None or name in WITHOUT_MEANING or (name == "dropout" and value == 0.0):
+            continue
+        raise UnfitError(f"its attention takes {name}")
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, torch.Tensor) or not isinstance(value, int | float):
+        raise UnfitError("its attention is scaled by more than a number")
+    return float(value)
+
+
+class _Active(threading.local):
+    """Who answers this thread's attention calls."""
+
+    answer: Probe | PagedStep | None = None
+
+
+_active = _Active()
+
+
+class answering:  # noqa: N801 - reads as a verb: `with answering(probe):`
+    """While open, attention calls of this thread go to `answer`."""
+
+    def __init__(self, answer: Probe | PagedStep) -> None:
+        self._answer = answer
+
+    def __enter__(self) -> None:
+        _active.answer = self._answer
+
+    def __exit__(self, *_: object) -> None:
+        _active.answer = None
+
+
+def _called(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, None]:
+    if _active.answer is None:
+        raise UnfitError("its attention runs outside of a step")
+    return _active.answer(*args, **kwargs)
+
+
+def _mask(*, mask_function: Any, attention_mask: Any = None, **_: Any) -> Visible | UnfitError:
+    """Mask interface of the probe: what the mask means, or why it means nothing that we can do.
+    It matters only where a layer uses the mask: some models make more masks than they use.
+    """
+    if attention_mask is not None and not bool(torch.as_tensor(attention_mask).all()):
+        return UnfitError("it hides tokens by a mask of its own")
+    if not isinstance(_active.answer, Probe):
+        return UnfitError("it makes masks outside of its attention")
+    try:
+        return visible(mask_function, _active.answer.longest)
+    except UnfitError as unfit:
+        return unfit
+
+
+def register() -> None:
+    """Make both implementations known to transformers. Does nothing the second time."""
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface
+
+    for name in (PROBE, PAGED):
+        AttentionInterface.register(name, _called)
+    AttentionMaskInterface.register(PROBE, _mask)
+
+
+def select(model: Any, name: str) -> list[tuple[Any, str]]:
+    """Let every part of `model` use the attention `name`; returns what to give `restore`."""
+    configs = {id(part.config): part.config for part in model.modules() if hasattr(part, "config")}
+    before = [
+        (config, config._attn_implementation_internal)  # noqa: SLF001 - as below
+        for config in configs.values()
+        if hasattr(config, "_attn_implementation_internal")
+    ]
+    for config, _ in before:
+        # The public setter refuses models whose source it does not recognise; the probe finds out.
+        config._attn_implementation_internal = name  # noqa: SLF001
+    return before
+
+
+def restore(before: list[tuple[Any, str]]) -> None:
+    """Undo `select`."""
+    for config, name in before:
+        config._attn_implementation_internal = name  # noqa: SLF001 - see select

@@ -1,0 +1,131 @@
+"""A transformers model on transformers' own cache: one sequence at a time, its tokens in order.
+
+For models that paged attention cannot honour: recurrent ones, and those whose attention adds biases
+or reads its mask itself. The scheduler must give it one sequence at a time, from position 0 on.
+"""
+
+from enum import Enum
+from inspect import signature
+from typing import Any
+
+import torch
+
+from yaie.layers.attention import StepInput
+from yaie.layers.options import NamedTensors, TensorOptions
+from yaie.models.hf.errors import UnfitError
+from yaie.models.hf.split import Split
+from yaie.models.model import LayerCache
+
+CACHE_NAMES = ("past_key_values", "cache_params", "state", "mems", "past_buckets_states")
+"""What models call the cache that they take and give back."""
+
+
+class Carry(Enum):
+    """What a model can take after its first tokens. The order is that of preference."""
+
+    CHUNKS = "any number of tokens"
+    TOKENS = "one token at a time"
+    NOTHING = "nothing: all tokens are computed again in each step"
+
+
+class CachedTransformer:
+    """Implements `models.model.Model`, with nothing in our pages.
+
+    Args:
+        model: transformers' model, filled.
+        options: its device and dtype.
+        carry: how its cache is used.
+        masked: tell it in each step that no token is padding, which some models need to count
+            tokens and others take for a mask of this step's tokens.
+
+    Raises:
+        UnfitError: the model has no cache that can be handed back to it.
+
+    """
+
+    caches: tuple[LayerCache, ...] = ()
+    num_labels = 0
+
+    def __init__(
+        self, model: Any, options: TensorOptions, carry: Carry, *, masked: bool = False
+    ) -> None:
+        self.architecture = type(model).__name__
+        self.options = options
+        self.carry = carry
+        self._model = model
+        self._cache_name = _cache_name(model) if carry is not Carry.NOTHING else None
+        self._names = signature(model.forward).parameters.keys() - (
+            set() if masked else {"attention_mask"}
+        )
+        self._reset()
+        self._split = Split(model, **self._arguments(torch.zeros((1, 4), dtype=torch.int64), 0))
+        if self._cache_name and self._cache_name not in self._split.takes:
+            raise UnfitError("it keeps its cache from its body")
+        self.vocab_size = self._split.vocab_size
+        self.hidden_size = self._split.hidden_size
+
+    def forward(self, ids: torch.Tensor, step: StepInput) -> torch.Tensor:
+        """Ids [T] int64 of one sequence -> hidden states [T, hidden].
+
+        Raises:
+            ValueError: tokens of two sequences, or not those that follow the last ones.
+
+        """
+        (segment,) = step.segments
+        start = segment.max_seq_len - len(ids)
+        if start == 0:
+            self._reset()
+        if start != len(self._ids) or len(segment.seq_lens) != 1:
+            raise ValueError(f"{len(self._ids)} tokens are cached; the step starts at {start}")
+        if self.carry is Carry.TOKENS and start:
+            return torch.cat([self._run(token) for token in torch.split(ids, 1)])
+        return self._run(ids)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Hidden [N, hidden] -> [N, vocab] in the model's dtype."""
+        return self._split.logits(hidden)
+
+    def classify(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Raise: a language model has no class logits."""
+        raise NotImplementedError(f"{self.architecture} has no labels; given {hidden.shape}")
+
+    def parameters(self) -> NamedTensors:
+        """Every parameter once."""
+        yield from self._model.named_parameters()
+
+    def _reset(self) -> None:
+        self._cache: Any = None
+        self._ids = torch.zeros(0, dtype=torch.int64, device=self.options.device)
+
+    def _run(self, ids: torch.Tensor) -> torch.Tensor:
+        start, n_tokens = len(self._ids), len(ids)
+        self._ids = torch.cat((self._ids, ids))
+        if self._cache_name is None:
+            start, ids = 0, self._ids
+        output = self._split.hidden(**self._arguments(ids.unsqueeze(0), start))
+        if self._cache_name is not None:
+            self._cache = output[self._cache_name]
+        hidden: torch.Tensor = output.last_hidden_state[0]
+        return hidden[-n_tokens:]
+
+    def _arguments(self, ids: torch.Tensor, start: int) -> dict[str, Any]:
+        """What a language model is called with, as far as this one takes it."""
+        end = start + ids.shape[1]
+        ids = ids.to(self.options.device)
+        arguments: dict[str, Any] = {
+            "input_ids": ids,
+            "position_ids": torch.arange(start, end, device=ids.device).unsqueeze(0),
+            "attention_mask": torch.ones((1, end), dtype=torch.int64, device=ids.device),
+            "use_cache": self._cache_name is not None,
+        }
+        if self._cache_name is not None:
+            arguments[self._cache_name] = self._cache
+        return {name: value for name, value in arguments.items() if name in self._names}
+
+
+def _cache_name(model: Any) -> str:
+    names = signature(model.forward).parameters
+    for name in CACHE_NAMES:
+        if name in names:
+            return name
+    raise UnfitError("it takes no cache")

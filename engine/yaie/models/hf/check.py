@@ -1,0 +1,225 @@
+"""The proof at load: what we compute is compared with transformers' own forward pass.
+
+The yardstick is the model's own rounding noise: how far its logits move when every layer's output
+is off by at most one rounding error of its dtype. Two right ways to compute a model differ by about
+that much; a wrong one (a lost mask, positions off by one, tokens of a neighbour) by far more. The
+ratio holds for any weights and dtype, where a fixed tolerance would be too strict for strong
+weights and blind for weak ones.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import nn
+
+from yaie.layers.attention import Segment, StepInput
+from yaie.models.hf.errors import UnfitError
+from yaie.models.model import Model
+
+RMS_RATIO, MAX_RATIO = 4.0, 8.0
+"""Errors allowed, in multiples of the noise. Measured over the types that transformers registers:
+see docs/models.md.
+"""
+NOISE_DRAWS = 2
+Logits = Sequence[torch.Tensor]
+"""For each sequence [T, vocab], the logits after each of its tokens."""
+
+
+def sequences(config: Any, lengths: Sequence[int], vocab_size: int) -> list[torch.Tensor]:
+    """Random token ids [T] for each length, none of them one that the configuration names."""
+    named = {value for name, value in vars(config).items() if name.endswith("token_id")}
+    usable = torch.tensor([token for token in range(min(vocab_size, 4096)) if token not in named])
+    generator = torch.Generator().manual_seed(0)
+    return [
+        usable[torch.randint(len(usable), (length,), generator=generator)] for length in lengths
+    ]
+
+
+class Yardstick:
+    """Transformers' own logits for some sequences, and how far noise moves them."""
+
+    def __init__(self, model: Any, ids: Sequence[torch.Tensor]) -> None:
+        self.ids = [tokens.to(model.device) for tokens in ids]
+        self.exact = [_forward(model, tokens) for tokens in self.ids]
+        if not all(bool(logits.isfinite().all()) for logits in self.exact):
+            raise UnfitError("its own logits are not finite")
+        moved = []
+        for seed in range(NOISE_DRAWS):
+            with _noise(model, seed):
+                moved += [_forward(model, tokens) for tokens in self.ids]
+        self._rms, self._largest = _distance(moved, self.exact * NOISE_DRAWS)
+
+    def ratios(self, ours: Logits) -> tuple[float, float]:
+        """RMS and largest error of `ours` in multiples of the noise."""
+        rms, largest = _distance(ours, self.exact)
+        return _ratio(rms, self._rms), _ratio(largest, self._largest)
+
+    def judge(self, ours: Logits) -> None:
+        """Raise UnfitError unless `ours` are within the noise."""
+        rms, largest = self.ratios(ours)
+        if not (rms <= RMS_RATIO and largest <= MAX_RATIO):
+            raise UnfitError(
+                f"the self-check failed (its error is {rms:.3g} times the rounding noise)"
+            )
+
+
+def _ratio(error: float, noise: float) -> float:
+    """NaN counts as infinitely wrong; no error at all is right without any noise too."""
+    if error == 0.0:
+        return 0.0
+    return error / noise if noise > 0.0 and error < math.inf else math.inf
+
+
+def _forward(model: Any, ids: torch.Tensor) -> torch.Tensor:
+    logits: torch.Tensor = model(input_ids=ids.unsqueeze(0), use_cache=False).logits
+    return logits[0].float()
+
+
+def _distance(ours: Logits, exact: Logits) -> tuple[float, float]:
+    """Root mean square and largest difference over all logits."""
+    differences = torch.cat([(a - b).flatten() for a, b in zip(ours, exact, strict=True)])
+    return float(differences.square().mean().sqrt()), float(differences.abs().max())
+
+
+@contextmanager
+def _noise(model: Any, seed: int) -> Iterator[None]:
+    """While open, the output of every layer is off by up to one rounding error."""
+    generator = torch.Generator(model.device).manual_seed(seed)
+
+    def moved(tensor: torch.Tensor) -> torch.Tensor:
+        unit = torch.rand(tensor.shape, generator=generator, device=tensor.device) * 2 - 1
+        return tensor + tensor * unit.to(tensor.dtype) * torch.finfo(tensor.dtype).eps
+
+    def hook(_module: Any, _args: Any, output: Any) -> Any:
+        if isinstance(output, tuple | list) and isinstance(output[0], torch.Tensor):
+            return type(output)((moved(output[0]), *output[1:]))
+        return moved(output) if isinstance(output, torch.Tensor) else None
+
+    hooks = [layer.register_forward_hook(hook) for layer in _layers(model)]
+    try:
+        yield
+    finally:
+        for handle in hooks:
+            handle.remove()
+
+
+def _layers(model: Any) -> list[nn.Module]:
+    """The layers of the decoder: the longest list of modules that hold parameters."""
+    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    if not lists:
+        raise UnfitError("it has no list of layers")
+    sizes = [sum(parameter.numel() for parameter in layers.parameters()) for layers in lists]
+    return list(lists[sizes.index(max(sizes))])
+
+
+PAGE_SIZE = 16
+TABLES = ((3, 1), (2, 5, 4))
+CHUNKS = ((20, 17), (1, 19), (1, 1))
+"""Tokens of two sequences in each step: prefill of both, a decode beside a chunk, two decodes."""
+LENGTHS = (22, 37)
+
+
+def prove_paged(model: Model, yardstick: Yardstick) -> None:
+    """Run two sequences through our pages, one of them in chunks, and judge the logits.
+
+    Raises:
+        UnfitError: they are not transformers' own.
+
+    """
+    options = model.options
+    caches = tuple(
+        (
+            options.zeros(1 + max(map(max, TABLES)), PAGE_SIZE, layer.heads, layer.key_size),
+            options.zeros(1 + max(map(max, TABLES)), PAGE_SIZE, layer.heads, layer.value_size),
+        )
+        for layer in model.caches
+    )
+    ours: list[list[torch.Tensor]] = [[] for _ in TABLES]
+    done = [0] * len(TABLES)
+    for counts in CHUNKS:
+        pieces = [ids[at : at + n] for ids, at, n in zip(yardstick.ids, done, counts, strict=True)]
+        step = _paged_step(done, counts, caches, options.device)
+        logits = model.logits(model.forward(torch.cat(pieces), step)).float()
+        for mine, rows in zip(ours, torch.split(logits, counts), strict=True):
+            mine.append(rows)
+        done = [at + n for at, n in zip(done, counts, strict=True)]
+    yardstick.judge([torch.cat(rows) for rows in ours])
+
+
+def _paged_step(
+    done: Sequence[int], counts: Sequence[int], caches: Any, device: torch.device
+) -> StepInput:
+    """One step of all sequences: those with one token in a segment of their own, as decodes are."""
+    rows = range(len(counts))
+    positions = [range(at, at + n) for at, n in zip(done, counts, strict=True)]
+    slots = [
+        TABLES[row][position // PAGE_SIZE] * PAGE_SIZE + position % PAGE_SIZE
+        for row in rows
+        for position in positions[row]
+    ]
+    decodes = [row for row in rows if counts[row] == 1]
+    others = [row for row in rows if counts[row] > 1]
+    return StepInput(
+        torch.tensor([position for row in rows for position in positions[row]], device=device),
+        torch.tensor(slots, device=device),
+        tuple(
+            _segment(first, part, done, counts, device)
+            for first, part in ((0, decodes), (len(decodes), others))
+            if part
+        ),
+        caches,
+    )
+
+
+def _segment(
+    first: int,
+    rows: Sequence[int],
+    done: Sequence[int],
+    counts: Sequence[int],
+    device: torch.device,
+) -> Segment:
+    ends = [done[row] + counts[row] for row in rows]
+    starts = [0, *accumulate(counts[row] for row in rows)]
+    width = max(map(len, TABLES))
+    tables = [[*TABLES[row], *[0] * (width - len(TABLES[row]))] for row in rows]
+    return Segment(
+        first=first,
+        last=first + starts[-1],
+        block_tables=torch.tensor(tables, dtype=torch.int32, device=device),
+        seq_lens=torch.tensor(ends, dtype=torch.int32, device=device),
+        query_start=torch.tensor(starts, dtype=torch.int32, device=device),
+        max_query_len=max(counts[row] for row in rows),
+        max_seq_len=max(ends),
+    )
+
+
+ALONE = ((9, 6, 1, 1, 5), (20, 1, 1, 14, 1))
+"""The same sequences one after the other, each in chunks of its own."""
+
+
+def prove_cached(model: Model, yardstick: Yardstick) -> None:
+    """Run the sequences one after the other, in chunks and single tokens, and judge the logits.
+
+    Raises:
+        UnfitError: they are not transformers' own.
+
+    """
+    ours = []
+    for ids, counts in zip(yardstick.ids, ALONE, strict=True):
+        done = 0
+        rows = []
+        for n in counts:
+            step = StepInput(
+                torch.arange(done, done + n, device=ids.device),
+                torch.zeros(n, dtype=torch.int64, device=ids.device),
+                (_segment(0, [0], [done], [n], ids.device),),
+                (),
+            )
+            rows.append(model.logits(model.forward(ids[done : done + n], step)).float())
+            done += n
+        ours.append(torch.cat(rows))
+    yardstick.judge(ours)

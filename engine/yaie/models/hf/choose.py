@@ -1,0 +1,93 @@
+"""Which way a transformers model runs: in our pages where that is proved right, on transformers'
+own cache otherwise, and not at all where neither agrees with its own forward pass.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+from typing import Any, NamedTuple
+
+import torch
+
+from yaie.layers.options import TensorOptions
+from yaie.models.hf import attention, check
+from yaie.models.hf.cached import CachedTransformer, Carry
+from yaie.models.hf.errors import UnfitError
+from yaie.models.hf.paged import PagedTransformer
+from yaie.models.model import Model
+from yaie_api.errors import InvalidRequestError
+from yaie_api.logs import fields
+
+log = logging.getLogger(__name__)
+FATAL = (torch.OutOfMemoryError, torch.AcceleratorError)
+"""These say nothing about the model."""
+
+
+class Chosen(NamedTuple):
+    """A model that passed its self-check. `carry`: None where it lives in our pages."""
+
+    model: Model
+    carry: Carry | None
+
+
+@torch.inference_mode()
+def choose(model: Any, options: TensorOptions, max_model_len: int) -> Chosen:
+    """Return the best way to run `model` that agrees with its own forward pass.
+
+    Raises:
+        InvalidRequestError: there is none; the message says why.
+
+    """
+    attention.register()
+    name = type(model).__name__
+    own = attention.select(model, "eager")
+    reason, paged = _try(partial(_paged, model, options, max_model_len))
+    if paged is not None:
+        log.info("model runs in pages", extra=fields(architecture=name))
+        return Chosen(paged, None)
+    attention.restore(own)
+    log.warning(
+        "model does not run in pages: one sequence at a time, without a prefix cache",
+        extra=fields(architecture=name, reason=reason),
+    )
+    for carry, masked in product(Carry, (False, True)):
+        reason, cached = _try(partial(_cached, model, options, carry, masked=masked))
+        if cached is not None:
+            log.info("model runs on its own cache", extra=fields(takes=carry.value))
+            return Chosen(cached, carry)
+    raise InvalidRequestError(f"This model cannot be served: {reason}.", param="model")
+
+
+def _paged(model: Any, options: TensorOptions, max_model_len: int) -> Model:
+    ids = check.sequences(model.config, check.LENGTHS, _vocab_size(model))
+    yardstick = check.Yardstick(model, ids)
+    paged = PagedTransformer(model, options, max_model_len)
+    check.prove_paged(paged, yardstick)
+    return paged
+
+
+def _cached(model: Any, options: TensorOptions, carry: Carry, *, masked: bool) -> Model:
+    ids = check.sequences(model.config, check.LENGTHS, _vocab_size(model))
+    yardstick = check.Yardstick(model, ids)
+    cached = CachedTransformer(model, options, carry, masked=masked)
+    check.prove_cached(cached, yardstick)
+    return cached
+
+
+def _vocab_size(model: Any) -> int:
+    size: int = model.get_input_embeddings().weight.shape[0]
+    return size
+
+
+def _try(make: Callable[[], Model]) -> tuple[str, Model | None]:
+    """What `make` returns, or why it cannot. Whatever foreign code raises is a reason."""
+    try:
+        return "", make()
+    except FATAL:
+        raise
+    except UnfitError as unfit:
+        return str(unfit), None
+    except Exception as error:
+        log.debug("self-check raised", exc_info=True)
+        return f"its forward pass does not take what others take ({type(error).__name__})", None

@@ -1,0 +1,187 @@
+"""From config.json and safetensors to transformers' own model, without transformers touching the
+folder: it gets a table of settings and a table of tensors, both read and checked by us.
+"""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from yaie.layers.options import TensorOptions
+from yaie.models import source
+from yaie.models.safetensors import SafetensorsFile
+from yaie_api.errors import InvalidRequestError
+
+log = logging.getLogger(__name__)
+
+CODE_KEYS = frozenset({
+    "auto_map",
+    "custom_pipelines",
+    "fusion_config",
+    "transformers_weights",
+    "attn_implementation",
+    "_attn_implementation",
+    "_attn_implementation_internal",
+    "experts_implementation",
+    "_experts_implementation",
+    "_experts_implementation_internal",
+})  # fmt: skip
+"""Settings that choose code or files. Some of them can name kernels to download: never taken."""
+
+LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "context_length")
+"""What configurations call the longest sequence."""
+DEFAULT_LENGTH = 8192
+"""For models without positions, such as recurrent ones."""
+UNLIMITED = 2**24
+MAX_LAYERS = 1024
+"""Far above any real model: a hostile number must not make us build a billion of anything."""
+LAYERS = ("num_hidden_layers", "num_layers", "n_layers", "n_layer", "decoder_layers")
+
+
+def config_of(raw: dict[str, Any]) -> Any:
+    """Return transformers' configuration object for the content of config.json.
+
+    Raises:
+        InvalidRequestError: an unknown model type, or settings that its class does not take.
+
+    """
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_MAPPING_NAMES
+
+    kind = raw.get("model_type")
+    if kind not in CONFIG_MAPPING_NAMES:
+        raise _refused(f"model type {kind!r} is not known to the installed version")
+    _check_layers(raw)
+    try:
+        return CONFIG_MAPPING[kind].from_dict(_settings(raw))
+    except Exception as error:
+        log.warning("config.json refused", exc_info=True)
+        raise _refused(f"its settings are not valid for {kind} ({type(error).__name__})") from error
+
+
+def max_positions(config: Any) -> int:
+    """The longest sequence that the configuration allows; a default where it names none."""
+    text = config.get_text_config(decoder=True)
+    for name in LENGTHS:
+        value = getattr(text, name, None) if name in vars(text) | text.attribute_map else None
+        if isinstance(value, int) and 0 < value < UNLIMITED:
+            return value
+    return DEFAULT_LENGTH
+
+
+def class_of(config: Any, raw: dict[str, Any]) -> type[Any]:
+    """Return the causal language model's class for a configuration.
+
+    Raises:
+        InvalidRequestError: not a causal language model, or one that lacks a dependency.
+
+    """
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING,
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    )
+
+    names = raw.get("architectures") or []
+    known = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type)
+    if config.is_encoder_decoder:
+        raise _refused("it is an encoder and a decoder, not a decoder alone")
+    if known is None or (names and names[0] not in set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values())):
+        raise _refused(_other_kind(config.model_type, names))
+    try:
+        found: type[Any] = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    except ImportError as error:
+        raise _refused(f"it needs a package that is not installed: {_needed(error)}") from error
+    return found
+
+
+@torch.inference_mode()
+def model_of(
+    config: Any, kind: type[Any], options: TensorOptions, folder: Path | None, seed: int = 0
+) -> Any:
+    """Build the model and fill it: from the safetensors in `folder`, or at random without one.
+
+    Raises:
+        InvalidRequestError: it cannot be built, or its checkpoint lacks tensors.
+
+    """
+    try:
+        model = _filled(config, kind, options, folder, seed)
+    except InvalidRequestError:
+        raise
+    except ImportError as error:
+        raise _refused(f"it needs a package that is not installed: {_needed(error)}") from error
+    except Exception as error:
+        log.warning("model cannot be built", exc_info=True)
+        raise _refused(f"it cannot be built ({type(error).__name__})") from error
+    return model.to(options.device).eval().requires_grad_(False)
+
+
+def _filled(
+    config: Any, kind: type[Any], options: TensorOptions, folder: Path | None, seed: int
+) -> Any:
+    if folder is None:
+        torch.manual_seed(seed)
+        return kind._from_config(config, dtype=options.dtype)  # noqa: SLF001 - what AutoModel calls
+    model, found = kind.from_pretrained(
+        None,
+        config=config,
+        state_dict=_tensors(folder),
+        dtype=options.dtype,
+        output_loading_info=True,
+    )
+    missing = sorted(found["missing_keys"])
+    if missing:
+        shown = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
+        raise InvalidRequestError(
+            f"The checkpoint lacks {len(missing)} tensors: {shown}.", param="model"
+        )
+    return model
+
+
+def _tensors(folder: Path) -> dict[str, torch.Tensor]:
+    source.refuse_pickled_weights(folder)
+    files = [SafetensorsFile(folder / name) for name in source.weight_files(folder)]
+    return {name: file.tensor(name) for file in files for name in file.entries}
+
+
+def _check_layers(table: dict[str, Any]) -> None:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            _check_layers(value)
+        elif name in LAYERS and not (isinstance(value, int) and value <= MAX_LAYERS):
+            raise InvalidRequestError(f"config.json: {name} = {value!r:.80}.", param="model")
+
+
+def _settings(value: Any) -> Any:
+    """A copy without the keys that choose code, at any depth."""
+    if isinstance(value, dict):
+        return {key: _settings(item) for key, item in value.items() if key not in CODE_KEYS}
+    return [_settings(item) for item in value] if isinstance(value, list) else value
+
+
+def _other_kind(model_type: str, names: list[Any]) -> str:
+    from transformers.models.auto import modeling_auto as auto
+
+    kinds = {
+        "it is an encoder and a decoder, not a decoder alone": (
+            auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
+        ),
+        "it needs images or other input beside text": (
+            auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+        ),
+    }
+    reasons = (
+        reason
+        for reason, table in kinds.items()
+        if model_type in table or (names and names[0] in table.values())
+    )
+    return next(reasons, f"{names[0] if names else model_type} is not a causal language model")
+
+
+def _needed(error: ImportError) -> str:
+    """The name of the missing module where the error says so."""
+    return error.name or str(error).strip().splitlines()[0][:120]
+
+
+def _refused(reason: str) -> InvalidRequestError:
+    return InvalidRequestError(f"This model cannot be served: {reason}.", param="model")

@@ -1,0 +1,96 @@
+"""A transformers model whose keys and values live in our pages. All sequences of a step run as one
+row of tokens [1, T]: only attention mixes tokens, and attention is ours.
+"""
+
+from typing import Any
+
+import torch
+
+from yaie.layers.attention import StepInput
+from yaie.layers.options import NamedTensors, TensorOptions
+from yaie.models.hf.attention import PAGED, PROBE, PagedStep, Probe, answering, select
+from yaie.models.hf.errors import UnfitError
+from yaie.models.hf.split import Split
+
+ROTARY_BY_LENGTH = frozenset({"dynamic", "longrope"})
+"""Rotary kinds whose angles depend on the longest sequence of the batch."""
+
+
+class PagedTransformer:
+    """Implements `models.model.Model`.
+
+    Args:
+        model: transformers' model, filled. Its attention is ours from now on.
+        options: its device and dtype.
+        max_model_len: longest sequence in tokens.
+
+    Raises:
+        UnfitError: the model does something that paged attention cannot honour.
+
+    """
+
+    num_labels = 0
+
+    def __init__(self, model: Any, options: TensorOptions, max_model_len: int) -> None:
+        self.architecture = type(model).__name__
+        self.options = options
+        self._model = model
+        _refuse_by_config(model, max_model_len)
+        probe = Probe(max_model_len)
+        ids = torch.arange(4, device=options.device).unsqueeze(0)
+        select(model, PROBE)
+        with answering(probe):
+            self._split = Split(model, input_ids=ids, position_ids=ids, use_cache=False)
+        layers = model.config.get_text_config(decoder=True).num_hidden_layers
+        if len(probe.layers) != layers:
+            raise UnfitError(f"{len(probe.layers)} of its {layers} layers attend the common way")
+        if "position_ids" not in self._split.takes:
+            raise UnfitError("it cannot be told positions")
+        self._layers = tuple(probe.layers)
+        self.caches = tuple(layer.cache for layer in probe.layers)
+        self.vocab_size = self._split.vocab_size
+        self.hidden_size = self._split.hidden_size
+        select(model, PAGED)
+
+    def forward(self, ids: torch.Tensor, step: StepInput) -> torch.Tensor:
+        """Ids [T] int64 -> hidden states [T, hidden] after the final norm."""
+        answer = PagedStep(self._layers, step)
+        with answering(answer):
+            output = self._split.hidden(
+                input_ids=ids.unsqueeze(0),
+                position_ids=step.positions.unsqueeze(0),
+                use_cache=False,
+            )
+        answer.finish()
+        hidden: torch.Tensor = output.last_hidden_state[0]
+        return hidden
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Hidden [N, hidden] -> [N, vocab] in the model's dtype."""
+        return self._split.logits(hidden)
+
+    def classify(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Raise: a language model has no class logits."""
+        raise NotImplementedError(f"{self.architecture} has no labels; given {hidden.shape}")
+
+    def parameters(self) -> NamedTensors:
+        """Every parameter once."""
+        yield from self._model.named_parameters()
+
+
+def _refuse_by_config(model: Any, max_model_len: int) -> None:
+    config = model.config.get_text_config(decoder=True)
+    if getattr(model, "_is_stateful", False):
+        raise UnfitError("it keeps a state that is not keys and values")
+    for rope in _rope_tables(getattr(config, "rope_parameters", None)):
+        original = rope.get("original_max_position_embeddings") or config.max_position_embeddings
+        if rope.get("rope_type") in ROTARY_BY_LENGTH and max_model_len > original:
+            raise UnfitError("its rotary angles depend on the length of the whole batch")
+
+
+def _rope_tables(parameters: Any) -> list[dict[str, Any]]:
+    """One table, or one for each kind of layer."""
+    if not isinstance(parameters, dict):
+        return []
+    nested = [value for value in parameters.values() if isinstance(value, dict)]
+    return nested or [parameters]

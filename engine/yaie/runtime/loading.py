@@ -1,0 +1,132 @@
+"""Which implementation runs a model, and the model itself, loaded.
+
+A native model where there is one for what config.json asks; otherwise transformers' own, in our
+pages or on its own cache, whichever is proved right at load. `--model-impl` takes the choice away.
+"""
+
+import logging
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+import torch
+
+from yaie.config import EngineConfig
+from yaie.layers.options import TensorOptions
+from yaie.models import registry, weights
+from yaie.models.model import Model
+from yaie.models.shape import ModelConfig
+from yaie_api.logs import fields
+
+log = logging.getLogger(__name__)
+
+TASKS = {"lm": ("generate", "embed"), "score": ("classify",), "none": ("embed",)}
+"""What a native model can be asked for, by its head."""
+
+
+class Loaded(NamedTuple):
+    """A model and how it has to be run.
+
+    Attributes:
+        model: what the runner calls.
+        implementation: native, paged transformers, or transformers.
+        tasks: generate, embed, classify.
+        alone: one sequence at a time, nothing of it in our pages.
+        whole: a prompt is computed in one step.
+
+    """
+
+    model: Model
+    implementation: str
+    tasks: tuple[str, ...]
+    alone: bool = False
+    whole: bool = False
+
+
+class Plan(Protocol):
+    """A model that was recognised and not yet loaded. `dtype`: the checkpoint's, if it says."""
+
+    @property
+    def dtype(self) -> str | None: ...
+
+    @property
+    def max_positions(self) -> int: ...
+
+    def load(self, config: EngineConfig, options: TensorOptions, folder: Path) -> Loaded:
+        """Build the model and fill it with the weights of `folder`.
+
+        Raises:
+            InvalidRequestError: the checkpoint is not the model's, or the model cannot run.
+
+        """
+
+
+def plan(config: EngineConfig, raw: dict[str, Any]) -> Plan:
+    """Recognise the model that config.json describes.
+
+    Raises:
+        InvalidRequestError: no implementation runs it; the message says why.
+
+    """
+    shape = registry.native(raw, config.model_impl)
+    if shape is not None:
+        return NativePlan(shape)
+    return TransformersPlan(raw)
+
+
+class NativePlan:
+    """A model of ours."""
+
+    def __init__(self, shape: ModelConfig) -> None:
+        self.dtype = shape.dtype
+        self.max_positions = shape.max_positions
+        self._shape = shape
+
+    @torch.inference_mode()
+    def load(self, config: EngineConfig, options: TensorOptions, folder: Path) -> Loaded:
+        shape = self._shape
+        longest = config.max_model_len or shape.max_positions
+        model = registry.model_class(shape.architecture)(shape, options, longest)
+        if config.load_format == "dummy":
+            weights.fill_dummy(model, config.seed or 0)
+        else:
+            weights.load(model, folder)
+        log.info("model is native", extra=fields(architecture=shape.architecture))
+        return Loaded(model, "native", TASKS[shape.head])
+
+
+class TransformersPlan:
+    """A model of transformers, which is imported here and for no other model."""
+
+    def __init__(self, raw: dict[str, Any]) -> None:
+        from yaie.models.hf import load
+
+        self._config = load.config_of(raw)
+        self._class = load.class_of(self._config, raw)
+        self.dtype = raw.get("dtype") or raw.get("torch_dtype")
+        self.max_positions = load.max_positions(self._config)
+
+    def load(self, config: EngineConfig, options: TensorOptions, folder: Path) -> Loaded:
+        from yaie.models.hf import load
+        from yaie.models.hf.cached import Carry
+        from yaie.models.hf.choose import choose
+
+        source = None if config.load_format == "dummy" else folder
+        model = load.model_of(self._config, self._class, options, source, config.seed or 0)
+        chosen = choose(model, options, config.max_model_len or self.max_positions)
+        if chosen.carry is None:
+            return Loaded(chosen.model, "paged transformers", TASKS["lm"])
+        whole = chosen.carry is not Carry.CHUNKS
+        return Loaded(chosen.model, "transformers", TASKS["lm"], alone=True, whole=whole)
+
+
+def limited(config: EngineConfig, loaded: Loaded) -> EngineConfig:
+    """The configuration as far as the loaded model allows it."""
+    changes: dict[str, Any] = {}
+    if loaded.alone:
+        changes |= {"max_num_seqs": 1, "enable_prefix_caching": False, "swap_space_gib": 0.0}
+    if loaded.whole:
+        changes["max_num_batched_tokens"] = config.max_model_len
+    if loaded.implementation != "native":
+        changes["enforce_eager"] = True
+    return msgspec.structs.replace(config, **changes)

@@ -1,0 +1,98 @@
+"""What a configuration leaves open, filled in by device and model; what does not fit is refused by
+the setting's name.
+"""
+
+from typing import Any
+
+import msgspec
+import torch
+
+from yaie.config import EngineConfig
+from yaie.layers.options import TensorOptions
+from yaie.models import source
+from yaie_api.errors import InvalidRequestError
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+STEP_TOKENS = {"cpu": 512, "cuda": 8192}
+"""Default upper bound of the step budget."""
+CHOICES = {
+    "load_format": ("auto", "dummy"),
+    "model_impl": ("auto", "yaie", "transformers"),
+    "pooling": ("auto", "last", "mean"),
+}
+AT_LEAST_ONE = (
+    "max_num_seqs",
+    "page_size",
+    "max_num_queued_reqs",
+    "max_model_len",
+    "max_num_batched_tokens",
+    "kv_cache_tokens",
+    "cpu_threads",
+)
+
+
+def tensor_options(config: EngineConfig, checkpoint_dtype: str | None) -> TensorOptions:
+    """Device and dtype of the model.
+
+    Raises:
+        InvalidRequestError: an unknown device or dtype, or no such device here.
+
+    """
+    device = config.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device not in STEP_TOKENS:
+        raise _bad("device", config.device, ("auto", *STEP_TOKENS))
+    if device == "cuda" and not torch.cuda.is_available():
+        raise InvalidRequestError("device is cuda, but there is no CUDA device.", param="device")
+    dtype = config.dtype
+    if dtype == "auto":
+        dtype = (checkpoint_dtype or "bfloat16") if device == "cuda" else "float32"
+    if dtype not in DTYPES:
+        raise _bad("dtype", dtype, ("auto", *DTYPES))
+    return TensorOptions(torch.device(device), DTYPES[dtype])
+
+
+def check(config: EngineConfig) -> None:
+    """Refuse values that fit no model.
+
+    Raises:
+        InvalidRequestError: a setting is out of range; `param` names it.
+
+    """
+    for name, allowed in CHOICES.items():
+        if getattr(config, name) not in allowed:
+            raise _bad(name, getattr(config, name), allowed)
+    for name in AT_LEAST_ONE:
+        value = getattr(config, name)
+        if value is not None and value < 1:
+            raise InvalidRequestError(f"{name} must be at least 1.", param=name)
+    if not 0.0 < config.gpu_memory_utilization <= 1.0:
+        raise InvalidRequestError(
+            "gpu_memory_utilization must be in (0, 1].", param="gpu_memory_utilization"
+        )
+
+
+def complete(config: EngineConfig, max_positions: int, device: torch.device) -> EngineConfig:
+    """Fill in what depends on the model and the device.
+
+    Raises:
+        InvalidRequestError: longer sequences than the model has positions.
+
+    """
+    if config.max_model_len is not None and config.max_model_len > max_positions:
+        raise InvalidRequestError(
+            f"max_model_len is {config.max_model_len}; the model has {max_positions} positions.",
+            param="max_model_len",
+        )
+    return msgspec.structs.replace(
+        config,
+        device=device.type,
+        served_model_name=config.served_model_name or source.default_served_name(config.model),
+        max_model_len=config.max_model_len or max_positions,
+        max_num_batched_tokens=config.max_num_batched_tokens or STEP_TOKENS[device.type],
+    )
+
+
+def _bad(name: str, value: Any, allowed: tuple[str, ...]) -> InvalidRequestError:
+    return InvalidRequestError(f"{name} is {value!r}; use one of {', '.join(allowed)}.", param=name)
