@@ -29,7 +29,3 @@ class KVSpec(msgspec.Struct, frozen=True):
     def bytes_per_page(self) -> int:
         """Bytes that one page of every group takes together."""
         return self.page_size * sum(group.bytes_per_token for group in self.groups)
-
-    def pages_in(self, n_bytes: float) -> int:
-        """How many pages of every group fit `n_bytes`."""
-        return int(n_bytes // self.bytes_per_page)

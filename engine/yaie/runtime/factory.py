@@ -18,7 +18,7 @@ from yaie.runtime.budget import StepBudget
 from yaie.runtime.host import usable_cores
 from yaie.runtime.kv_tensors import KVTensors, kv_spec
 from yaie.runtime.loading import Loaded, limited, plan
-from yaie.runtime.loop import EngineLoop, Port
+from yaie.runtime.loop import EngineLoop, Grammars, Port
 from yaie.runtime.memory import num_host_pages, num_pages
 from yaie.runtime.runner import ModelRunner, Ticket
 
@@ -38,7 +38,23 @@ class Engine:
             self.config.max_num_batched_tokens or settings.STEP_TOKENS["cpu"],
             self.config.step_time_target_s,
         )
-        return EngineLoop(self.scheduler, self.runner, port, budget=budget)
+        return EngineLoop(
+            self.scheduler, self.runner, port, budget=budget, grammars=self._grammars()
+        )
+
+    def _grammars(self) -> Grammars | None:
+        """What compiles structured outputs; None without a tokenizer to read them by."""
+        folder = Path(self.info.tokenizer_path)
+        if not (folder / "tokenizer.json").is_file():
+            return None
+        from yaie.runtime.grammar import GrammarCompiler
+
+        return GrammarCompiler(
+            folder,
+            self.info.vocab_size,
+            self.info.eos_token_ids,
+            max_workers=self.config.max_grammars,
+        )
 
 
 def create(config: EngineConfig) -> Engine:
@@ -83,6 +99,10 @@ def _num_pages(config: EngineConfig, loaded: Loaded, spec: KVSpec) -> int:
     return num_pages(config, loaded.model, spec, max_model_len=longest, step_tokens=step_tokens)
 
 
+def _num_host_pages(config: EngineConfig, loaded: Loaded, spec: KVSpec) -> int:
+    return 0 if loaded.alone else num_host_pages(config, spec)
+
+
 def _scheduler(
     config: EngineConfig, loaded: Loaded, spec: KVSpec, pages: int, eos: tuple[int, ...]
 ) -> Scheduler:
@@ -96,6 +116,10 @@ def _scheduler(
         eos_token_ids=eos,
         enable_prefix_caching=config.enable_prefix_caching,
         seed=config.seed,
+        policy=config.scheduling_policy,
+        host_pages=_num_host_pages(config, loaded, spec),
+        request_timeout_s=config.request_timeout_s,
+        max_logprobs=config.max_logprobs,
     )
 
 
@@ -103,7 +127,7 @@ def _runner(
     config: EngineConfig, loaded: Loaded, spec: KVSpec, pages: int, max_model_len: int
 ) -> ModelRunner:
     model = loaded.model
-    host_pages = 0 if loaded.alone else num_host_pages(config, spec)
+    host_pages = _num_host_pages(config, loaded, spec)
     kv = KVTensors(model.caches, pages, config.page_size, model.options, host_pages=host_pages)
     return ModelRunner(
         model,

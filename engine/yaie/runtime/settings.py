@@ -8,6 +8,8 @@ import msgspec
 import torch
 
 from yaie.config import EngineConfig
+from yaie.core.policies import POLICIES
+from yaie.core.policies import POLICIES
 from yaie.layers.options import TensorOptions
 from yaie.models import source
 from yaie_api.errors import InvalidRequestError
@@ -19,6 +21,9 @@ CHOICES = {
     "load_format": ("auto", "dummy"),
     "model_impl": ("auto", "yaie", "transformers"),
     "pooling": ("auto", "last", "mean"),
+    "scheduling_policy": POLICIES,
+    "mla_form": ("auto", "absorbed", "latent", "naive"),
+    "scheduling_policy": POLICIES,
 }
 AT_LEAST_ONE = (
     "max_num_seqs",
