@@ -105,27 +105,45 @@ class PagedAttention:
             k_cache,
             v_cache,
             step.kv_slots,
+            norms[0].offset if norms else 0.0,
         )
-        outputs = [
-            self._attend(q[segment.first : segment.last], k_cache, v_cache, segment)
-            for segment in step.segments
-        ]
-        output = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+        output = attend(
+            q,
+            k_cache,
+            v_cache,
+            step.segments,
+            scale=self.scale,
+            window=self.window,
+            softcap=self.softcap,
+        )
         return output.flatten(1)
 
-    def _attend(
-        self, q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, segment: Segment
-    ) -> torch.Tensor:
-        return ops.paged_attention(
-            q,
+
+def attend(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    segments: tuple[Segment, ...],
+    *,
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
+) -> torch.Tensor:
+    """Attend with q [T, heads, D] over a layer's caches -> [T, heads, Dv], segment by segment."""
+    outputs = [
+        ops.paged_attention(
+            q[segment.first : segment.last],
             k_cache,
             v_cache,
             segment.block_tables,
             segment.seq_lens,
             segment.query_start,
-            scale=self.scale,
+            scale=scale,
             max_query_len=segment.max_query_len,
             max_seq_len=segment.max_seq_len,
-            window=self.window,
-            softcap=self.softcap,
+            window=window,
+            softcap=softcap,
         )
+        for segment in segments
+    ]
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs)

@@ -7,19 +7,26 @@ from yaie.layers.options import NamedTensors, TensorOptions
 
 
 class RMSNorm:
-    """x / rms(x) * weight over the last dimension."""
+    """x / rms(x) * (weight + offset) over the last dimension.
 
-    def __init__(self, size: int, eps: float, *, options: TensorOptions) -> None:
+    The weight stays as the checkpoint has it: the sum is made in float32 at every use, because
+    1 + weight rounded to half precision would lose the weight's last bits.
+    """
+
+    def __init__(
+        self, size: int, eps: float, *, offset: float = 0.0, options: TensorOptions
+    ) -> None:
         self.weight = options.empty(size)
         self.eps = eps
+        self.offset = offset
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Norm x [..., size] into a new tensor."""
-        return ops.rms_norm(x, self.weight, self.eps)
+        return ops.rms_norm(x, self.weight, self.eps, self.offset)
 
     def add(self, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """x, residual [T, size] -> (norm(x + residual), x + residual)."""
-        return ops.add_rms_norm(x, residual, self.weight, self.eps)
+        return ops.add_rms_norm(x, residual, self.weight, self.eps, self.offset)
 
     def parameters(self, name: str) -> NamedTensors:
         """Destination of `name + .weight`."""

@@ -52,8 +52,9 @@ def same_window(raw: Raw) -> Windows:
 def qwen_windows(raw: Raw) -> Windows:
     """No window unless `use_sliding_window`; then from layer `max_window_layers` on."""
     raw = {"sliding_window": 4096, "max_window_layers": 28} | raw
-    if not flag(raw, "use_sliding_window"):
-        raw["sliding_window"] = None
+    used = flag(raw, "use_sliding_window") and raw["sliding_window"] is not None
     first = raw["max_window_layers"]
     require(isinstance(first, int), "max_window_layers", first)
-    return typed_windows(raw, lambda i: raw["sliding_window"] is not None and i >= first)
+    return typed_windows(
+        raw if used else raw | {"sliding_window": None}, lambda i: used and i >= first
+    )

@@ -86,7 +86,7 @@ def malformed(name: str, value: object) -> InvalidRequestError:
 
 def _finite(name: str, value: object) -> float:
     valid = isinstance(value, int | float) and not isinstance(value, bool)
-    if not valid or not abs(value) <= sys.float_info.max:  # type: ignore[arg-type, operator]  # a number
+    if not valid or not abs(value) <= sys.float_info.max:  # type: ignore[arg-type]  # a number
         raise malformed(name, value)
     return float(value)  # type: ignore[arg-type]  # a number, see above
 

@@ -52,11 +52,16 @@ def gemma(raw: Raw) -> ModelConfig:
 def gemma2(raw: Raw) -> ModelConfig:
     """Gemma 2: every second layer has a window; scores and logits are soft-capped."""
     raw = GEMMA2 | raw
-    return _later(raw, windows=typed_windows(raw, lambda i: i % 2 == 0))
+    cap = optional_number(raw, "attn_logit_softcapping")
+    return _later(raw, attention_softcap=cap, windows=typed_windows(raw, lambda i: i % 2 == 0))
 
 
 def gemma3(raw: Raw) -> ModelConfig:
-    """Gemma 3 text: head norms, five windowed layers to one full, a rotary base for each kind."""
+    """Gemma 3 text: head norms, five windowed layers to one full, a rotary base for each kind.
+
+    `attn_logit_softcapping` has no effect, as in the reference implementation: head norms took its
+    place.
+    """
     raw = GEMMA3 | raw
     pattern = positive(raw, "sliding_window_pattern", default=6)
     windows = typed_windows(raw, lambda i: (i + 1) % pattern > 0)
@@ -72,14 +77,13 @@ def _decoder(raw: Raw, **own: Any) -> ModelConfig:
 
 
 def _later(raw: Raw, **own: Any) -> ModelConfig:
-    """Gemma 2 and 3: the scale of attention is a setting, as are the soft caps."""
+    """Gemma 2 and 3: the scale of attention is a setting, as is the soft cap of logits."""
     scalar = number(raw, "query_pre_attn_scalar", 256)
     require(scalar > 0, "query_pre_attn_scalar", scalar)
     return _decoder(
         raw,
         activation=activation(raw, "hidden_activation", GELU_TANH),
         attention_scale=scalar**-0.5,
-        attention_softcap=optional_number(raw, "attn_logit_softcapping"),
         logit_softcap=optional_number(raw, "final_logit_softcapping"),
         **own,
     )

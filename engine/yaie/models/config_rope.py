@@ -15,10 +15,11 @@ from yaie.models.config_fields import (
     optional_number,
     positive,
     require,
+    unsupported,
 )
 
 RopeKind = Literal["default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional"]
-ROPE_KINDS: tuple[str, ...] = get_args(RopeKind)
+ROPE_KINDS: tuple[RopeKind, ...] = get_args(RopeKind)
 _OWN_LENGTH = ("yarn", "longrope", "llama3")
 """Kinds that know the length the model was first trained with."""
 
@@ -93,8 +94,7 @@ def rope_table(raw: Raw) -> Raw:
 
 def read_table(table: Raw, *, head_dim: int, max_positions: int, theta: float) -> RopeConfig:
     """Read one table that stands for itself."""
-    kind = table.get("rope_type", table.get("type", "default"))
-    require(kind in ROPE_KINDS, "rope_type", kind)
+    kind = _kind(table)
     require("mrope_section" not in table, "mrope_section", table.get("mrope_section"))
     original = positive(table, "original_max_position_embeddings", default=max_positions)
     rope = RopeConfig(
@@ -117,6 +117,14 @@ def read_table(table: Raw, *, head_dim: int, max_positions: int, theta: float) -
     valid = 0 < rotated <= head_dim and rotated % 2 == 0 and rope.theta > 1 and rope.factor > 0
     require(valid, "partial_rotary_factor, rope_theta or factor", table)
     return _with_factors(rope, table, rotated // 2) if kind == "longrope" else rope
+
+
+def _kind(table: Raw) -> RopeKind:
+    name = table.get("rope_type", table.get("type", "default"))
+    for kind in ROPE_KINDS:
+        if name == kind:
+            return kind
+    raise unsupported("rope_type", name)
 
 
 def _factor(table: Raw, kind: str, ratio: float) -> float:

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from yaie.models import config_dense as dense
+from yaie.models import config_gemma as gemma
+from yaie.models import config_sparse as sparse
 from yaie.models.config_fields import Raw
 from yaie.models.shape import Head, ModelConfig
 
@@ -28,9 +30,21 @@ def tops(stem: str, parse: Parse, model: str) -> dict[str, Family]:
 
 
 LLAMA = "yaie.models.llama:Llama"
+GEMMA = "yaie.models.gemma:Gemma"
 FAMILIES: dict[str, Family] = {
     **tops("Llama", dense.llama, LLAMA),
     **tops("Mistral", dense.mistral, LLAMA),
     **tops("Qwen2", dense.qwen2, LLAMA),
     **tops("Qwen3", dense.qwen3, LLAMA),
+    **tops("Mixtral", sparse.mixtral, "yaie.models.mixtral:Mixtral"),
+    **tops("Qwen2Moe", sparse.qwen2_moe, "yaie.models.sparse:SparseDecoder"),
+    **tops("Qwen3Moe", sparse.qwen3_moe, "yaie.models.sparse:SparseDecoder"),
+    **tops("DeepseekV2", sparse.deepseek_v2, "yaie.models.deepseek:DeepSeek"),
+    **tops("DeepseekV3", sparse.deepseek_v3, "yaie.models.deepseek:DeepSeek"),
+    **tops("Phi3", dense.phi3, "yaie.models.phi:Phi"),
+    **tops("Gemma", gemma.gemma, LLAMA),
+    **tops("Gemma2", gemma.gemma2, GEMMA),
+    "Gemma3ForCausalLM": Family(gemma.gemma3, GEMMA),
+    "Gemma3TextForSequenceClassification": Family(gemma.gemma3, GEMMA, "score"),
+    "Gemma3TextModel": Family(gemma.gemma3, GEMMA, "none"),
 }

@@ -140,12 +140,17 @@ class DecoderLayer:
         self, x: torch.Tensor, residual: torch.Tensor | None, step: StepInput
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Run x [T, hidden], the last sublayer's output not yet added to `residual`."""
-        if residual is None:
-            x, residual = self.attention_norm(x), x
-        else:
-            x, residual = self.attention_norm.add(x, residual)
+        x, residual = self.enter(x, residual)
         x, residual = self.mlp_norm.add(self.attention(x, step), residual)
         return self.mlp(x), residual
+
+    def enter(
+        self, x: torch.Tensor, residual: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Add x to the residual stream (the first layer's x begins it); return (normed, stream)."""
+        if residual is None:
+            return self.attention_norm(x), x
+        return self.attention_norm.add(x, residual)
 
     def parameters(self, prefix: str) -> NamedTensors:
         """Checkpoint names and destinations."""
@@ -236,9 +241,11 @@ class Llama:
             yield from self.score.parameters("")
 
 
-ACTIVATIONS = {"silu": ops.silu_mul}
+ACTIVATIONS = {"silu": ops.silu_mul, "gelu_pytorch_tanh": ops.gelu_tanh_mul}
 
 
 def make_norm(config: ModelConfig, options: TensorOptions, size: int | None = None) -> RMSNorm:
     """Return the model's norm over `size` (the hidden size where None)."""
-    return RMSNorm(size or config.hidden_size, config.rms_norm_eps, options=options)
+    return RMSNorm(
+        size or config.hidden_size, config.rms_norm_eps, offset=config.norm_offset, options=options
+    )

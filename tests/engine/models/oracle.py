@@ -4,6 +4,7 @@ Weights are strong (initializer_range 0.3) and norm weights random: with the def
 hardly looks at its context, and a test that compares it with anything proves nothing.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,70 +13,12 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from engine.models.variants import BASE, DENSE
+
 torch.set_num_threads(1)  # tiny matrices: more threads only wait for each other
 GREEDY_TOKENS = 64
-LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 10_000.0,
-    "factor": 4.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
-}
-YARN = {
-    "rope_type": "yarn",
-    "rope_theta": 10_000.0,
-    "factor": 4.0,
-    "original_max_position_embeddings": 64,
-}
-LINEAR = {"rope_type": "linear", "rope_theta": 10_000.0, "factor": 2.0}
-
-VARIANTS: dict[str, dict[str, Any]] = {
-    "llama-gqa": {"model_type": "llama"},
-    "llama-mqa-odd-vocab": {"model_type": "llama", "num_key_value_heads": 1, "vocab_size": 509},
-    "llama-head-dim-bias": {
-        "model_type": "llama",
-        "head_dim": 24,
-        "attention_bias": True,
-        "mlp_bias": True,
-    },
-    "llama-tied-llama3-rope": {
-        "model_type": "llama",
-        "tie_word_embeddings": True,
-        "rope_parameters": LLAMA3,
-    },
-    "llama-yarn-rope": {"model_type": "llama", "rope_parameters": YARN},
-    "llama-linear-rope": {"model_type": "llama", "rope_parameters": LINEAR},
-    "qwen3": {"model_type": "qwen3", "head_dim": 32},
-    "qwen3-tied-bias-odd-vocab": {
-        "model_type": "qwen3",
-        "head_dim": 16,
-        "tie_word_embeddings": True,
-        "attention_bias": True,
-        "vocab_size": 509,
-        "num_attention_heads": 6,
-        "num_key_value_heads": 3,
-    },
-    "qwen3-window": {
-        "model_type": "qwen3",
-        "head_dim": 16,
-        "use_sliding_window": True,
-        "sliding_window": 24,
-        "max_window_layers": 1,
-    },
-}
-BASE: dict[str, Any] = {
-    "vocab_size": 512,
-    "hidden_size": 64,
-    "intermediate_size": 112,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 256,
-    "initializer_range": 0.3,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
+VARIANTS: dict[str, dict[str, Any]] = dict(DENSE)
+"""Test modules of other families add theirs."""
 
 
 @cache
@@ -83,15 +26,24 @@ def hf_model(variant: str) -> Any:
     """Transformers' float32 model of a variant, random but always the same."""
     torch.manual_seed(7)
     config = AutoConfig.for_model(**(BASE | VARIANTS[variant]))
-    config._attn_implementation = "eager"
+    config._attn_implementation = config._experts_implementation = "eager"
     model = AutoModelForCausalLM.from_config(config).eval()
+    make_strong(model)
+    return model
+
+
+def make_strong(model: torch.nn.Module) -> None:
+    """Give norms, biases and correction buffers values whose loss would be seen."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if "norm" in name:
-                parameter.uniform_(0.5, 1.5)
+            if "norm" in name:  # around 0 where the norm adds 1 itself, around 1 elsewhere
+                middle = float(parameter.mean())
+                parameter.uniform_(middle - 0.5, middle + 0.5)
             elif name.endswith("bias"):
                 parameter.normal_(0.0, 0.3)
-    return model
+        for name, buffer in model.named_buffers():
+            if name.endswith("bias"):
+                buffer.normal_(0.0, 0.3)
 
 
 @cache
@@ -110,6 +62,36 @@ def save(variant: str, folder: Path, **kwargs: Any) -> Path:
 
 
 @dataclass(frozen=True)
+class Truth:
+    """Logits after every token of a sequence, each from one pass over the whole sequence."""
+
+    exact: torch.Tensor
+    float32: torch.Tensor
+
+
+@cache
+def truth(variant: str, ids: tuple[int, ...]) -> Truth:
+    """Run transformers on a whole sequence, in float64 and in float32."""
+    whole = torch.tensor([ids])
+    with torch.inference_mode():
+        return Truth(
+            exact=hf_model_float64(variant)(whole, use_cache=False).logits[0],
+            float32=hf_model(variant)(whole, use_cache=False).logits[0].double(),
+        )
+
+
+def prompt(variant: str, length: int, seed: int = 0, shared: int = 0) -> tuple[int, ...]:
+    """Return random ids; the first `shared` do not depend on `seed`."""
+    vocab = hf_model(variant).config.vocab_size
+    return _ids(0, shared, vocab) + _ids(seed + 1, length - shared, vocab)
+
+
+def _ids(seed: int, count: int, vocab: int) -> tuple[int, ...]:
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(torch.randint(3, vocab, (count,), generator=generator).tolist())
+
+
+@dataclass(frozen=True)
 class Reference:
     """A prompt, its greedy continuation, and logits after every token of both together."""
 
@@ -121,10 +103,9 @@ class Reference:
 
 @cache
 def reference(variant: str, length: int, seed: int = 0, shared: int = 0) -> Reference:
-    """Run transformers on a random prompt; the first `shared` tokens do not depend on `seed`."""
-    vocab = hf_model(variant).config.vocab_size
-    prompt = _ids(0, shared, vocab) + _ids(seed + 1, length - shared, vocab)
-    ids = list(prompt)
+    """Let transformers continue a random prompt in float64."""
+    start = prompt(variant, length, seed, shared)
+    ids = list(start)
     exact = hf_model_float64(variant)
     with torch.inference_mode():
         cached = None
@@ -133,31 +114,44 @@ def reference(variant: str, length: int, seed: int = 0, shared: int = 0) -> Refe
             output = exact(torch.tensor([fresh]), past_key_values=cached, use_cache=True)
             cached = output.past_key_values
             ids.append(int(output.logits[0, -1].argmax()))
-        whole = torch.tensor([ids])
-        return Reference(
-            prompt=prompt,
-            greedy=tuple(ids[length:]),
-            exact=exact(whole, use_cache=False).logits[0],
-            float32=hf_model(variant)(whole, use_cache=False).logits[0].double(),
-        )
+    known = truth(variant, tuple(ids))
+    return Reference(start, tuple(ids[length:]), known.exact, known.float32)
 
 
-def _ids(seed: int, count: int, vocab: int) -> tuple[int, ...]:
-    generator = torch.Generator().manual_seed(seed)
-    return tuple(torch.randint(3, vocab, (count,), generator=generator).tolist())
+def check(
+    variant: str, start: Sequence[int], ids: Sequence[int], logits: dict[int, torch.Tensor]
+) -> None:
+    """Judge a sequence that began with `start` and grew by greedy decoding to `ids`.
+
+    Every generated token must be what float64 would have chosen after the tokens before it: by
+    induction the sequence is then its greedy continuation. `logits[p]` predict position p.
+    """
+    assert tuple(ids[: len(start)]) == tuple(start)
+    assert len(ids) - len(start) == GREEDY_TOKENS
+    known = truth(variant, tuple(ids))
+    chosen = known.exact[len(start) - 1 : -1].argmax(-1).tolist()
+    assert list(ids[len(start) :]) == chosen
+    assert set(logits) <= set(range(len(start), len(ids)))
+    assert_within_gate(logits, known)
 
 
 def assert_within_gate(
-    ours: dict[int, torch.Tensor], expected: Reference, *, label: str = ""
+    ours: dict[int, torch.Tensor], expected: Reference | Truth, *, label: str = ""
 ) -> None:
     """`ours[p]`: logits that predict the token at position p. RMS <= 1.5x, largest <= 3x of
     transformers' own float32 error at the same positions.
     """
+    rms, largest = error_ratios(ours, expected)
+    assert rms <= 1.5, f"{label}: RMS error is {rms:.2f} times transformers'"
+    assert largest <= 3.0, f"{label}: largest error is {largest:.2f} times transformers'"
+
+
+def error_ratios(ours: dict[int, torch.Tensor], expected: Reference | Truth) -> tuple[float, float]:
+    """(RMS, largest) of our error over transformers' own float32 error."""
     positions = sorted(ours)
     exact = torch.stack([expected.exact[p - 1] for p in positions])
     theirs = torch.stack([expected.float32[p - 1] for p in positions]) - exact
     mine = torch.stack([ours[p].double() for p in positions]) - exact
     rms = (mine.square().mean().sqrt() / theirs.square().mean().sqrt()).item()
     largest = (mine.abs().max() / theirs.abs().max()).item()
-    assert rms <= 1.5, f"{label}: RMS error is {rms:.2f} times transformers'"
-    assert largest <= 3.0, f"{label}: largest error is {largest:.2f} times transformers'"
+    return rms, largest

@@ -1,0 +1,50 @@
+"""Gemma 2 and 3: the decoder with norms on both sides of attention and MLP.
+
+All else that is Gemma's own (norms of 1 + weight, scaled embeddings, soft caps, windows, two rotary
+bases) is an option of `ModelConfig`; Gemma 1 is `Llama` with such options.
+"""
+
+import torch
+
+from yaie.layers.attention import StepInput
+from yaie.layers.options import NamedTensors, TensorOptions
+from yaie.models.llama import DecoderLayer, FeedForward, Llama, Mixer, make_norm
+from yaie.models.shape import ModelConfig
+
+
+class SandwichLayer(DecoderLayer):
+    """Norms before and after each sublayer; the one after comes before the residual addition."""
+
+    def __init__(
+        self, config: ModelConfig, attention: Mixer, mlp: FeedForward, options: TensorOptions
+    ) -> None:
+        super().__init__(config, attention, mlp, options)
+        self.after_attention = make_norm(config, options)
+        self.after_mlp = make_norm(config, options)
+
+    def __call__(
+        self, x: torch.Tensor, residual: torch.Tensor | None, step: StepInput
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Run x [T, hidden], the last sublayer's output not yet added to `residual`."""
+        x, residual = self.enter(x, residual)
+        x = self.after_attention(self.attention(x, step))
+        x, residual = self.mlp_norm.add(x, residual)
+        return self.after_mlp(self.mlp(x)), residual
+
+    def parameters(self, prefix: str) -> NamedTensors:
+        """Checkpoint names and destinations."""
+        yield from self.attention_norm.parameters(f"{prefix}input_layernorm")
+        yield from self.attention.parameters(f"{prefix}self_attn.")
+        yield from self.after_attention.parameters(f"{prefix}post_attention_layernorm")
+        yield from self.mlp_norm.parameters(f"{prefix}pre_feedforward_layernorm")
+        yield from self.mlp.parameters(f"{prefix}mlp.")
+        yield from self.after_mlp.parameters(f"{prefix}post_feedforward_layernorm")
+
+
+class Gemma(Llama):
+    """Gemma 2 and 3 of text."""
+
+    def make_layer(self, index: int) -> DecoderLayer:
+        """Build layer `index`."""
+        attention, mlp = self.make_attention(index), self.make_mlp(index)
+        return SandwichLayer(self.config, attention, mlp, self.options)
