@@ -194,8 +194,8 @@ def moe_case(
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
-        values = torch.randn(shape, generator=generator) / shape[-1] ** 0.5
-        return values.to(dtype).to(device)
+        values = torch.randn(shape, generator=generator)
+        return values.div_(shape[-1] ** 0.5).to(dtype).to(device)
 
     order = torch.rand(tokens, experts, generator=generator).argsort(dim=1)
     shares = torch.rand(tokens, top_k, generator=generator)

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from yaie.models.config_moe import MLAConfig, MoEConfig
+from yaie.models.config_moe import MLAConfig, MLAForm, MoEConfig
 from yaie.models.config_rope import RopeConfig
 
 Activation = Literal["silu", "gelu_pytorch_tanh"]
@@ -80,3 +80,10 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     def kv_size(self) -> int:
         """Width of all key heads together (values are as wide)."""
         return self.num_kv_heads * self.head_dim
+
+
+def with_mla_form(config: ModelConfig, form: MLAForm) -> ModelConfig:
+    """Return `config` with its latent attention, where it has one, computed in `form`."""
+    if config.mla is None:
+        return config
+    return msgspec.structs.replace(config, mla=msgspec.structs.replace(config.mla, form=form))

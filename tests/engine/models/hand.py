@@ -11,6 +11,8 @@ from yaie.core.request import SamplingParams
 from yaie.layers.options import TensorOptions
 from yaie.models import config as model_config
 from yaie.models import registry, weights
+from yaie.models.config_moe import MLAForm
+from yaie.models.shape import with_mla_form
 from yaie.models.source import read_config
 from yaie.runtime.kv_tensors import KVTensors
 from yaie.runtime.runner import ModelRunner
@@ -19,10 +21,15 @@ GREEDY = SamplingParams(temperature=0.0, max_tokens=64)
 
 
 def load_runner(
-    folder: Path, *, pages: int = 64, page_size: int = 16, max_num_seqs: int = 8
+    folder: Path,
+    *,
+    pages: int = 64,
+    page_size: int = 16,
+    max_num_seqs: int = 8,
+    mla_form: MLAForm = "absorbed",
 ) -> ModelRunner:
     """Build a float32 CPU runner over the checkpoint in `folder`."""
-    config = model_config.parse(read_config(folder))
+    config = with_mla_form(model_config.parse(read_config(folder)), mla_form)
     options = TensorOptions(torch.device("cpu"), torch.float32)
     with torch.inference_mode():
         model = registry.model_class(config.architecture)(config, options, config.max_positions)
