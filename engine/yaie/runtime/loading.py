@@ -15,7 +15,7 @@ from yaie.config import EngineConfig
 from yaie.layers.options import TensorOptions
 from yaie.models import registry, weights
 from yaie.models.model import Model
-from yaie.models.shape import ModelConfig
+from yaie.models.shape import ModelConfig, with_mla_form
 from yaie_api.logs import fields
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,8 @@ class NativePlan:
 
     @torch.inference_mode()
     def load(self, config: EngineConfig, options: TensorOptions, folder: Path) -> Loaded:
-        shape = self._shape
+        form: Any = "absorbed" if config.mla_form == "auto" else config.mla_form
+        shape = with_mla_form(self._shape, form)
         longest = config.max_model_len or shape.max_positions
         model = registry.model_class(shape.architecture)(shape, options, longest)
         if config.load_format == "dummy":

@@ -9,7 +9,6 @@ import torch
 
 from yaie.config import EngineConfig
 from yaie.core.policies import POLICIES
-from yaie.core.policies import POLICIES
 from yaie.layers.options import TensorOptions
 from yaie.models import source
 from yaie_api.errors import InvalidRequestError
@@ -21,7 +20,6 @@ CHOICES = {
     "load_format": ("auto", "dummy"),
     "model_impl": ("auto", "yaie", "transformers"),
     "pooling": ("auto", "last", "mean"),
-    "scheduling_policy": POLICIES,
     "mla_form": ("auto", "absorbed", "latent", "naive"),
     "scheduling_policy": POLICIES,
 }

@@ -144,7 +144,7 @@ def prove_paged(model: Model, yardstick: Yardstick) -> None:
         pieces = [ids[at : at + n] for ids, at, n in zip(yardstick.ids, done, counts, strict=True)]
         step = _paged_step(done, counts, caches, options.device)
         logits = model.logits(model.forward(torch.cat(pieces), step)).float()
-        for mine, rows in zip(ours, torch.split(logits, counts), strict=True):
+        for mine, rows in zip(ours, torch.split(logits, list(counts)), strict=True):
             mine.append(rows)
         done = [at + n for at, n in zip(done, counts, strict=True)]
     yardstick.judge([torch.cat(rows) for rows in ours])
