@@ -13,8 +13,15 @@ In every schema it takes the place of what the user may have written under this 
 
 
 def literal(text: str) -> str:
-    """Exactly this text."""
-    return json.dumps(text, ensure_ascii=False) if text else ""
+    """Exactly this text. Strings of the dialect know few escapes, patterns know code points."""
+    if text.isascii() and text.isprintable():
+        return json.dumps(text) if text else ""
+    return f"/{''.join(map(code_point, text))}/"
+
+
+def code_point(character: str) -> str:
+    """A character inside a pattern."""
+    return character if character.isalnum() else f"\\x{{{ord(character):X}}}"
 
 
 def json_value(schema: Mapping[str, Any] | bool) -> str:  # noqa: FBT001 - a schema may be true or false

@@ -6,7 +6,7 @@ the tokens whose text was kept (later ones were computed for nothing and are nob
 """
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from yaie.core.request import SamplingParams
@@ -25,6 +25,10 @@ class Vocabulary(Protocol):
 
     def token_bytes(self, token_id: int) -> bytes:
         """Bytes of one token of a byte-level vocabulary; empty for an unknown id."""
+        ...
+
+    def token_text(self, token_id: int) -> str:
+        """The token as the vocabulary spells it."""
         ...
 
     def is_special(self, token_id: int) -> bool: ...
@@ -50,8 +54,16 @@ class TextStream:
 
     """
 
-    def __init__(self, tokenizer: Vocabulary, sampling: SamplingParams) -> None:
-        self._detokenizer = detokenizer(tokenizer, sampling.skip_special_tokens)
+    def __init__(
+        self,
+        tokenizer: Vocabulary,
+        sampling: SamplingParams,
+        shown_special_tokens: frozenset[str] = frozenset(),
+    ) -> None:
+        """`shown_special_tokens`: never left out, because a parser of the text looks for them."""
+        self._detokenizer = detokenizer(
+            tokenizer, sampling.skip_special_tokens, shown_special_tokens
+        )
         self._stops = StopStrings(sampling.stop, include=sampling.include_stop_str_in_output)
         self._keep_stop_token = sampling.include_stop_str_in_output
         self._min_tokens = sampling.min_tokens
@@ -161,25 +173,43 @@ def unfinished(text: str, stop: str) -> int:
     return 0
 
 
-def detokenizer(tokenizer: Vocabulary, skip_special_tokens: bool) -> Detokenizer:  # noqa: FBT001 - mirrors the field
+def detokenizer(
+    tokenizer: Vocabulary,
+    skip_special_tokens: bool,  # noqa: FBT001 - mirrors the field
+    shown: frozenset[str] = frozenset(),
+) -> Detokenizer:
     """The exact byte detokenizer where the vocabulary allows it, the windowed one elsewhere."""
-    if tokenizer.byte_level:
-        return ByteDetokenizer(tokenizer, skip_special_tokens=skip_special_tokens)
-    return WindowDetokenizer(tokenizer, skip_special_tokens=skip_special_tokens)
+    made = ByteDetokenizer if tokenizer.byte_level else WindowDetokenizer
+    return made(tokenizer, skip_special_tokens=skip_special_tokens, shown=shown)
+
+
+def _hidden(tokenizer: Vocabulary, shown: frozenset[str]) -> Callable[[int], bool]:
+    """Which special tokens to leave out."""
+    if not shown:
+        return tokenizer.is_special
+    return lambda token_id: (
+        tokenizer.is_special(token_id) and tokenizer.token_text(token_id) not in shown
+    )
 
 
 class ByteDetokenizer:
     """Byte-level vocabularies: tokens are bytes, text is their UTF-8 decoding. Exact and linear."""
 
-    def __init__(self, tokenizer: Vocabulary, *, skip_special_tokens: bool) -> None:
+    def __init__(
+        self,
+        tokenizer: Vocabulary,
+        *,
+        skip_special_tokens: bool,
+        shown: frozenset[str] = frozenset(),
+    ) -> None:
         self._token_bytes = tokenizer.token_bytes
-        self._is_special = tokenizer.is_special
+        self._is_hidden = _hidden(tokenizer, shown)
         self._skip = skip_special_tokens
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def push(self, token_ids: Sequence[int]) -> str:
         if self._skip:
-            token_ids = [i for i in token_ids if not self._is_special(i)]
+            token_ids = [i for i in token_ids if not self._is_hidden(i)]
         return self._decoder.decode(b"".join(map(self._token_bytes, token_ids)))
 
     def finish(self) -> str:
@@ -193,8 +223,15 @@ class WindowDetokenizer:
     character's border; pending tokens wait while their text is empty or ends in a broken character.
     """
 
-    def __init__(self, tokenizer: Vocabulary, *, skip_special_tokens: bool) -> None:
+    def __init__(
+        self,
+        tokenizer: Vocabulary,
+        *,
+        skip_special_tokens: bool,
+        shown: frozenset[str] = frozenset(),
+    ) -> None:
         self._tokenizer = tokenizer
+        self._is_hidden = _hidden(tokenizer, shown)
         self._skip = skip_special_tokens
         self._context: list[int] = []
         self._pending: list[int] = []
@@ -206,7 +243,7 @@ class WindowDetokenizer:
         return self._show(self._pending_text())
 
     def _push_one(self, token_id: int) -> str:
-        if self._skip and self._tokenizer.is_special(token_id):
+        if self._skip and self._is_hidden(token_id):
             return ""
         self._pending.append(token_id)
         text = self._pending_text()

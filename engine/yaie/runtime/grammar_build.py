@@ -105,26 +105,53 @@ def _form(vocabulary: LLTokenizer, grammar: Grammar) -> dict[str, Any]:
 
 
 def _before(vocabulary: LLTokenizer, block: FreeBlock) -> str:
-    free = "until_1" if block.opened else "(marker_0 until_1)?"
-    rules = f"start: {free} /\\n{{0,2}}/ @form\n"
+    free = "until_1 BREAK" if block.opened else "(marker_0 until_1 BREAK)?"
+    rules = f"start: {free} @form\nBREAK: /\\n{{0,2}}/"
     return rules + _markers(vocabulary, (block.start, block.end))
 
 
 def _markers(vocabulary: LLTokenizer, markers: Sequence[str]) -> str:
-    """Rules `marker_i` and `until_i`. Text never holds special tokens, so where the marker is one,
-    free text ends at it by itself.
+    """Rules `marker_i`, `until_i` and `free_text` for a text that uses them.
+
+    Patterns never match special tokens. So where the marker is one, free text is any token but it
+    and EOS: that costs nothing, and lets through what a vocabulary lists as special and a model
+    uses as text.
     """
-    lines = ["", "FREE_TEXT: /(?s:.*)/"] if markers else []
-    for index, marker in enumerate(markers):
-        token_ids = vocabulary.tokenize_str(marker, parse_special=True)
-        if len(token_ids) == 1 and vocabulary.is_special_token(token_ids[0]):
-            lines.append(f"marker_{index}: <[{token_ids[0]}]>")
-            lines.append(f"until_{index}: FREE_TEXT <[{token_ids[0]}]>")
+    if not markers:
+        return ""
+    ids = [_special_id(vocabulary, marker) for marker in markers]
+    lines = ["", f"free_text: {_free(vocabulary, ids[0])}"]
+    for index, (marker, token_id) in enumerate(zip(markers, ids, strict=True)):
+        if token_id is not None:
+            lines.append(f"marker_{index}: <[{token_id}]>")
+            lines.append(f"until_{index}: {_free(vocabulary, token_id)} marker_{index}")
         else:
             pattern = re.escape(marker).replace("/", "\\/")
             lines.append(f"marker_{index}: {lark.literal(marker)}")
             lines.append(f"until_{index}[lazy]: /(?s:.*){pattern}/")
     return "\n".join(lines)
+
+
+def _special_id(vocabulary: LLTokenizer, marker: str) -> int | None:
+    token_ids = vocabulary.tokenize_str(marker, parse_special=True)
+    single = len(token_ids) == 1 and vocabulary.is_special_token(token_ids[0])
+    return token_ids[0] if single else None
+
+
+def _free(vocabulary: LLTokenizer, end: int | None) -> str:
+    if end is None:
+        return "/(?s:.*)/"
+    barred = [*map(str, sorted({end, *vocabulary.eos_tokens})), *_padding(vocabulary)]
+    return f"<[^{','.join(barred)}]>*"
+
+
+def _padding(vocabulary: LLTokenizer) -> list[str]:
+    """The range of ids beyond the tokenizer's own; the vocabulary names such an id after itself."""
+    end = vocabulary.vocab_size
+    first = end
+    while first > 0 and vocabulary.decode_bytes([first - 1]) == b"<[%d]>" % (first - 1):
+        first -= 1
+    return [f"{first}-{end - 1}"] if first < end else []
 
 
 def _is_builders(error: BaseException) -> bool:
@@ -140,7 +167,9 @@ def _reason(problem: str) -> str:
     for sign, reason in _REASONS:
         if sign in problem:
             return reason
-    line = next(filter(None, map(str.strip, problem.splitlines())), "it is not understood")
-    line, _, _ = line.partition("; following special tokens")
-    line = re.sub(r"(?i)llguidance|derivre|regex_syntax", "the grammar", line)
-    return line[:MAX_REASON].rstrip(". :")
+    lines = [line.strip() for line in problem.splitlines() if line.strip()]
+    first = lines[0] if lines else "it is not understood"
+    told = next((line for line in lines if line.startswith("error: ")), first)
+    told, _, _ = told.partition("; following special tokens")
+    told = re.sub(r"^(error|at \d+\(\d+\)): ", "", told)
+    return re.sub(r"(?i)llguidance|derivre|regex_syntax", "it", told)[:MAX_REASON].rstrip(". :")

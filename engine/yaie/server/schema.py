@@ -13,6 +13,7 @@ from yaie_api.errors import InvalidRequestError
 MAX_SCHEMA_BYTES: Final = 64 << 10
 MAX_SCHEMA_DEPTH: Final = 32
 MAX_PATTERN_CHARACTERS: Final = 4096
+MAX_PLAIN_BYTES: Final = 4096
 TYPES: Final = ("null", "boolean", "integer", "number", "string", "array", "object")
 FORMATS: Final = (
     "date-time",
@@ -36,6 +37,10 @@ _PLAIN: Final = frozenset(
         *("minItems", "maxItems", "minProperties", "maxProperties", "minLength", "maxLength"),
         *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
     }
+)
+_SIMPLE: Final = frozenset(
+    {"type", "enum", "properties", "required", "additionalProperties", "items", "minItems"}
+    | {"maxItems", "minimum", "maximum", "minLength", "maxLength"}
 )
 _DESCRIPTIONS: Final = frozenset(
     {
@@ -65,6 +70,25 @@ def check_schema(schema: Any, *, param: str, where: str = "") -> dict[str, Any] 
 
     """
     return _Reader(param, where).read(schema)
+
+
+def is_plain(schema: Any) -> bool:
+    """Whether a schema certainly can be honoured: it is small and has simple keywords only."""
+    try:
+        small = len(json.dumps(schema)) <= MAX_PLAIN_BYTES
+        return small and _has_plain_keywords(check_schema(schema, param=""))
+    except (InvalidRequestError, TypeError, ValueError, RecursionError):
+        return False
+
+
+def _has_plain_keywords(schema: Any) -> bool:
+    if not isinstance(schema, Mapping):
+        return schema is True or schema is False
+    if not schema.keys() <= _SIMPLE or not isinstance(schema.get("type", "object"), str):
+        return False
+    properties = schema.get("properties", {}).values()
+    parts = [*properties, schema.get("items", True), schema.get("additionalProperties", True)]
+    return all(map(_has_plain_keywords, parts))
 
 
 class _Reader:

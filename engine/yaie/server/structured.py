@@ -5,6 +5,7 @@ and llama.cpp's fields: the same few kinds under many names, and only one of the
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ import msgspec
 
 from yaie import lark
 from yaie.core.request import FreeBlock, Grammar
+from yaie.server import gbnf
 from yaie.server.schema import MAX_PATTERN_CHARACTERS, check_schema
 from yaie_api.errors import InvalidRequestError
 
@@ -19,6 +21,7 @@ MAX_GRAMMAR_CHARACTERS: Final = 32 << 10
 MAX_CHOICES: Final = 1024
 MAX_CHOICE_CHARACTERS: Final = 64 << 10
 ANY_OBJECT: Final = {"type": "object"}
+_LARK_START: Final = re.compile(r"^[ \t]*(start[ \t]*:(?!:=)|%llguidance\b)", re.MULTILINE)
 
 
 def grammar_of(fields: Mapping[str, Any]) -> Grammar | None:
@@ -117,19 +120,18 @@ def _choice(value: Any, param: str) -> Grammar:
         raise _error(f"choice has too many entries; at most {limits} are allowed.", param)
     if "" in value:
         raise _error("choice must not have an empty string.", param)
-    return Grammar("lark", "start: " + " | ".join(map(lark.literal, dict.fromkeys(value))), param)
+    text = "start: " + " | ".join(map(lark.literal, dict.fromkeys(value)))
+    return Grammar("lark", _unicode(text, param), param)
 
 
 def _grammar(value: Any, param: str) -> Grammar:
     """A grammar in Lark, or in the EBNF of llama.cpp whose first rule is `root`."""
     text = _text(value, param, "a grammar", MAX_GRAMMAR_CHARACTERS)
-    from llguidance.gbnf_to_lark import any_to_lark
-
+    if _LARK_START.search(text):
+        return Grammar("lark", text, param)
     try:
-        return Grammar("lark", any_to_lark(text), param)
-    except RecursionError:
-        raise _error("the grammar is nested too deeply.", param) from None
-    except Exception as error:  # the converter raises bare Exception
+        return Grammar("lark", gbnf.to_lark(text), param)
+    except gbnf.GbnfError as error:
         raise _error(f"the grammar cannot be read: {error}.", param) from error
 
 
@@ -144,7 +146,15 @@ def _text(value: Any, param: str, what: str, limit: int) -> str:
         raise _error(f"must be {what}, written as a string.", param)
     if len(value) > limit:
         raise _error(f"has {len(value)} characters; at most {limit} are allowed.", param)
-    return value
+    return _unicode(value, param)
+
+
+def _unicode(text: str, param: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _error("is not valid Unicode.", param) from None
+    return text
 
 
 def _error(text: str, param: str) -> InvalidRequestError:

@@ -85,7 +85,7 @@ class DeepSeekV31(ToolFormat):
 
     def start(self, *, parallel: bool, free: bool) -> str:
         calls = f"{repeated('call', self.separator, parallel=parallel)} marker_4"
-        return f"FREE_TEXT | until_0 {calls}" if free else f"marker_0 {calls}"
+        return f"free_text | until_0 {calls}" if free else f"marker_0 {calls}"
 
 
 class DeepSeekV3(DeepSeekV31):

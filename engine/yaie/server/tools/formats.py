@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 from yaie import lark
 from yaie.core.request import Grammar
 from yaie.server.parts import OutputParser
-from yaie.server.schema import check_schema
+from yaie.server.schema import check_schema, is_plain
 from yaie.server.tools.parts import call_id
 from yaie.server.tools.spec import ToolChoice, ToolSpec
 from yaie_api.errors import InvalidRequestError
@@ -51,21 +51,24 @@ class ToolFormat(ABC):
     def grammar(
         self, specs: Sequence[ToolSpec], choice: ToolChoice, *, parallel: bool
     ) -> Grammar | None:
-        """The form that the output must have; None: nothing has to be enforced.
+        """The form that the output must have; None: there are no tools.
+
+        Where the model decides, text is free until it opens a call, and the call is a valid one of
+        a tool. Arguments of tools that are not strict follow their schema if it is a plain one.
 
         Raises:
             InvalidRequestError: a named tool does not exist, or a schema cannot be enforced.
 
         """
         free = choice.mode == "auto"
-        if free and not any(spec.strict for spec in specs):
+        if not specs:
             return None
         chosen = _chosen(specs, choice)
         lines = [f"start: {self.start(parallel=parallel and choice.mode != 'named', free=free)}"]
         lines.append("call: " + " | ".join(f"call_{index}" for index in range(len(chosen))))
         for index, spec in enumerate(chosen):
             lines.append(f"call_{index}: {self.call(spec.name, f'arguments_{index}')}")
-            lines.append(f"arguments_{index}: {_arguments(spec, enforced=spec.strict or not free)}")
+            lines.append(f"arguments_{index}: {_arguments(spec, must=spec.strict or not free)}")
         return Grammar("lark", "\n".join(lines), param="tools", markers=self.markers)
 
 
@@ -87,8 +90,8 @@ def _chosen(specs: Sequence[ToolSpec], choice: ToolChoice) -> Sequence[ToolSpec]
     return chosen
 
 
-def _arguments(spec: ToolSpec, *, enforced: bool) -> str:
-    if not enforced:
+def _arguments(spec: ToolSpec, *, must: bool) -> str:
+    if not must and not is_plain(spec.arguments_schema):
         return lark.json_value(ANY_OBJECT)
     schema = check_schema(spec.arguments_schema, param="tools", where=f"of tool {spec.name!r}")
     return lark.json_value(schema)

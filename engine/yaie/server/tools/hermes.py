@@ -45,5 +45,5 @@ class Hermes(ToolFormat):
 
     def start(self, *, parallel: bool, free: bool) -> str:
         if free:
-            return f"(until_0 call marker_1){'*' if parallel else '?'} FREE_TEXT"
+            return f"(until_0 call marker_1){'*' if parallel else '?'} free_text"
         return repeated("marker_0 call marker_1", "\n", parallel=parallel)

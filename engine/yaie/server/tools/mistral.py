@@ -97,7 +97,7 @@ class MistralList(ToolFormat):
     def start(self, *, parallel: bool, free: bool) -> str:
         calls = f'/ ?\\[/ {repeated("call", ", ", parallel=parallel)} "]"'
         if free:
-            return f"FREE_TEXT | until_0 {calls}"
+            return f"free_text | until_0 {calls}"
         return f"marker_0 {calls}"
 
 
@@ -111,5 +111,5 @@ class MistralNamed(MistralList):
 
     def start(self, *, parallel: bool, free: bool) -> str:
         if free:
-            return f"(until_0 call){'*' if parallel else '?'} FREE_TEXT"
+            return f"(until_0 call){'*' if parallel else '?'} free_text"
         return repeated("marker_0 call", "", parallel=parallel)
