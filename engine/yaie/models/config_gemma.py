@@ -68,6 +68,15 @@ def gemma3(raw: Raw) -> ModelConfig:
     return _later(raw, qk_norm=True, windows=windows, ropes=_two_ropes(raw, windows))
 
 
+def gemma3_text(raw: Raw) -> ModelConfig:
+    """Gemma 3 of text and images, as a model of text: its `text_config`."""
+    text = raw.get("text_config")
+    if not isinstance(text, dict):
+        raise malformed("text_config", text)
+    outer = {name: raw[name] for name in ("tie_word_embeddings", "dtype") if name in raw}
+    return gemma3(text | outer)
+
+
 def _decoder(raw: Raw, **own: Any) -> ModelConfig:
     bias = flag(raw, "attention_bias")
     scale = positive(raw, "hidden_size") ** 0.5

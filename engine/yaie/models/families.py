@@ -47,4 +47,5 @@ FAMILIES: dict[str, Family] = {
     "Gemma3ForCausalLM": Family(gemma.gemma3, GEMMA),
     "Gemma3TextForSequenceClassification": Family(gemma.gemma3, GEMMA, "score"),
     "Gemma3TextModel": Family(gemma.gemma3, GEMMA, "none"),
+    "Gemma3ForConditionalGeneration": Family(gemma.gemma3_text, GEMMA),
 }

@@ -4,15 +4,20 @@ The model names what it wants and where it goes (`parameters()`); the checkpoint
 copied from the mapped file straight into place on the device, cast on the way.
 """
 
+import logging
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import torch
 
 from yaie.layers.options import Alternative, Alternatives, NamedTensors
+from yaie.models.layout import layout_of
 from yaie.models.safetensors import SafetensorsFile
 from yaie.models.source import refuse_pickled_weights, weight_files
 from yaie_api.errors import InvalidRequestError
+from yaie_api.logs import fields
+
+log = logging.getLogger(__name__)
 
 IGNORED_SUFFIXES = (".rotary_emb.inv_freq",)
 """Buffers that old checkpoints carry and that are computed here."""
@@ -50,18 +55,25 @@ def load(model: Parameterised, folder: Path) -> None:
     if isinstance(model, SeveralForms):
         places |= {each.name: each for each in model.alternatives()}
         ignored = model.unused()
-    left_over = []
-    for file in (SafetensorsFile(folder / name) for name in weight_files(folder)):
-        for name in file.entries:
-            place = places.get(name)
-            if place is not None:
-                _copy(file, name, place.destination)
+    left_over, skipped = [], 0
+    files = [SafetensorsFile(folder / name) for name in weight_files(folder)]
+    layout = layout_of({name for file in files for name in file.entries})
+    for file in files:
+        for stored in file.entries:
+            name = layout.name(stored)
+            place = places.get(name or "")
+            if name is None:
+                skipped += 1
+            elif place is not None:
+                _copy(file, stored, place.destination)
                 for replaced in place.replaces:
                     missing.pop(replaced, None)
             elif not (name.endswith(IGNORED_SUFFIXES) or name.startswith(ignored)):
                 left_over.append(name)
     _report_missing(list(missing))
     _report_left_over(model, left_over)
+    if skipped:
+        log.info("tensors of other modalities left out", extra=fields(count=skipped))
 
 
 @torch.inference_mode()
