@@ -59,6 +59,8 @@ class StepBudget:
         self._model = CostModel()
         self._cap = float(FIRST_CHUNK)
         self._growth = FIRST_GROWTH
+        self._measured = False
+        self._launched: tuple[StepLoad, ...] = ()
 
     def tokens(self, decodes: int, position: int = 0) -> int:
         """Budget of a step with `decodes` decode rows whose prefill goes on at `position`.
@@ -70,8 +72,19 @@ class StepBudget:
             room = min(room, self._chunk(decodes, position))
         return decodes + room
 
+    def launched(self, load: StepLoad) -> None:
+        """A step with this load begins."""
+        self._launched = (*self._launched[-1:], load)
+
+    def expected_s(self) -> float | None:
+        """What earlier steps say that the last two launched ones take; None: nothing is known."""
+        if not self._measured:
+            return None
+        return sum(self._model.seconds(load) for load in self._launched)
+
     def observe(self, load: StepLoad, seconds: float) -> None:
         """A step with this load took `seconds`."""
+        self._measured = True
         if math.isinf(self._target_s):
             return
         self._model.observe(load, seconds)

@@ -10,45 +10,67 @@ import gc
 import logging
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
-from yaie.config import EngineConfig
+from yaie.config import EngineConfig, ModelInfo
 from yaie.logging import setup
-from yaie.models import config as model_config
-from yaie.models import source
+from yaie.models import registry, source
+from yaie.runtime import phases
+from yaie.runtime.loop import EngineLoop, Port
 from yaie.runtime.parent import end_with_parent
+from yaie.runtime.watchdog import Watchdog
 from yaie.server.ipc import EnginePort, Failed, Loading, Ready
 from yaie_api.errors import YaieError
 
 log = logging.getLogger(__name__)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+class LoadedEngine(Protocol):
+    """What the process runs: `yaie.runtime.factory.Engine`."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    def loop(self, port: Port) -> EngineLoop[Any]:
+        """The loop that serves what arrives at `port`."""
+
+
+Load = Callable[[EngineConfig, Callable[[str], None]], LoadedEngine]
+"""Builds the engine of a configuration; is told a function to name its stages to."""
+
+
+def main(argv: Sequence[str] | None = None, load: Load | None = None) -> int:
     """Run one engine. Returns the exit status: 0 when asked to stop, 1 when it failed."""
     args = _parser().parse_args(argv)
     setup(args.log_level, args.log_format)
     stop = threading.Event()
     end_with_parent(stop)
+    config = msgspec.json.decode(args.config, type=EngineConfig)
+    pulse = Pulse()
+    watchdog = Watchdog(args.address, pulse.age_s, pulse.expected_s)
     port = EnginePort(args.address)
+    watchdog.start()
     try:
-        config = msgspec.json.decode(args.config, type=EngineConfig)
-        return serve(config, port, stop)
+        return serve(config, port, stop, pulse, load or load_model)
     finally:
+        watchdog.stop()
         port.close()
 
 
-def serve(config: EngineConfig, port: EnginePort, stop: threading.Event) -> int:
+def serve(
+    config: EngineConfig,
+    port: EnginePort,
+    stop: threading.Event,
+    pulse: "Pulse",
+    load: Load,
+) -> int:
     """Load the model and run the loop until `stop` is set."""
     try:
-        port.send(Loading("model folder"))
-        check(config)
-        port.send(Loading("imports"))
-        from yaie.runtime import factory
-
-        port.send(Loading("weights"))
-        engine = factory.create(config)
+        engine = load(config, lambda stage: port.send(Loading(stage)))
+        loop = engine.loop(port)
     except YaieError as error:
         port.send(Failed(error.message))
         return 1
@@ -59,13 +81,46 @@ def serve(config: EngineConfig, port: EnginePort, stop: threading.Event) -> int:
     # What loading has made stays: the collector need not look at it again in the middle of a step.
     gc.collect()
     gc.freeze()
+    pulse.loop = loop
     port.send(Ready(engine.info))
     try:
-        engine.loop(port).run(stop)
+        loop.run(stop)
     except Exception:
         log.critical("engine failed", exc_info=True)
         return 1
     return 0
+
+
+class Pulse:
+    """What the watchdog asks, before there is a loop and afterwards."""
+
+    def __init__(self) -> None:
+        self.loop: EngineLoop[Any] | None = None
+
+    def age_s(self) -> float:
+        return self.loop.last_step_age_s() if self.loop is not None else 0.0
+
+    def expected_s(self) -> float | None:
+        return self.loop.expected_step_s() if self.loop is not None else None
+
+
+def load_model(config: EngineConfig, stage: Callable[[str], None]) -> LoadedEngine:
+    """Load the model that the configuration names.
+
+    Raises:
+        InvalidRequestError: no such model, one that is refused, or settings that do not fit it.
+
+    """
+    stage("model folder")
+    check(config)
+    stage("imports")
+    from yaie.runtime import factory
+
+    stage("weights")
+    engine = factory.create(config)
+    if engine.info.device == "cuda":
+        phases.declare_compilations()
+    return engine
 
 
 def check(config: EngineConfig) -> None:
@@ -77,7 +132,7 @@ def check(config: EngineConfig) -> None:
     """
     with_weights = config.load_format != "dummy"
     folder = source.resolve(config.model, config.revision, with_weights=with_weights)
-    model_config.parse(source.read_config(folder))
+    registry.native(source.read_config(folder), config.model_impl)
     if with_weights:
         source.refuse_pickled_weights(folder)
 

@@ -8,11 +8,12 @@ the others end with an error. No waiter is ever left behind.
 import asyncio
 import enum
 import time
+import uuid
 from collections.abc import Callable
 from typing import Final
 
 from yaie.config import ModelInfo
-from yaie.core.messages import Abort, Event, Generate, Stats
+from yaie.core.messages import Abort, Event, Generate, ResetPrefixCache, Stats
 from yaie.server.generation import Channel, Generation
 from yaie_api import errors
 
@@ -35,12 +36,14 @@ class AsyncEngine:
         self._clock = clock
         self._channel: Channel | None = None
         self._live: dict[str, Generation] = {}
+        self._resets: dict[str, asyncio.Future[None]] = {}
         self._last_seen = clock()
         self._idle = asyncio.Event()
         self._idle.set()
         self.state = EngineState.LOADING
         self.stage = "starting"
         self.restarts = 0
+        self.hangs = False
         self.info: ModelInfo | None = None
         self.stats: Stats | None = None
 
@@ -72,20 +75,34 @@ class AsyncEngine:
             YaieError: the engine's reason to refuse.
 
         """
-        if self.state is not EngineState.READY or self._channel is None:
-            raise errors.UnavailableError(
-                f"The engine is {self.state}.", retry_after_s=self.retry_after_s
-            )
+        channel = self._ready_channel()
         generation = Generation(request, on_end=self._forget, on_stop=self._abort_output)
         self._live[request.request_id] = generation
         self._idle.clear()
-        generation.send(self._channel)
+        generation.send(channel)
         try:
             await generation.accepted()
         except BaseException:
             generation.close()
             raise
         return generation
+
+    async def reset_prefix_cache(self) -> None:
+        """Forget cached prefixes; returns when the engine has done it.
+
+        Raises:
+            UnavailableError: there is no engine to ask.
+
+        """
+        channel = self._ready_channel()
+        command = ResetPrefixCache(f"reset-{uuid.uuid4().hex}")
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._resets[command.request_id] = done
+        channel.send(command)
+        try:
+            await done
+        finally:
+            del self._resets[command.request_id]
 
     async def wait_idle(self) -> None:
         """Until no request is live."""
@@ -100,18 +117,16 @@ class AsyncEngine:
 
     def detach(self, state: EngineState) -> None:
         """The process has ended (or never came up): fail or keep each generation."""
-        self._channel, self.state, self.stats = None, state, None
+        self._channel, self.state, self.stats, self.hangs = None, state, None, False
         keep = state is EngineState.RESTARTING
         self.restarts += keep
         for generation in list(self._live.values()):
             if not (keep and generation.can_be_sent_again):
-                generation.fail(
-                    errors.UnavailableError(
-                        "The engine stopped while it worked on this request.",
-                        code="engine_died",
-                        retry_after_s=RESTART_RETRY_AFTER_S,
-                    )
-                )
+                generation.fail(_died())
+
+        for reset in self._resets.values():
+            if not reset.done():
+                reset.set_exception(_died())
 
     def heard(self) -> None:
         self._last_seen = self._clock()
@@ -124,6 +139,15 @@ class AsyncEngine:
         generation = self._live.get(event.request_id)
         if generation is not None:
             generation.handle(event)
+        elif (reset := self._resets.get(event.request_id)) is not None and not reset.done():
+            reset.set_result(None)
+
+    def _ready_channel(self) -> Channel:
+        if self.state is not EngineState.READY or self._channel is None:
+            raise errors.UnavailableError(
+                f"The engine is {self.state}.", retry_after_s=self.retry_after_s
+            )
+        return self._channel
 
     def _forget(self, generation: Generation, *, abort: bool) -> None:
         """Called by a generation at its end. `abort`: the engine still works on it."""
@@ -137,3 +161,11 @@ class AsyncEngine:
         """Called by a generation of which one output is no longer wanted."""
         if self._channel is not None:
             self._channel.send(Abort(generation.request_id, index))
+
+
+def _died() -> errors.UnavailableError:
+    return errors.UnavailableError(
+        "The engine stopped while it worked on this request.",
+        code="engine_died",
+        retry_after_s=RESTART_RETRY_AFTER_S,
+    )

@@ -2,12 +2,12 @@
 
 Both sides speak msgpack through msgspec, never pickle. The HTTP process binds in a folder that only
 its user can enter; each start of the engine process gets an address of its own, so a new one never
-reads the messages of a dead one. Many commands or events travel as one message.
+reads the messages of a dead one. Many commands or events travel as one message. Beats have a socket
+of their own, because a thread of their own sends them.
 """
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -19,8 +19,10 @@ from yaie.core.messages import Command, Event
 
 MAX_MESSAGE_BYTES: Final = 256 * 1024 * 1024
 HIGH_WATER_MARK: Final = 100_000
-HEARTBEAT_INTERVAL_S: Final = 0.5
+POLL_S: Final = 0.5
 RETRY_S: Final = 0.05
+EXIT_HANGS: Final = 86
+"""Exit status of an engine process whose step did not end."""
 
 
 class Loading(msgspec.Struct, frozen=True, tag="loading"):
@@ -42,12 +44,22 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 class Events(msgspec.Struct, frozen=True, tag="events"):
-    """What one step of the loop has to say. Empty: a heartbeat."""
+    """What one step of the loop has to say."""
 
     events: list[Event]
 
 
-FromEngine = Loading | Ready | Failed | Events
+class Beat(msgspec.Struct, frozen=True, tag="beat"):
+    """A sign of life, whatever the loop does. `step_age_s`: how long the running step has taken,
+    without declared phases such as compilation. `hangs`: too long; the process is about to end.
+    """
+
+    step_age_s: float
+    phase: str
+    hangs: bool
+
+
+FromEngine = Loading | Ready | Failed | Events | Beat
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode_from_engine: Final = msgspec.msgpack.Decoder(FromEngine).decode
@@ -59,20 +71,17 @@ class EnginePort:
 
     def __init__(self, address: str) -> None:
         self._context = zmq.Context()
-        self._socket = _pair(self._context)
+        self._socket = _socket(self._context, zmq.PAIR)
         self._socket.connect(address)
-        self._last_sent = 0.0
 
     def send(self, message: FromEngine) -> None:
         self._socket.send(_encode(message))
-        self._last_sent = time.monotonic()
 
     def drain(self, *, wait_s: float) -> list[Command]:
         """All commands that have arrived; waits up to `wait_s` for the first one."""
-        self._beat()
         commands: list[Command] = []
         if wait_s > 0:
-            self._socket.poll(int(min(wait_s, HEARTBEAT_INTERVAL_S) * 1000) or 1)
+            self._socket.poll(int(min(wait_s, POLL_S) * 1000) or 1)
         with contextlib.suppress(zmq.Again):
             while True:
                 commands += _decode_commands(self._socket.recv(zmq.NOBLOCK))
@@ -86,10 +95,25 @@ class EnginePort:
         self._socket.close(linger=1000)
         self._context.term()
 
-    def _beat(self) -> None:
-        """The loop drains once a step, so a beat says that steps still end."""
-        if time.monotonic() - self._last_sent > HEARTBEAT_INTERVAL_S:
-            self.send(Events([]))
+
+class BeatPort:
+    """The engine's side of its beats, for the thread that sends them."""
+
+    def __init__(self, address: str) -> None:
+        self._context = zmq.Context()
+        self._socket = _socket(self._context, zmq.PUSH)
+        self._socket.connect(beat_address(address))
+
+    def send(self, beat: Beat) -> None:
+        """Send, or drop the beat when nobody reads."""
+        with contextlib.suppress(zmq.Again):
+            self._socket.send(_encode(beat), zmq.NOBLOCK)
+
+    def close(self) -> None:
+        """Send what waits, then close."""
+        if not self._socket.closed:
+            self._socket.close(linger=500)
+            self._context.term()
 
 
 class EngineChannel:
@@ -99,11 +123,14 @@ class EngineChannel:
         self._loop = asyncio.get_running_loop()
         self._on_message = on_message
         self._context = zmq.Context()
-        self._socket = _pair(self._context)
+        self._socket = _socket(self._context, zmq.PAIR)
         self._socket.bind(address)
+        self._beats = _socket(self._context, zmq.PULL)
+        self._beats.bind(beat_address(address))
         self._outbox: list[Command] = []
         self._closed = False
-        self._loop.add_reader(self._socket.FD, self._receive)
+        for socket in (self._socket, self._beats):
+            self._loop.add_reader(socket.FD, self._receive)
 
     def send(self, command: Command) -> None:
         if not self._outbox:
@@ -116,8 +143,9 @@ class EngineChannel:
             return
         self._receive()
         self._closed = True
-        self._loop.remove_reader(self._socket.FD)
-        self._socket.close(linger=0)
+        for socket in (self._socket, self._beats):
+            self._loop.remove_reader(socket.FD)
+            socket.close(linger=0)
         self._context.term()
 
     def _flush(self) -> None:
@@ -134,13 +162,19 @@ class EngineChannel:
         self._receive()
 
     def _receive(self) -> None:
-        with contextlib.suppress(zmq.Again):
-            while not self._closed:
-                self._on_message(_decode_from_engine(self._socket.recv(zmq.NOBLOCK)))
+        for socket in (self._beats, self._socket):
+            with contextlib.suppress(zmq.Again):
+                while not self._closed:
+                    self._on_message(_decode_from_engine(socket.recv(zmq.NOBLOCK)))
 
 
-def _pair(context: "zmq.Context[zmq.Socket[bytes]]") -> "zmq.Socket[bytes]":
-    socket: zmq.Socket[bytes] = context.socket(zmq.PAIR)
+def beat_address(address: str) -> str:
+    """Where the beats of the engine process at `address` go."""
+    return address + "-beat"
+
+
+def _socket(context: "zmq.Context[zmq.Socket[bytes]]", kind: int) -> "zmq.Socket[bytes]":
+    socket: zmq.Socket[bytes] = context.socket(kind)
     socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
     socket.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
     socket.setsockopt(zmq.RCVHWM, HIGH_WATER_MARK)

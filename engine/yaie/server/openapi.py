@@ -61,7 +61,7 @@ def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
         "info": {"title": "yaie engine", "version": __version__},
         "paths": paths,
         "components": {
-            "schemas": schemas["$defs"] | {"Error": ERROR_SCHEMA},
+            "schemas": schemas.get("$defs", {}) | {"Error": ERROR_SCHEMA},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{}, {"key": []}],

@@ -1,9 +1,10 @@
 """Keeps an engine process under the HTTP process: starts it, watches it, starts it again.
 
 A process that dies while it serves is replaced, a few times within a while; one that cannot load
-its model, or dies too often, ends the server with a reason. A process that has said nothing for
-`watchdog_s` is killed. The engine ends by itself when its standard input closes, so it never
-outlives the HTTP process, however that one ended.
+its model, or dies too often, ends the server with a reason. A process whose step hangs ends itself
+(`yaie.runtime.watchdog`); one that says nothing at all, not even that, is killed here. The engine
+ends by itself when its standard input closes, so it never outlives the HTTP process, however that
+one ended.
 """
 
 import asyncio
@@ -17,14 +18,27 @@ from typing import Final
 
 from yaie.config import ModelInfo
 from yaie.server.client import AsyncEngine, EngineState
-from yaie.server.ipc import EngineChannel, Events, Failed, FromEngine, Loading, Ready
+from yaie.server.ipc import (
+    EXIT_HANGS,
+    Beat,
+    EngineChannel,
+    Events,
+    Failed,
+    FromEngine,
+    Loading,
+    Ready,
+)
 from yaie_api.errors import UnavailableError, YaieError
 from yaie_api.logs import fields
 
 log = logging.getLogger(__name__)
 
 STOP_GRACE_S: Final = 5.0
-POLL_S: Final = 1.0
+POLL_S: Final = 0.5
+SILENT_S: Final = 10.0
+"""A process that serves and says nothing for so long is killed: it beats twice a second."""
+SILENT_LOADING_S: Final = 120.0
+"""While it loads, libraries may hold the interpreter's lock for long."""
 MAX_FOLDER_LENGTH: Final = 70
 LAST_WORDS_S: Final = 0.05
 """What a process sent just before its end is still on its way."""
@@ -38,6 +52,7 @@ class Supervisor:
         engine: told what the process says and when it comes and goes.
         on_ready: awaited before requests are taken (loads the tokenizer).
         max_deaths: deaths within `window_s` after which the server gives up.
+        silent_s: silence after which a process that serves is killed.
 
     """
 
@@ -50,7 +65,7 @@ class Supervisor:
         max_deaths: int = 3,
         window_s: float = 600.0,
         backoff_s: float = 1.0,
-        watchdog_s: float = 300.0,
+        silent_s: float = SILENT_S,
     ) -> None:
         self._command = command
         self._engine = engine
@@ -58,7 +73,7 @@ class Supervisor:
         self._max_deaths = max_deaths
         self._window_s = window_s
         self._backoff_s = backoff_s
-        self._watchdog_s = watchdog_s
+        self._silent_s = silent_s
         self._deaths: list[float] = []
         self._process: asyncio.subprocess.Process | None = None
         self._channel: EngineChannel | None = None
@@ -97,6 +112,7 @@ class Supervisor:
         self._starts += 1
         address = f"ipc://{folder}/engine-{self._starts}"
         self._channel = EngineChannel(address, self._receive)
+        self._engine.heard()
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command(address), stdin=asyncio.subprocess.PIPE
@@ -107,14 +123,24 @@ class Supervisor:
             self._channel.close()
 
     async def _watch(self, process: asyncio.subprocess.Process) -> int:
+        """Wait for the end of a process. It is killed when it was silent at two looks in a row: a
+        pause of this process is no silence of that one, whose messages are there to be read.
+        """
+        was_silent = False
         while True:
             try:
                 return await asyncio.wait_for(process.wait(), POLL_S)
             except TimeoutError:
-                serving = self._engine.state is EngineState.READY
-                if serving and self._engine.silence_s > self._watchdog_s:
-                    log.critical("engine hangs", extra=fields(silence_s=self._engine.silence_s))
-                    process.kill()
+                is_silent = self._engine.silence_s > self._silence_limit_s
+            if is_silent and was_silent:
+                log.critical("engine is silent", extra=fields(seconds=self._engine.silence_s))
+                process.kill()
+            was_silent = is_silent
+
+    @property
+    def _silence_limit_s(self) -> float:
+        serving = self._engine.state is EngineState.READY
+        return self._silent_s if serving else max(self._silent_s, SILENT_LOADING_S)
 
     async def _after_death(self, status: int) -> None:
         served = self._engine.state is EngineState.READY
@@ -130,7 +156,9 @@ class Supervisor:
 
     def _receive(self, message: FromEngine) -> None:
         self._engine.heard()
-        if isinstance(message, Events):
+        if isinstance(message, Beat):
+            self._engine.hangs = message.hangs
+        elif isinstance(message, Events):
             for event in message.events:
                 self._engine.dispatch(event)
         elif isinstance(message, Loading):
@@ -166,6 +194,8 @@ def _short_folder() -> str:
 
 
 def _why(status: int) -> str:
+    if status == EXIT_HANGS:
+        return "a step did not end"
     if status >= 0:
         return f"exit status {status}"
     return f"killed by {signal.Signals(-status).name}"

@@ -10,13 +10,14 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from engine.text_vocabularies import write_model_folder
 
 STUB = Path(__file__).with_name("stub_engine.py")
+FAULTY = Path(__file__).with_name("fault_engine.py")
 SERVE = Path(__file__).with_name("serve_stub.py")
 
 
@@ -51,7 +52,7 @@ class Server:
     process: subprocess.Popen[str]
     port: int
     journal: Path
-    lines: list[str] = field(default_factory=list)
+    admin_port: int = 0
 
     @property
     def url(self) -> str:
@@ -65,10 +66,12 @@ class Server:
         method: str | None = None,
         headers: dict[str, str] | None = None,
         timeout_s: float = 20.0,
+        port: int | None = None,
     ) -> Answer:
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        url = f"http://127.0.0.1:{port or self.port}{path}"
         request = urllib.request.Request(  # loopback only
-            self.url + path, data=data, headers=headers or {}, method=method
+            url, data=data, headers=headers or {}, method=method
         )
         try:
             with urllib.request.urlopen(request, timeout=timeout_s) as response:
@@ -76,6 +79,9 @@ class Server:
         except urllib.error.HTTPError as error:
             with error:
                 return Answer(error.code, dict(error.headers), error.read())
+
+    def admin(self, path: str, *, method: str = "GET") -> Answer:
+        return self.call(path, method=method, port=self.admin_port)
 
     def chat(self, content: str, **fields: Any) -> Answer:
         messages = [{"role": "user", "content": content}]
@@ -102,11 +108,15 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(folder: Path, *arguments: str, engine: Sequence[str] = ()) -> Iterator[Server]:
-    """A server process in `folder`; ended with SIGKILL if a test has not ended it."""
+def serving(
+    folder: Path, *arguments: str, engine: Sequence[str] = (), program: Path = STUB
+) -> Iterator[Server]:
+    """A server process in `folder`; ended with SIGKILL if a test has not ended it. `program`: its
+    engine process, with the arguments `engine`.
+    """
     write_model_folder(folder / "model")
     journal = folder / "journal.jsonl"
-    stub = [str(STUB), "--folder", str(folder / "model"), "--journal", str(journal), *engine]
+    stub = [str(program), "--folder", str(folder / "model"), "--journal", str(journal), *engine]
     port_file = folder / "port"
     command = [sys.executable, str(SERVE), str(port_file), json.dumps(stub), *arguments]
     with journal.with_suffix(".log").open("w") as log:
@@ -114,17 +124,19 @@ def serving(folder: Path, *arguments: str, engine: Sequence[str] = ()) -> Iterat
             command, stderr=log, text=True, env=os.environ | {"COLUMNS": "80"}
         )
         try:
-            yield Server(process, _port(process, port_file), journal)
+            n_ports = 2 if "--admin" in arguments else 1
+            ports = _ports(process, port_file, n_ports)
+            yield Server(process, ports[0], journal, admin_port=ports[-1])
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
             process.wait(10)
 
 
-def _port(process: subprocess.Popen[str], port_file: Path) -> int:
+def _ports(process: subprocess.Popen[str], port_file: Path, count: int) -> list[int]:
     deadline = time.monotonic() + 20
-    while not port_file.exists() or not port_file.read_text():
+    while not port_file.exists() or port_file.read_text().count("\n") < count:
         assert process.poll() is None, "the server has ended"
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    return int(port_file.read_text())
+    return [int(line) for line in port_file.read_text().split()]

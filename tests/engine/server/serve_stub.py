@@ -7,6 +7,7 @@ from pathlib import Path
 
 from yaie.server import run
 from yaie.server.edge import Limits
+from yaie.server.protocol import DeadlineH11
 from yaie_api import logs
 
 
@@ -20,14 +21,17 @@ def main() -> int:
     parser.add_argument("--body-s", type=float, default=30.0)
     parser.add_argument("--header-s", type=float, default=10.0)
     parser.add_argument("--backoff-s", type=float, default=0.3)
+    parser.add_argument("--admin", action="store_true")
+    parser.add_argument("--silent-s", type=float, default=10.0)
     args = parser.parse_args()
     logs.configure(level="debug")
-    run.DeadlineH11.header_deadline_s = args.header_s  # type: ignore[attr-defined]  # imported there
+    DeadlineH11.header_deadline_s = args.header_s
     bind = run.bind
 
     def bind_and_tell(host: str, port: int) -> object:
         listener = bind(host, port)
-        args.port_file.write_text(str(listener.getsockname()[1]))
+        with args.port_file.open("a") as file:
+            file.write(f"{listener.getsockname()[1]}\n")
         return listener
 
     run.bind = bind_and_tell  # type: ignore[assignment]  # the test learns the port this way
@@ -36,11 +40,14 @@ def main() -> int:
         run.ServeOptions(
             command=lambda address: [sys.executable, *stub, "--address", address],
             port=0,
+            admin_port=0 if args.admin else None,
+            settings={"model": "stub"},
             names=("stub", "alias"),
             api_keys=tuple(args.api_key),
             drain_s=args.drain_s,
             log_prompts=args.log_prompts,
             restart_backoff_s=args.backoff_s,
+            silent_s=args.silent_s,
             limits=Limits(body_s=args.body_s),
         )
     )

@@ -26,7 +26,17 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from yaie.config import ModelInfo
-from yaie.core.messages import Abort, Accepted, Command, Event, Generate, Rejected, Stats, Tokens
+from yaie.core.messages import (
+    Abort,
+    Accepted,
+    Command,
+    Event,
+    Generate,
+    Rejected,
+    ResetPrefixCache,
+    Stats,
+    Tokens,
+)
 from yaie.runtime.parent import end_with_parent
 from yaie.server.ipc import EnginePort, Failed, Loading, Ready
 
@@ -76,6 +86,9 @@ class Stub:
             self.note(event="abort")
             self.running.pop(command.request_id, None)
             return []
+        if isinstance(command, ResetPrefixCache):
+            self.note(event="reset")
+            return [Accepted(command.request_id)]
         text = self.tokenizer.decode(command.prompt_token_ids).removeprefix("user\n")
         word = text.split()[0] if text.split() else ""
         self.note(event="generate", word=word, id=command.request_id)
