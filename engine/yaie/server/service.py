@@ -35,13 +35,20 @@ IN_THREAD_CHARACTERS: Final = 16_384
 
 @dataclass
 class Service:
-    """State of the HTTP process. `names` are the model names that clients may use."""
+    """State of the HTTP process. `names` are the model names that clients may use; `settings` is
+    what the admin port tells of the configuration. The other fields are those of `ServeOptions`.
+    """
 
     engine: AsyncEngine
     metrics: ServerMetrics
     names: tuple[str, ...]
     use_generation_config: bool = True
     log_prompts: bool = False
+    chat_template: Path | None = None
+    tool_call_parser: str | None = None
+    reasoning_parser: str | None = None
+    sse_keep_alive_s: float = 0.0
+    settings: dict[str, Any] = field(default_factory=dict)
     draining: bool = False
     created: int = field(default_factory=lambda: int(time.time()))
     defaults: dict[str, Any] = field(default_factory=dict)
