@@ -48,6 +48,9 @@ class Service:
     tool_call_parser: str | None = None
     reasoning_parser: str | None = None
     sse_keep_alive_s: float = 0.0
+    priorities: bool = False
+    tenant_header: str | None = None
+    tenants_by_key: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
     draining: bool = False
     created: int = field(default_factory=lambda: int(time.time()))
