@@ -44,6 +44,9 @@ class ServeOptions:
         tool_call_parser: how the model writes tool calls; None: as its template says.
         reasoning_parser: how it marks its reasoning; None: as its template says.
         sse_keep_alive_s: time between comments in a stream that has nothing to say; 0: none.
+        priorities: whether requests may have one.
+        tenant_header: request header (lower case) that is trusted to name the tenant.
+        tenants_by_key: each API key is a tenant of its own.
 
     """
 
@@ -63,6 +66,9 @@ class ServeOptions:
     tool_call_parser: str | None = None
     reasoning_parser: str | None = None
     sse_keep_alive_s: float = 0.0
+    priorities: bool = False
+    tenant_header: str | None = None
+    tenants_by_key: bool = False
     limits: Limits = field(default_factory=Limits)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -91,6 +97,9 @@ def create_service(options: ServeOptions) -> Service:
         tool_call_parser=options.tool_call_parser,
         reasoning_parser=options.reasoning_parser,
         sse_keep_alive_s=options.sse_keep_alive_s,
+        priorities=options.priorities,
+        tenant_header=options.tenant_header,
+        tenants_by_key=options.tenants_by_key,
         settings=dict(options.settings),
     )
 

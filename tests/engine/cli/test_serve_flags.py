@@ -7,6 +7,7 @@ import pytest
 from yaie.cli import serve
 from yaie.cli.main import build_parser
 from yaie.config import EngineConfig
+from yaie_api.errors import InvalidRequestError
 
 
 def parse(*arguments: str) -> argparse.Namespace:
@@ -90,3 +91,34 @@ def test_values_out_of_range_are_refused(
         parse("m", *arguments)
     assert ended.value.code == 2
     assert arguments[0] in capsys.readouterr().err
+
+
+def test_flags_reach_the_http_process() -> None:
+    options = serve.serve_options(
+        parse(
+            *("m", "--admin-port", "9001", "--tool-call-parser", "hermes"),
+            *("--sse-keep-alive-interval", "5", "--scheduling-policy", "priority"),
+            *("--tenant-header", "X-Tenant", "--enable-auto-tool-choice"),
+        )
+    )
+    assert (options.admin_host, options.admin_port) == ("127.0.0.1", 9001)
+    assert options.tool_call_parser == "hermes"
+    assert options.sse_keep_alive_s == 5.0
+    assert options.priorities
+    assert options.tenant_header == "x-tenant"
+
+
+def test_there_is_no_admin_port_by_default() -> None:
+    assert serve.serve_options(parse("m")).admin_port is None
+
+
+@pytest.mark.parametrize("flag", ["--tool-call-parser", "--reasoning-parser", "--chat-template"])
+def test_parsers_and_templates_that_do_not_exist_are_named(flag: str) -> None:
+    with pytest.raises(InvalidRequestError, match="no-such-thing"):
+        serve.serve_options(parse("m", flag, "no-such-thing"))
+
+
+def test_the_settings_hold_no_key() -> None:
+    told = serve.serve_options(parse("m", "--api-key", "secret-key")).settings
+    assert told["model"] == "m"
+    assert "secret" not in json.dumps(told)

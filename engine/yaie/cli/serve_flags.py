@@ -1,0 +1,260 @@
+"""The flags of `yaie serve`, in groups that other commands use too. Names are vLLM's.
+
+Each engine flag is named after its field of `EngineConfig`.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+ENV_API_KEY: Final = "YAIE_API_KEY"
+
+
+def add_http_flags(group: "argparse._ArgumentGroup") -> None:
+    flag = group.add_argument
+    flag("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    flag("--port", type=_port, default=8000, help="0 picks a free one (default: %(default)s)")
+    flag(
+        "--admin-port",
+        type=_port,
+        metavar="PORT",
+        help="listen here for control endpoints: reset_prefix_cache, load, server_info "
+        "(default: nowhere)",
+    )
+    flag("--admin-host", default="127.0.0.1", help="address of the admin port (%(default)s)")
+    add_name_flag(group)
+    flag(
+        "--api-key",
+        nargs="+",
+        default=[],
+        metavar="KEY",
+        help=f"accept only requests with one of these keys (or set {ENV_API_KEY})",
+    )
+    flag(
+        "--shutdown-timeout",
+        type=_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="how long running requests may take after SIGTERM (default: %(default)g)",
+    )
+    flag(
+        "--sse-keep-alive-interval",
+        type=_seconds,
+        default=0.0,
+        metavar="SECONDS",
+        help="send a comment in a stream that is silent for so long; 0: never "
+        "(default: %(default)g)",
+    )
+    tenants = group.add_mutually_exclusive_group()
+    tenants.add_argument(
+        "--tenant-header",
+        metavar="NAME",
+        help="request header that names the tenant; only behind a proxy that sets it",
+    )
+    tenants.add_argument(
+        "--tenant-per-api-key", action="store_true", help="each API key is a tenant of its own"
+    )
+
+
+def add_name_flag(group: "argparse._ArgumentGroup") -> None:
+    """Names of the model; requests may use any of them."""
+    group.add_argument(
+        "--served-model-name",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="names that clients use; the first one is in the answers",
+    )
+
+
+def add_answer_flags(group: "argparse._ArgumentGroup") -> None:
+    """How requests are read and answers are written, with or without a server."""
+    flag = group.add_argument
+    flag(
+        "--generation-config",
+        choices=("auto", "vllm"),
+        default="auto",
+        help="auto: sampling defaults from the checkpoint; vllm: neutral ones",
+    )
+    flag(
+        "--chat-template",
+        type=Path,
+        metavar="FILE",
+        help="a jinja template to use instead of the model's own",
+    )
+    flag(
+        "--enable-auto-tool-choice",
+        action="store_true",
+        help="accepted for vLLM's sake: models may always call the tools of a request",
+    )
+    flag(
+        "--tool-call-parser",
+        metavar="NAME",
+        help="how the model writes tool calls: hermes, llama3_json, mistral, deepseek_v3, … "
+        "(default: as its chat template says)",
+    )
+    flag(
+        "--reasoning-parser",
+        metavar="NAME",
+        help="how the model marks its reasoning: deepseek_r1, qwen3, mistral, … "
+        "(default: as its chat template says)",
+    )
+
+
+def add_engine_flags(group: "argparse._ArgumentGroup") -> None:
+    flag = group.add_argument
+    flag("--revision", help="revision of an hf:// model")
+    flag("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    flag("--dtype", choices=("auto", "float32", "bfloat16", "float16"), default="auto")
+    flag("--max-model-len", type=_positive, metavar="TOKENS", help="longest sequence")
+    flag(
+        "--max-num-seqs",
+        type=_positive,
+        default=256,
+        metavar="N",
+        help="most sequences that run at once (default: %(default)s)",
+    )
+    flag(
+        "--max-num-batched-tokens", type=_positive, metavar="TOKENS", help="upper bound of one step"
+    )
+    flag(
+        "--max-num-queued-reqs",
+        type=_positive,
+        default=2048,
+        metavar="N",
+        help="requests that may wait; more get 429 (default: %(default)s)",
+    )
+    flag(
+        "--gpu-memory-utilization",
+        type=_share,
+        default=0.9,
+        metavar="SHARE",
+        help="share of the GPU's memory to use (default: %(default)g)",
+    )
+    flag("--kv-cache-tokens", type=_positive, metavar="TOKENS", help="size of the KV cache")
+    flag(
+        "--block-size",
+        "--page-size",
+        dest="page_size",
+        type=_positive,
+        default=16,
+        metavar="TOKENS",
+        help="tokens in one KV page (default: %(default)s)",
+    )
+    flag(
+        "--swap-space-gib",
+        "--swap-space",
+        type=_not_negative,
+        default=0.0,
+        metavar="GIB",
+        help="host memory for preempted requests' pages (default: they are computed again)",
+    )
+    flag(
+        "--scheduling-policy",
+        choices=("fcfs", "priority", "longest-prefix", "fair"),
+        default="fcfs",
+        help="order of waiting requests; fair: by tokens per tenant (default: %(default)s)",
+    )
+    flag(
+        "--request-timeout-s",
+        type=_seconds,
+        metavar="SECONDS",
+        help="end a request with an error after this long (default: no limit)",
+    )
+    flag("--enable-prefix-caching", action=argparse.BooleanOptionalAction, default=True)
+    flag(
+        "--load-format",
+        choices=("auto", "dummy"),
+        default="auto",
+        help="dummy: random weights, for benchmarks",
+    )
+    flag(
+        "--model-impl",
+        choices=("auto", "yaie", "transformers"),
+        default="auto",
+        help="auto: native where there is one, otherwise transformers",
+    )
+    flag(
+        "--mla-form",
+        choices=("auto", "absorbed", "latent", "naive"),
+        default="auto",
+        help="how latent attention (DeepSeek) is computed",
+    )
+    flag("--tokenizer", metavar="FOLDER", help="where the tokenizer is, if not with the model")
+    flag(
+        "--pooling",
+        choices=("auto", "last", "mean"),
+        default="auto",
+        help="how embeddings are made (auto: as the checkpoint says, else last token)",
+    )
+    flag(
+        "--max-logprobs",
+        type=int,
+        default=20,
+        metavar="N",
+        help="most log-probabilities per token that a request may ask for; -1: all",
+    )
+    flag(
+        "--max-grammars",
+        type=_positive,
+        default=2,
+        metavar="N",
+        help="structured outputs compiled at the same time (default: %(default)s)",
+    )
+    flag("--enforce-eager", action="store_true", help="never capture CUDA graphs")
+    flag("--seed", type=int)
+    flag(
+        "--step-time-target-s",
+        type=_seconds,
+        default=0.05,
+        metavar="SECONDS",
+        help="prefill chunks keep steps with decodes near this (default: %(default)g)",
+    )
+    flag("--cpu-threads", type=_positive, metavar="N", help="torch threads on the CPU")
+
+
+def add_log_flags(group: "argparse._ArgumentGroup") -> None:
+    flag = group.add_argument
+    flag("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    flag(
+        "--log-format",
+        choices=("auto", "text", "json"),
+        default="auto",
+        help="auto: text on a terminal, JSON lines otherwise",
+    )
+    flag("--log-prompts", action="store_true", help="log prompts and outputs; they may be private")
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 <= port <= 65535:
+        raise argparse.ArgumentTypeError(f"{port} is not a port")
+    return port
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not positive")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds")
+    return value
+
+
+def _not_negative(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is negative or not a number")
+    return value
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not in (0, 1]")
+    return value
