@@ -49,6 +49,40 @@ def gelu_tanh_mul(gate_up: Tensor) -> Tensor:
     return backend(gate_up).gelu_tanh_mul(gate_up)  # type: ignore[no-any-return]  # module by name
 
 
+def route_experts(
+    logits: Tensor,
+    bias: Tensor | None,
+    *,
+    top_k: int,
+    sigmoid: bool = False,
+    normalize: bool = False,
+    scale: float = 1.0,
+    groups: int = 1,
+    kept_groups: int = 1,
+    group_best: int = 1,
+) -> tuple[Tensor, Tensor]:
+    """The best K = top_k experts of each token -> (experts[T,K] int64, shares[T,K] float32).
+
+    logits[T,E] any float dtype; a score is their sigmoid, or softmax over all experts. Experts are
+    ranked by score + bias[E] float32, among those of the `kept_groups` best of `groups` equal
+    groups; a group ranks by the sum of its `group_best` best. A share is the score (no bias),
+    divided by the sum of the K shares if `normalize`, times `scale`. Everything is float32.
+    (Softmax: Mixtral, Qwen; groups by their best: DeepSeek-V2; sigmoid, bias and groups by their
+    two best: DeepSeek-V3.)
+    """
+    return backend(logits).route_experts(  # type: ignore[no-any-return]  # module by name
+        logits,
+        bias,
+        top_k=top_k,
+        sigmoid=sigmoid,
+        normalize=normalize,
+        scale=scale,
+        groups=groups,
+        kept_groups=kept_groups,
+        group_best=group_best,
+    )
+
+
 def moe_mlp(x: Tensor, gate_up: Tensor, down: Tensor, experts: Tensor, shares: Tensor) -> Tensor:
     """Sum over a token's K chosen experts of share * down(silu(gate(x)) * up(x)) -> [T,H].
 

@@ -1,7 +1,7 @@
 """Mixture of experts: a router chooses a few experts for each token, their results are mixed.
 
-The product over experts is one operation of the kernels; this module holds the stacked weights,
-the choice, and the names that checkpoints have for both.
+The choice and the product over experts are operations of the kernels; this module holds the
+stacked weights and the names that checkpoints have for them.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -38,31 +38,23 @@ class Router:
     def __call__(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """X [T, hidden] -> (experts [T, K] int64, shares [T, K] float32)."""
         moe = self.moe
-        logits = functional.linear(x.to(self.weight.dtype), self.weight).float()
-        scores = logits.softmax(-1) if moe.scoring == "softmax" else logits.sigmoid()
-        ranks = scores if self.bias is None else scores + self.bias
-        if moe.kept_groups < moe.groups:
-            ranks = within_best_groups(ranks, moe)
-        experts = ranks.topk(moe.experts_per_token, dim=-1, sorted=False).indices
-        shares = scores.gather(-1, experts)
-        if moe.normalize:
-            shares = shares / (shares.sum(-1, keepdim=True) + 1e-20)
-        return experts, shares if moe.scale == 1.0 else shares * moe.scale
+        return ops.route_experts(
+            functional.linear(x.to(self.weight.dtype), self.weight),
+            self.bias,
+            top_k=moe.experts_per_token,
+            sigmoid=moe.scoring == "sigmoid",
+            normalize=moe.normalize,
+            scale=moe.scale,
+            groups=moe.groups,
+            kept_groups=moe.kept_groups,
+            group_best=moe.group_best,
+        )
 
     def parameters(self, prefix: str) -> NamedTensors:
         """Checkpoint names and destinations."""
         yield f"{prefix}gate.weight", self.weight
         if self.bias is not None:
             yield f"{prefix}gate.e_score_correction_bias", self.bias
-
-
-def within_best_groups(ranks: torch.Tensor, moe: MoEConfig) -> torch.Tensor:
-    """Ranks [T, E] with -inf for experts outside of the token's best groups."""
-    grouped = ranks.view(len(ranks), moe.groups, -1)
-    worth = grouped.topk(moe.group_best, dim=-1).values.sum(-1)
-    kept = worth.topk(moe.kept_groups, dim=-1, sorted=False).indices
-    outside = torch.ones_like(worth, dtype=torch.bool).scatter_(-1, kept, value=False)
-    return grouped.masked_fill(outside.unsqueeze(-1), -torch.inf).flatten(1)
 
 
 class Experts:

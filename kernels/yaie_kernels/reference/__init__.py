@@ -17,6 +17,7 @@ from yaie_kernels.reference.elementwise import (
 from yaie_kernels.reference.fused import qk_norm_rope_write
 from yaie_kernels.reference.latent import latent_norm_rope_write
 from yaie_kernels.reference.moe import moe_mlp
+from yaie_kernels.reference.route import route_experts
 from yaie_kernels.reference.sampling import sample
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "remember_",
     "rms_norm",
     "rope_",
+    "route_experts",
     "sample",
     "silu_mul",
     "write_kv",

@@ -17,6 +17,7 @@ from yaie_kernels.triton.elementwise import (
 from yaie_kernels.triton.fused import qk_norm_rope_write
 from yaie_kernels.triton.latent import latent_norm_rope_write
 from yaie_kernels.triton.moe import moe_mlp
+from yaie_kernels.triton.route import route_experts
 from yaie_kernels.triton.sampling import sample
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "remember_",
     "rms_norm",
     "rope_",
+    "route_experts",
     "sample",
     "silu_mul",
     "write_kv",

@@ -1,0 +1,56 @@
+"""Mixtures and latent attention against transformers: logits within the ratio gate, greedy tokens
+identical, in every form of latent attention.
+"""
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from engine.models import oracle
+from engine.models.hand import load_runner
+from engine.models.journey import PAGES, SEQUENCES, Traveller, travel
+from engine.models.variants_sparse import EXPERT_NAMES, LATENT_NAMES, SPARSE
+from yaie.models.config_moe import MLAForm
+
+oracle.VARIANTS.update(SPARSE)
+FORMS: tuple[MLAForm, ...] = ("absorbed", "latent", "naive")
+RUNS = [(name, FORMS[0]) for name in EXPERT_NAMES]
+RUNS += [(name, form) for name in LATENT_NAMES for form in FORMS]
+
+
+class Journeys:
+    """One run of each variant and form, shared by the tests of its sequences."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.of = cache(self._run)
+        self.saved = cache(self._save)
+
+    def _run(self, variant: str, form: MLAForm) -> dict[str, Traveller]:
+        return travel(variant, load_runner(self.saved(variant), pages=PAGES, mla_form=form))
+
+    def _save(self, variant: str) -> Path:
+        return oracle.save(variant, self.folder / variant)
+
+
+@pytest.fixture(scope="module")
+def journeys(tmp_path_factory: pytest.TempPathFactory) -> Journeys:
+    return Journeys(tmp_path_factory.mktemp("sparse"))
+
+
+@pytest.mark.parametrize("sequence", SEQUENCES)
+@pytest.mark.parametrize(("variant", "form"), RUNS)
+def test_a_sequence_matches(
+    journeys: Journeys, variant: str, form: MLAForm, sequence: str
+) -> None:
+    one = journeys.of(variant, form)[sequence]
+    oracle.check(variant, one.start, one.ids, one.logits)
+
+
+@pytest.mark.parametrize("variant", LATENT_NAMES)
+def test_the_forms_agree(journeys: Journeys, variant: str) -> None:
+    """Not only with transformers: with each other, token by token."""
+    absorbed, latent, naive = (journeys.of(variant, form) for form in FORMS)
+    for name in SEQUENCES:
+        assert absorbed[name].ids == latent[name].ids == naive[name].ids
