@@ -1,135 +1,111 @@
-"""The same gate through the real scheduler: chunks, mixed steps, prefix hits, preemption."""
+"""Each family through the real scheduler and loop: right, and the same whatever the company."""
 
-from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 import pytest
-import torch
 
-from engine.models.oracle import Reference, assert_within_gate, reference, save
-from yaie.config import EngineConfig
-from yaie.core.batch import Batch, StepResult
-from yaie.core.messages import Command, Event, Generate, Tokens
+from engine.models.harness import Harness
+from engine.models.oracle import check, prompt, save
+from engine.models.variants import ONE_EACH
 from yaie.core.request import SamplingParams
-from yaie.runtime import factory
-from yaie.runtime.budget import StepBudget
-from yaie.runtime.loop import EngineLoop, TokenMasks
-from yaie.runtime.runner import ModelRunner, Ticket
 
-VARIANTS = ("llama-gqa", "qwen3-tied-bias-odd-vocab")
-GREEDY = SamplingParams(temperature=0.0, max_tokens=64, ignore_eos=True)
-
-
-class Recorder:
-    """A runner that keeps the logits of every sampled row, by sequence and position."""
-
-    def __init__(self, inner: ModelRunner) -> None:
-        self.inner = inner
-        self.depth = inner.depth
-        self.logits: dict[int, dict[int, torch.Tensor]] = {}
-        self.mixed_steps = 0
-
-    def launch(self, batch: Batch) -> Ticket:
-        ticket = self.inner.launch(batch)
-        rows = [row for row in batch.rows if row.sample]
-        self.mixed_steps += len({bool(row.tokens) for row in batch.rows}) == 2
-        if ticket.logits is not None:
-            for row, logits in zip(rows, ticket.logits, strict=True):
-                of_sequence = self.logits.setdefault(row.seq_id, {})
-                of_sequence[row.start + row.n_tokens] = logits.clone()
-        return ticket
-
-    def sample(self, ticket: Ticket, masks: TokenMasks | None = None) -> None:
-        self.inner.sample(ticket, masks)
-
-    def collect(self, ticket: Ticket) -> StepResult:
-        return self.inner.collect(ticket)
+LENGTHS = (16, 37, 1, 23)
+PARAMS = [
+    SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True),
+    SamplingParams(temperature=1.0, seed=15, max_tokens=24, ignore_eos=True),
+    SamplingParams(temperature=0.7, top_k=9, seed=6, max_tokens=24, ignore_eos=True),
+    SamplingParams(temperature=0.0, max_tokens=20, ignore_eos=True),
+]
 
 
-class Harness:
-    """An engine over a folder, driven step by step; it is its own port."""
-
-    def __init__(self, folder: Path, *, step_tokens: int, kv_cache_tokens: int) -> None:
-        engine = factory.create(
-            EngineConfig(
-                model=str(folder),
-                device="cpu",
-                cpu_threads=1,
-                max_num_batched_tokens=step_tokens,
-                kv_cache_tokens=kv_cache_tokens,
-                max_num_seqs=8,
-            )
-        )
-        self.scheduler = engine.scheduler
-        self.recorder = Recorder(engine.runner)
-        budget = StepBudget(step_tokens, float("inf"))
-        self.loop = EngineLoop(engine.scheduler, self.recorder, self, budget=budget)
-        self.inbox: list[Command] = []
-        self.tokens: dict[str, list[int]] = {}
-        self.cached: dict[str, int] = {}
-        self._ids = count()
-
-    def drain(self, *, wait_s: float) -> list[Command]:
-        commands, self.inbox = self.inbox, []
-        return commands
-
-    def publish(self, events: list[Event]) -> None:
-        for event in events:
-            if isinstance(event, Tokens):
-                self.tokens.setdefault(event.request_id, []).extend(event.token_ids)
-                self.cached[event.request_id] = event.cached_tokens
-
-    def add(self, expected: Reference) -> int:
-        number = next(self._ids)
-        self.inbox.append(Generate(str(number), expected.prompt, GREEDY))
-        return number
-
-    def run(self, expected: list[Reference]) -> None:
-        """Run all of them together and judge each."""
-        numbers = [self.add(one) for one in expected]
-        self.finish()
-        for number, one in zip(numbers, expected, strict=True):
-            self.check(number, one)
-
-    def finish(self) -> None:
-        while self.inbox or not self.loop.is_idle:
-            self.loop.step()
-
-    def check(self, number: int, expected: Reference) -> None:
-        assert tuple(self.tokens[str(number)]) == expected.greedy
-        assert_within_gate(self.recorder.logits[number], expected, label=f"sequence {number}")
-
-
-@pytest.fixture(scope="module", params=VARIANTS)
+@pytest.fixture(scope="module", params=ONE_EACH)
 def variant(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
 
 
 @pytest.fixture(scope="module")
-def folder(variant: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(variant: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save(variant, tmp_path_factory.mktemp(variant))
 
 
-def test_prompts_in_chunks_beside_decodes_match(variant: str, folder: Path) -> None:
-    harness = Harness(folder, step_tokens=12, kv_cache_tokens=1024)
-    harness.run([reference(variant, length) for length in (16, 37, 1)])
+def prompts(variant: str) -> list[tuple[int, ...]]:
+    """Four prompts; the second and the last begin alike."""
+    return [prompt(variant, length, seed=i, shared=length // 2) for i, length in enumerate(LENGTHS)]
+
+
+@pytest.fixture(scope="module")
+def expected(variant: str, folder: Path) -> list[list[int]]:
+    """What the four requests give when each runs alone."""
+    harness = Harness(folder, prefix_caching=False)
+    pairs = zip(prompts(variant), PARAMS, strict=True)
+    return [harness.run([ids], [sampling])[0] for ids, sampling in pairs]
+
+
+def assert_right(variant: str, harness: Harness, number: int, start: tuple[int, ...]) -> None:
+    logits = harness.recorder.logits[number]
+    check(variant, start, [*start, *harness.tokens[number]], logits)
+
+
+def test_chunks_and_preemption_give_transformers_tokens(variant: str, folder: Path) -> None:
+    """Sequences grow to 65..101 tokens in a cache of 192: some must start over."""
+    harness = Harness(folder, step_tokens=12, kv_cache_tokens=192)
+    numbers = {harness.add(ids): ids for ids in prompts(variant)}
+    harness.finish()
+    assert harness.scheduler.stats().preemptions > 0
     assert harness.recorder.mixed_steps >= 2
+    for number, start in numbers.items():
+        assert_right(variant, harness, number, start)
 
 
-def test_a_prefix_hit_matches(variant: str, folder: Path) -> None:
-    harness = Harness(folder, step_tokens=64, kv_cache_tokens=1024)
-    first, second = (reference(variant, 37, seed=seed, shared=33) for seed in (1, 2))
-    harness.run([first])
+def test_a_prefix_hit_gives_transformers_tokens(variant: str, folder: Path) -> None:
+    harness = Harness(folder)
+    first, second = (prompt(variant, 37, seed=seed, shared=33) for seed in (1, 2))
+    harness.add(first)
+    harness.finish()
     number = harness.add(second)
     harness.finish()
-    assert harness.cached[str(number)] == 32
-    harness.check(number, second)
+    assert harness.cached[number] == 32
+    assert_right(variant, harness, number, second)
 
 
-def test_preempted_sequences_match(variant: str, folder: Path) -> None:
-    """Three sequences grow to 80..101 tokens in a cache of 192: some must start over."""
-    harness = Harness(folder, step_tokens=64, kv_cache_tokens=192)
-    harness.run([reference(variant, length) for length in (16, 37, 30)])
-    assert harness.scheduler.stats().preemptions > 0
+def test_the_order_of_a_batch_changes_nothing(
+    variant: str, folder: Path, expected: list[list[int]]
+) -> None:
+    harness = Harness(folder)
+    assert harness.run(prompts(variant), PARAMS) == expected
+    turned = Harness(folder).run(prompts(variant)[::-1], PARAMS[::-1])
+    assert turned[::-1] == expected
+
+
+@pytest.mark.parametrize("step_tokens", [5, 17])
+def test_the_size_of_chunks_changes_nothing(
+    variant: str, folder: Path, expected: list[list[int]], step_tokens: int
+) -> None:
+    assert Harness(folder, step_tokens=step_tokens).run(prompts(variant), PARAMS) == expected
+
+
+def test_a_warm_cache_changes_nothing(
+    variant: str, folder: Path, expected: list[list[int]]
+) -> None:
+    harness = Harness(folder)
+    assert harness.run(prompts(variant), PARAMS) == expected
+    cold = harness.recorder.steps
+    assert harness.run(prompts(variant), PARAMS) == expected
+    assert harness.cached[5] == 32
+    assert harness.recorder.steps < 2 * cold + 1
+
+
+def test_an_aborted_neighbour_changes_nothing(
+    variant: str, folder: Path, expected: list[list[int]]
+) -> None:
+    harness = Harness(folder, step_tokens=20, kv_cache_tokens=160)
+    neighbours = [harness.add(prompt(variant, 40, seed=seed)) for seed in (8, 9)]
+    numbers = [harness.add(*each) for each in zip(prompts(variant), PARAMS, strict=True)]
+    for _ in range(9):
+        harness.loop.step()
+    assert 0 < len(harness.tokens[neighbours[0]]) < 64
+    for neighbour in neighbours:
+        harness.abort(neighbour)
+    harness.finish()
+    assert [harness.tokens[number] for number in numbers] == expected

@@ -1,0 +1,112 @@
+"""The real scheduler, loop and runner over a folder, driven step by step; it is its own port."""
+
+from itertools import count
+from pathlib import Path
+
+import torch
+
+from yaie.config import EngineConfig
+from yaie.core.batch import Batch, StepResult
+from yaie.core.messages import Abort, Command, Event, Generate, Tokens
+from yaie.core.request import SamplingParams
+from yaie.runtime import factory
+from yaie.runtime.budget import StepBudget
+from yaie.runtime.loop import EngineLoop, TokenMasks
+from yaie.runtime.runner import ModelRunner, Ticket
+
+GREEDY = SamplingParams(temperature=0.0, max_tokens=64, ignore_eos=True)
+
+
+class Recorder:
+    """A runner that keeps the logits of every sampled row, by sequence and position."""
+
+    def __init__(self, inner: ModelRunner) -> None:
+        self.inner = inner
+        self.depth = inner.depth
+        self.logits: dict[int, dict[int, torch.Tensor]] = {}
+        self.steps = 0
+        self.mixed_steps = 0
+
+    def launch(self, batch: Batch) -> Ticket:
+        ticket = self.inner.launch(batch)
+        rows = [row for row in batch.rows if row.sample]
+        self.steps += 1
+        self.mixed_steps += len({bool(row.tokens) for row in batch.rows}) == 2
+        if ticket.logits is not None:
+            for row, logits in zip(rows, ticket.logits, strict=True):
+                of_sequence = self.logits.setdefault(row.seq_id, {})
+                of_sequence[row.start + row.n_tokens] = logits.clone()
+        return ticket
+
+    def sample(self, ticket: Ticket, masks: TokenMasks | None = None) -> None:
+        self.inner.sample(ticket, masks)
+
+    def collect(self, ticket: Ticket) -> StepResult:
+        return self.inner.collect(ticket)
+
+
+class Harness:
+    """Requests are numbered from 0 in the order of `add`, as sequences are."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        step_tokens: int = 64,
+        kv_cache_tokens: int = 1024,
+        prefix_caching: bool = True,
+        dtype: str = "float32",
+    ) -> None:
+        engine = factory.create(
+            EngineConfig(
+                model=str(folder),
+                device="cpu",
+                dtype=dtype,
+                cpu_threads=1,
+                model_impl="yaie",
+                max_num_batched_tokens=step_tokens,
+                kv_cache_tokens=kv_cache_tokens,
+                enable_prefix_caching=prefix_caching,
+                max_num_seqs=8,
+            )
+        )
+        self.scheduler = engine.scheduler
+        self.recorder = Recorder(engine.runner)
+        budget = StepBudget(step_tokens, float("inf"))
+        self.loop = EngineLoop(engine.scheduler, self.recorder, self, budget=budget)
+        self.inbox: list[Command] = []
+        self.tokens: dict[int, list[int]] = {}
+        self.cached: dict[int, int] = {}
+        self._ids = count()
+
+    def drain(self, *, wait_s: float) -> list[Command]:
+        commands, self.inbox = self.inbox, []
+        return commands
+
+    def publish(self, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, Tokens):
+                number = int(event.request_id)
+                self.tokens.setdefault(number, []).extend(event.token_ids)
+                self.cached[number] = event.cached_tokens
+
+    def add(self, prompt: tuple[int, ...], sampling: SamplingParams = GREEDY) -> int:
+        number = next(self._ids)
+        self.inbox.append(Generate(str(number), prompt, sampling))
+        return number
+
+    def abort(self, number: int) -> None:
+        self.inbox.append(Abort(str(number)))
+
+    def finish(self) -> None:
+        """Step until nothing is left to do."""
+        while self.inbox or not self.loop.is_idle:
+            self.loop.step()
+
+    def run(
+        self, prompts: list[tuple[int, ...]], sampling: list[SamplingParams]
+    ) -> list[list[int]]:
+        """Run requests together; the tokens of each."""
+        numbers = [self.add(*each) for each in zip(prompts, sampling, strict=True)]
+        self.finish()
+        return [self.tokens[number] for number in numbers]
