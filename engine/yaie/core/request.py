@@ -40,7 +40,8 @@ class Grammar(msgspec.Struct, frozen=True):
 
     `param`: the request's field that asked for it; errors name it. `markers`: strings that are
     special tokens in some vocabularies and plain text in others; a Lark text calls number i
-    `marker_i`, and `until_i` is any text that ends with it. `after`: what may come first.
+    `marker_i`; `until_i` is any text that ends with it, and `free_text` any text without the first
+    (`text_until_i`: where other patterns stand beside it). `after`: what may come first.
     """
 
     kind: GrammarKind

@@ -21,8 +21,8 @@ from yaie.core.matcher import Matcher
 from yaie.core.messages import Generate
 from yaie.core.request import Grammar
 from yaie.runtime import grammar_build
+from yaie.runtime.compiling import TokenMasks
 from yaie.runtime.grammar_probe import Probe
-from yaie.runtime.loop import TokenMasks
 from yaie_api.errors import EngineError, InvalidRequestError, OverloadedError, YaieError
 
 MAX_PENDING: Final = 256

@@ -25,6 +25,7 @@ LIMITS: Final = LLParserLimits(
 )
 
 MAX_REASON: Final = 300
+ANY_TEXT: Final = "/(?s:.*)/"
 
 _REASONS: Final = (
     ("oneOf constraints", "oneOf needs alternatives that exclude each other; use anyOf"),
@@ -111,11 +112,11 @@ def _before(vocabulary: LLTokenizer, block: FreeBlock) -> str:
 
 
 def _markers(vocabulary: LLTokenizer, markers: Sequence[str]) -> str:
-    """Rules `marker_i`, `until_i` and `free_text` for a text that uses them.
+    """Rules `marker_i`, `until_i`, `text_until_i` and `free_text` for a text that uses them.
 
     Patterns never match special tokens. So where the marker is one, free text is any token but it
     and EOS: that costs nothing, and lets through what a vocabulary lists as special and a model
-    uses as text.
+    uses as text. `text_until_i` is a pattern in any case, to stand beside other patterns.
     """
     if not markers:
         return ""
@@ -125,10 +126,12 @@ def _markers(vocabulary: LLTokenizer, markers: Sequence[str]) -> str:
         if token_id is not None:
             lines.append(f"marker_{index}: <[{token_id}]>")
             lines.append(f"until_{index}: {_free(vocabulary, token_id)} marker_{index}")
+            lines.append(f"text_until_{index}: {ANY_TEXT} marker_{index}")
         else:
             pattern = re.escape(marker).replace("/", "\\/")
             lines.append(f"marker_{index}: {lark.literal(marker)}")
             lines.append(f"until_{index}[lazy]: /(?s:.*){pattern}/")
+            lines.append(f"text_until_{index}: until_{index}")
     return "\n".join(lines)
 
 
@@ -140,7 +143,7 @@ def _special_id(vocabulary: LLTokenizer, marker: str) -> int | None:
 
 def _free(vocabulary: LLTokenizer, end: int | None) -> str:
     if end is None:
-        return "/(?s:.*)/"
+        return ANY_TEXT
     barred = [*map(str, sorted({end, *vocabulary.eos_tokens})), *_padding(vocabulary)]
     return f"<[^{','.join(barred)}]>*"
 

@@ -19,7 +19,8 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Final
 
@@ -58,6 +59,7 @@ class Probe:
         ]
         self._time_limit_s = time_limit_s
         self._child: subprocess.Popen[bytes] | None = None
+        self._end: Callable[[], object] = lambda: None
 
     def ask(self, grammar: Grammar) -> Verdict:
         """Try a grammar.
@@ -79,21 +81,14 @@ class Probe:
         return msgspec.msgpack.decode(answer, type=Verdict)
 
     def close(self) -> None:
-        """End the child."""
-        if (child := self._child) is None:
-            return
+        """End the child. The same happens when nobody holds the probe any more."""
         self._child = None
-        child.kill()
-        child.wait()
-        _pipe(child.stdout).close()
-        try:
-            _pipe(child.stdin).close()
-        except BrokenPipeError:  # what was unsent dies with the child
-            return
+        self._end()
 
     def _start(self) -> subprocess.Popen[bytes]:
         child = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._child = child
+        self._end = weakref.finalize(self, _end, child)
         try:
             _receive(_pipe(child.stdout), START_LIMIT_S)
         except OSError:
@@ -158,6 +153,16 @@ def _allocated_bytes() -> int:
     mallinfo2.restype = _Mallinfo2
     info = mallinfo2()
     return int(info.uordblks + info.hblkhd)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    child.kill()
+    child.wait()
+    _pipe(child.stdout).close()
+    try:
+        _pipe(child.stdin).close()
+    except BrokenPipeError:  # what was unsent dies with the child
+        return
 
 
 # -- messages over pipes ------------------------------------------------------------------------

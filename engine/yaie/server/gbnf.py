@@ -4,6 +4,7 @@ Rules without recursion, made of characters only, become terminals: the lexer fo
 is far cheaper than the parser. Newlines separate nothing: a rule ends where the next one begins.
 """
 
+import itertools
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -88,8 +89,8 @@ def _rules(tokens: list[_Token]) -> list[_Rule]:
     starts = [index for index, token in enumerate(tokens) if token.kind == "rule"]
     if tokens and (not starts or starts[0] != 0):
         raise GbnfError(f"line {tokens[0].line} does not begin a rule, 'name ::= …'")
-    ends = [*starts[1:], len(tokens)]
-    return [_rule(tokens[start:end]) for start, end in zip(starts, ends, strict=True)]
+    borders = itertools.pairwise([*starts, len(tokens)])
+    return [_rule(tokens[start:end]) for start, end in borders]
 
 
 def _rule(tokens: list[_Token]) -> _Rule:

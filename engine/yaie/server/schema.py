@@ -100,7 +100,7 @@ class _Reader:
 
     def read(self, schema: Any) -> dict[str, Any] | bool:
         try:
-            size = len(json.dumps(schema, ensure_ascii=False).encode())
+            size = len(json.dumps(schema, ensure_ascii=False, allow_nan=False).encode())
         except (TypeError, ValueError, RecursionError):
             raise self._error("is not JSON, or nested too deeply.") from None
         if size > MAX_SCHEMA_BYTES:

@@ -120,8 +120,8 @@ def _choice(value: Any, param: str) -> Grammar:
         raise _error(f"choice has too many entries; at most {limits} are allowed.", param)
     if "" in value:
         raise _error("choice must not have an empty string.", param)
-    text = "start: " + " | ".join(map(lark.literal, dict.fromkeys(value)))
-    return Grammar("lark", _unicode(text, param), param)
+    _unicode("".join(value), param)
+    return Grammar("lark", "start: " + " | ".join(map(lark.literal, dict.fromkeys(value))), param)
 
 
 def _grammar(value: Any, param: str) -> Grammar:

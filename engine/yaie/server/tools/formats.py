@@ -44,8 +44,8 @@ class ToolFormat(ABC):
 
     @abstractmethod
     def start(self, *, parallel: bool, free: bool) -> str:
-        """The whole output, as Lark, from the rules `call`, `marker_i` and `until_i`. `free`: any
-        text may come before, between and after calls, and there may be none.
+        """The whole output, as Lark, from the rules `call`, `marker_i`, `until_i` and `free_text`.
+        `free`: any text may come before, between and after calls, and there may be none.
         """
 
     def grammar(

@@ -72,5 +72,5 @@ class Llama3(ToolFormat):
     def start(self, *, parallel: bool, free: bool) -> str:
         calls = repeated("call", "; ", parallel=parallel)
         if free:
-            return f"calls | until_0 calls | /([^{{\\s](?s:.*))?/\ncalls: {calls}"
+            return f"calls | text_until_0 calls | /([^{{\\s](?s:.*))?/\ncalls: {calls}"
         return calls

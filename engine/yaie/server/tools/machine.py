@@ -67,7 +67,7 @@ class ToolParser:
         self._over = True
         self._run(self._held)
         self._give_up()
-        blank_end = self._parts.n_calls > 0 and not self._held.strip()
+        blank_end = self._parts.ends_in_call and not self._held.strip()
         self._parts.text("" if blank_end else self._held)
         self._held = ""
         return self._parts.take()
