@@ -27,22 +27,31 @@ def load_runner(
     page_size: int = 16,
     max_num_seqs: int = 8,
     mla_form: MLAForm = "absorbed",
+    device: str = "cpu",
+    graphs: bool = False,
 ) -> ModelRunner:
-    """Build a float32 CPU runner over the checkpoint in `folder`."""
+    """Build a float32 runner over the checkpoint in `folder`."""
     config = with_mla_form(model_config.parse(read_config(folder)), mla_form)
-    options = TensorOptions(torch.device("cpu"), torch.float32)
+    options = TensorOptions(torch.device(device), torch.float32)
     with torch.inference_mode():
         model = registry.model_class(config.architecture)(config, options, config.max_positions)
     weights.load(model, folder)
     kv = KVTensors(model.caches, pages, page_size, options)
-    return ModelRunner(model, kv, max_num_seqs=max_num_seqs, max_model_len=config.max_positions)
+    return ModelRunner(
+        model,
+        kv,
+        max_num_seqs=max_num_seqs,
+        max_model_len=config.max_positions,
+        capture_graphs=graphs,
+    )
 
 
 class Hand:
     """Runs sequences by hand. `tokens[i]` grows by what is sampled; `logits[i][p]` predicts p."""
 
-    def __init__(self, runner: ModelRunner) -> None:
+    def __init__(self, runner: ModelRunner, sampling: SamplingParams = GREEDY) -> None:
         self.runner = runner
+        self.sampling = sampling
         self.tokens: dict[int, list[int]] = {}
         self.computed: dict[int, int] = {}
         self.pages: dict[int, list[int]] = {}
@@ -58,7 +67,7 @@ class Hand:
         seq: int,
         prompt: Sequence[int],
         *,
-        sampling: SamplingParams = GREEDY,
+        sampling: SamplingParams | None = None,
         seed: int = 0,
         shared_pages: Sequence[int] = (),
     ) -> None:
@@ -67,7 +76,9 @@ class Hand:
         self.computed[seq] = len(shared_pages) * self.runner.kv.page_size
         self.pages[seq] = list(shared_pages)
         self.logits[seq] = {}
-        self._inits.append(SlotInit(seq, seq, sampling, seed, (tuple(shared_pages),)))
+        self._inits.append(
+            SlotInit(seq, seq, sampling or self.sampling, seed, (tuple(shared_pages),))
+        )
 
     def step(self, chunks: dict[int, int]) -> None:
         """Run `chunks[seq]` tokens of each sequence, decodes first, and sample where complete."""
@@ -81,7 +92,7 @@ class Hand:
         if ticket.logits is not None:
             sampled = [row for row in rows if row.sample]
             for row, logits in zip(sampled, ticket.logits, strict=True):
-                self.logits[row.seq_id][row.start + row.n_tokens] = logits.clone()
+                self.logits[row.seq_id][row.start + row.n_tokens] = logits.cpu().clone()
         self.runner.sample(ticket)
         result = self.runner.collect(ticket)
         assert result.step_id == batch.step_id

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.models.hand import Hand
+from engine.models.hand import GREEDY, Hand
 from engine.models.oracle import GREEDY_TOKENS, prompt
+from yaie.core.request import SamplingParams
 from yaie.runtime.runner import ModelRunner
 
 PAGES = 128
@@ -27,7 +28,9 @@ class Traveller:
     logits: dict[int, torch.Tensor]
 
 
-def travel(variant: str, runner: ModelRunner) -> dict[str, Traveller]:
+def travel(
+    variant: str, runner: ModelRunner, *, sampling: SamplingParams = GREEDY
+) -> dict[str, Traveller]:
     """Run all sequences; `runner` has pages of 16 tokens, at least PAGES of them, and 8 slots."""
     starts = {
         "prefill": prompt(variant, 37, seed=1, shared=33),
@@ -37,7 +40,7 @@ def travel(variant: str, runner: ModelRunner) -> dict[str, Traveller]:
         "prefix hit": prompt(variant, 37, seed=5, shared=33),
         "preempted": prompt(variant, 16, seed=6),
     }
-    hand = Hand(runner)
+    hand = Hand(runner, sampling)
     number = {name: i for i, name in enumerate(SEQUENCES)}
     _begin(hand, number, starts)
     _decode_until(hand, number["preempted"], grown=20)
