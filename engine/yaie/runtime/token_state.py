@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 import yaie_kernels as ops
 from yaie.core.batch import SlotInit
-from yaie.core.request import MAX_BAD_WORD_TOKENS, MAX_BAD_WORDS, MAX_LOGIT_BIASES
+from yaie.core.request import MAX_BAD_WORD_TOKENS
 from yaie.runtime.arrange import Ints
 from yaie.runtime.transfer import upload
 from yaie.runtime.wishes import lasting, mask_of
 from yaie_kernels import wants
 
-WORDS = 2 * MAX_BAD_WORDS
-"""A word has up to two spellings in tokens: with and without a space before it."""
+LIST_WIDTH = 8
+"""Room for biases and banned words that a slot has at first; it grows in powers of two."""
 if MAX_BAD_WORD_TOKENS > wants.WORD_TOKENS:
     raise ImportError("kernels remember fewer tokens than a bad word may have")
 
@@ -110,40 +110,46 @@ class TokenState:
     def _start_biases(self, inits: Sequence[SlotInit]) -> None:
         if not inits:
             return
-        if self.biases is None:
-            shape = (self.rows, MAX_LOGIT_BIASES)
-            self.biases = self._table(shape, torch.int32), self._table(shape, torch.float32)
-        tokens = np.full((len(inits), MAX_LOGIT_BIASES), -1, dtype=np.int32)
-        values = np.zeros(tokens.shape, dtype=np.float32)
-        for line, init in enumerate(inits):
-            pairs = [(t, b) for t, b in dict(init.sampling.logit_bias).items() if self._known(t)]
-            tokens[line, : len(pairs)] = [token for token, _ in pairs]
-            values[line, : len(pairs)] = [bias for _, bias in pairs]
-        parts = (_ints(init.slot for init in inits), tokens, values)
-        slots, ids, numbers = upload(parts, self.device)
-        self.biases[0].index_copy_(0, slots.long(), ids.view(tokens.shape))
-        self.biases[1].index_copy_(0, slots.long(), numbers.view(torch.float32).view(values.shape))
+        lists = [self._biases(init) for init in inits]
+        width = max(map(len, lists))
+        tokens, values = self.biases or (None, None)
+        tokens = self._widened(tokens, (width,), torch.int32, fill=-1)
+        values = self._widened(values, (width,), torch.float32, fill=0)
+        self.biases = tokens, values
+        ids = np.full((len(inits), tokens.shape[1]), -1, dtype=np.int32)
+        amounts = np.zeros(ids.shape, dtype=np.float32)
+        for line, biases in enumerate(lists):
+            ids[line, : len(biases)] = list(biases.keys())
+            amounts[line, : len(biases)] = list(biases.values())
+        parts = upload((_ints(init.slot for init in inits), ids, amounts), self.device)
+        slots = parts[0].long()
+        tokens.index_copy_(0, slots, parts[1].view(ids.shape))
+        values.index_copy_(0, slots, parts[2].view(torch.float32).view(ids.shape))
+
+    def _biases(self, init: SlotInit) -> dict[int, float]:
+        return {t: bias for t, bias in init.sampling.logit_bias if t < self.vocab_size}
 
     def _start_words(self, inits: Sequence[SlotInit]) -> None:
         if not inits:
             return
-        if self.words is None or self.recent is None:
-            self.recent = self._table((self.rows, wants.WORD_TOKENS), torch.int32)
-            self.words = self._table((self.rows, WORDS, wants.WORD_TOKENS), torch.int32)
-        words = np.full((len(inits), *self.words.shape[1:]), wants.ANY, dtype=np.int32)
-        recent = np.full((len(inits), wants.WORD_TOKENS), wants.NONE, dtype=np.int32)
-        for line, init in enumerate(inits):
-            known = (w for w in init.sampling.bad_words_ids if all(map(self._known, w)))
-            for number, word in enumerate(known):
-                words[line, number, -len(word) :] = word
-            outputs = _history(init)[1]
-            first = max(0, len(outputs) - wants.WORD_TOKENS)
-            for index, token in enumerate(outputs[first:], start=init.prompt_tokens + first):
-                recent[line, index % wants.WORD_TOKENS] = token
-        parts = (_ints(init.slot for init in inits), words, recent)
-        slots, patterns, last = upload(parts, self.device)
-        self.words.index_copy_(0, slots.long(), patterns.view(words.shape))
-        self.recent.index_copy_(0, slots.long(), last.view(recent.shape))
+        lists = [self._words(init) for init in inits]
+        most = max(map(len, lists))
+        self.words = self._widened(
+            self.words, (most, wants.WORD_TOKENS), torch.int32, fill=wants.ANY
+        )
+        self.recent = self._widened(self.recent, (wants.WORD_TOKENS,), torch.int32, fill=wants.NONE)
+        patterns = np.full((len(inits), *self.words.shape[1:]), wants.ANY, dtype=np.int32)
+        for line, words in enumerate(lists):
+            for number, word in enumerate(words):
+                patterns[line, number, -len(word) :] = word
+        last = np.stack([_last_tokens(init) for init in inits])
+        parts = upload((_ints(init.slot for init in inits), patterns, last), self.device)
+        slots = parts[0].long()
+        self.words.index_copy_(0, slots, parts[1].view(patterns.shape))
+        self.recent.index_copy_(0, slots, parts[2].view(last.shape))
+
+    def _words(self, init: SlotInit) -> list[tuple[int, ...]]:
+        return [word for word in init.sampling.bad_words_ids if max(word) < self.vocab_size]
 
     # -- a draw -----------------------------------------------------------------------------
 
@@ -181,11 +187,20 @@ class TokenState:
         if self.seen is not None or self.recent is not None:
             ops.remember_(tokens, slots, positions, bits, self.seen, self.recent)
 
-    def _known(self, token_id: int) -> bool:
-        return token_id < self.vocab_size
-
     def _table(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         return torch.zeros(shape, dtype=dtype, device=self.device)
+
+    def _widened(
+        self, table: torch.Tensor | None, shape: tuple[int, ...], dtype: torch.dtype, *, fill: int
+    ) -> torch.Tensor:
+        """A table with lines of at least `shape`: lists are as long as the longest ever asked."""
+        if table is not None and table.shape[1] >= shape[0]:
+            return table
+        width = max(LIST_WIDTH, 1 << (shape[0] - 1).bit_length())
+        wider = torch.full((self.rows, width, *shape[1:]), fill, dtype=dtype, device=self.device)
+        if table is not None:
+            wider[:, : table.shape[1]] = table
+        return wider
 
 
 def _wanting(bit: int, inits: Iterable[SlotInit]) -> list[SlotInit]:
@@ -204,6 +219,16 @@ def _past(init: SlotInit) -> tuple[Ints, Ints]:
     known = np.unique(np.array(prompt, dtype=np.int32))
     tokens = np.concatenate((known, np.array(output, dtype=np.int32)))
     return tokens, np.repeat(np.array([1, 2], dtype=np.int32), [len(known), len(output)])
+
+
+def _last_tokens(init: SlotInit) -> Ints:
+    """The output's last tokens, each in the column of its position."""
+    output = _history(init)[1]
+    tokens = np.full(wants.WORD_TOKENS, wants.NONE, dtype=np.int32)
+    first = max(0, len(output) - wants.WORD_TOKENS)
+    for position, token in enumerate(output[first:], start=init.prompt_tokens + first):
+        tokens[position % wants.WORD_TOKENS] = token
+    return tokens
 
 
 def _factors(init: SlotInit) -> tuple[float, float, float]:

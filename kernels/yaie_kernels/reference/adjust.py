@@ -59,10 +59,10 @@ def _penalised(logits: Tensor, seen: Tensor, penalties: Tensor) -> Tensor:
 def add_biases_(
     logits: Tensor, slot: Tensor, wanted: Tensor, tokens: Tensor, values: Tensor
 ) -> None:
-    for row in _rows(wanted, BIASES).tolist():
-        of_slot = slot[row]
-        used = tokens[of_slot] >= 0
-        logits[row, tokens[of_slot][used].long()] += values[of_slot][used]
+    rows = _rows(wanted, BIASES)
+    ids = tokens[slot[rows]].long()
+    line, column = (ids >= 0).nonzero(as_tuple=True)
+    logits[rows[line], ids[line, column]] += values[slot[rows]][line, column]
 
 
 def ban_words_(
@@ -74,7 +74,7 @@ def ban_words_(
     columns = torch.arange(1, WORD_TOKENS, device=logits.device)  # 31 positions up to the last
     order = (position[rows].unsqueeze(1) + columns) % WORD_TOKENS
     last = recent[slot[rows]].gather(1, order).unsqueeze(1)
-    before, final = torch.split(words[slot[rows]], (WORD_TOKENS - 1, 1), dim=-1)
+    before, final = torch.split(words[slot[rows]], [WORD_TOKENS - 1, 1], dim=-1)
     complete = ((before == ANY) | (before == last)).all(-1) & (final.squeeze(-1) >= 0)
     row, word = complete.nonzero(as_tuple=True)
     token = final[row, word].squeeze(-1).long()
