@@ -7,6 +7,7 @@ would differ from what the model was trained with).
 import math
 from collections.abc import Callable
 
+import msgspec
 import torch
 
 from yaie.models.config_rope import RopeConfig
@@ -18,9 +19,11 @@ Frequencies = tuple[torch.Tensor, float]
 def angle_table(rope: RopeConfig, head_dim: int, max_positions: int) -> torch.Tensor:
     """[max_positions, rotary_dim] float32: cos in the first half of a row, sin in the second.
 
-    Right for sequences up to `rope.longest_exact`: dynamic scaling is then no scaling at all, and
-    longrope uses its short factors.
+    Up to the config's longest sequence dynamic scaling is no scaling at all. longrope has factors
+    for short and for long sequences: a table for long ones has the long factors in all its rows.
     """
+    if rope.kind == "longrope" and max_positions > rope.original_max_positions:
+        rope = msgspec.structs.replace(rope, short_factor=rope.long_factor)
     inverse, factor = _FREQUENCIES[rope.kind](rope, rope.rotary_dim(head_dim))
     positions = torch.arange(max_positions, dtype=torch.float32)
     angles = positions[:, None] * inverse
@@ -63,7 +66,7 @@ def _llama3(rope: RopeConfig, dim: int) -> Frequencies:
 
 
 def _longrope(rope: RopeConfig, dim: int) -> Frequencies:
-    """Each pair of dimensions is slowed by a number of its own (short sequences' set)."""
+    """Each pair of dimensions is slowed by a number of its own."""
     slower = torch.tensor(rope.short_factor, dtype=torch.float32)
     return 1.0 / (slower * _powers(rope, dim)), _longrope_attention_factor(rope)
 

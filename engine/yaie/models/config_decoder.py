@@ -48,8 +48,9 @@ def decoder(raw: Raw, **own: Any) -> ModelConfig:
         own["activation"] = activation(raw, "hidden_act", "silu")
     if "ropes" not in own:
         own["ropes"] = (read_rope(raw, head_dim=head_dim, max_positions=max_positions),) * layers
+    exact = _longest_exact(max_positions, own["ropes"])
     return ModelConfig(
-        **common | {"max_positions": _longest_exact(max_positions, own["ropes"])} | own
+        **common | {"max_positions": exact, "position_limit": max_positions} | own
     )
 
 

@@ -57,10 +57,10 @@ class RopeConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def longest_exact(self) -> int | None:
-        """Longest sequence whose every token is rotated as in a pass over the whole sequence.
+        """Up to this length the frequencies do not depend on the sequence's length; None: never.
 
-        Beyond it the frequencies depend on the sequence's length, so keys that were cached when it
-        was shorter are wrong. None: no such length.
+        A sequence that grows past it would need all its keys again: transformers, too, keeps those
+        that it cached, and so gives other logits than for a pass over the whole sequence.
         """
         return {"dynamic": self.max_positions, "longrope": self.original_max_positions}.get(
             self.kind

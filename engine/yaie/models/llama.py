@@ -6,6 +6,7 @@ Llama, Mistral and Qwen are this class with other options of `ModelConfig`; fami
 otherwise override `make_attention`, `make_mlp` or `make_layer`.
 """
 
+import logging
 from typing import Protocol
 
 import torch
@@ -19,6 +20,9 @@ from yaie.layers.options import NamedTensors, TensorOptions
 from yaie.layers.rotary import angle_table
 from yaie.models.model import LayerCache
 from yaie.models.shape import ModelConfig
+from yaie_api.logs import fields
+
+log = logging.getLogger(__name__)
 
 
 class Mixer(Protocol):
@@ -176,6 +180,11 @@ class Llama:
             rope: angle_table(rope, config.rope_size, max_positions).to(options.device)
             for rope in set(config.ropes)
         }
+        if max_positions > config.max_positions:
+            log.warning(
+                "short sequences are rotated like long ones, for max_model_len asks for long ones",
+                extra=fields(max_model_len=max_positions, short=config.max_positions),
+            )
         self.layers = [self.make_layer(index) for index in range(config.num_layers)]
         self.caches = tuple(layer.attention.cache for layer in self.layers)
         self.norm = make_norm(config, options)

@@ -20,7 +20,9 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         architecture: name in config.json.
-        max_positions: longest sequence that is computed exactly.
+        max_positions: longest sequence whose every prefix is computed exactly, too.
+        position_limit: longest sequence at all. A model with room for more than `max_positions`
+            tokens rotates short sequences like long ones (longrope).
         ropes: rotary embedding of each layer.
         windows: how far back each layer sees, itself included; None: everything.
         attention_scale: factor on query-key products.
@@ -45,6 +47,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     head_dim: int
     vocab_size: int
     max_positions: int
+    position_limit: int
     rms_norm_eps: float
     ropes: tuple[RopeConfig, ...]
     windows: tuple[int | None, ...]

@@ -70,7 +70,9 @@ def create(config: EngineConfig) -> Engine:
     raw = source.read_config(folder)
     planned = plan(config, raw)
     options = settings.tensor_options(config, planned.dtype)
-    config = settings.complete(config, planned.max_positions, options.device)
+    config = settings.complete(
+        config, planned.max_positions, options.device, position_limit=planned.position_limit
+    )
     _set_threads(config, options.device)
     loaded = planned.load(config, options, folder)
     config = limited(config, loaded)

@@ -44,13 +44,18 @@ class Loaded(NamedTuple):
 
 
 class Plan(Protocol):
-    """A model that was recognised and not yet loaded. `dtype`: the checkpoint's, if it says."""
+    """A model that was recognised and not yet loaded. `dtype`: the checkpoint's, if it says;
+    `max_positions`: longest sequence by default; `position_limit`: that may be asked for.
+    """
 
     @property
     def dtype(self) -> str | None: ...
 
     @property
     def max_positions(self) -> int: ...
+
+    @property
+    def position_limit(self) -> int: ...
 
     def load(self, config: EngineConfig, options: TensorOptions, folder: Path) -> Loaded:
         """Build the model and fill it with the weights of `folder`.
@@ -80,6 +85,7 @@ class NativePlan:
     def __init__(self, shape: ModelConfig) -> None:
         self.dtype = shape.dtype
         self.max_positions = shape.max_positions
+        self.position_limit = shape.position_limit
         self._shape = shape
 
     @torch.inference_mode()
@@ -105,7 +111,7 @@ class TransformersPlan:
         self._config = load.config_of(raw)
         self._class = load.class_of(self._config, raw)
         self.dtype = raw.get("dtype") or raw.get("torch_dtype")
-        self.max_positions = load.max_positions(self._config)
+        self.max_positions = self.position_limit = load.max_positions(self._config)
 
     def load(self, config: EngineConfig, options: TensorOptions, folder: Path) -> Loaded:
         from yaie.models.hf import load

@@ -76,16 +76,19 @@ def check(config: EngineConfig) -> None:
         )
 
 
-def complete(config: EngineConfig, max_positions: int, device: torch.device) -> EngineConfig:
-    """Fill in what depends on the model and the device.
+def complete(
+    config: EngineConfig, max_positions: int, device: torch.device, *, position_limit: int
+) -> EngineConfig:
+    """Fill in what depends on the model and the device. `position_limit`: the longest sequence
+    that may be asked for, at least the `max_positions` that are the default.
 
     Raises:
         InvalidRequestError: longer sequences than the model has positions.
 
     """
-    if config.max_model_len is not None and config.max_model_len > max_positions:
+    if config.max_model_len is not None and config.max_model_len > position_limit:
         raise InvalidRequestError(
-            f"max_model_len is {config.max_model_len}; the model has {max_positions} positions.",
+            f"max_model_len is {config.max_model_len}; the model has {position_limit} positions.",
             param="max_model_len",
         )
     return msgspec.structs.replace(

@@ -56,6 +56,7 @@ class Harness:
         kv_cache_tokens: int = 1024,
         prefix_caching: bool = True,
         dtype: str = "float32",
+        max_model_len: int | None = None,
     ) -> None:
         engine = factory.create(
             EngineConfig(
@@ -63,6 +64,7 @@ class Harness:
                 device="cpu",
                 dtype=dtype,
                 cpu_threads=1,
+                max_model_len=max_model_len,
                 model_impl="yaie",
                 max_num_batched_tokens=step_tokens,
                 kv_cache_tokens=kv_cache_tokens,
