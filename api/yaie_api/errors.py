@@ -74,9 +74,17 @@ class ContextLengthError(InvalidRequestError):
 
     default_code = "context_length_exceeded"
 
-    def __init__(self, limit: int, prompt_tokens: int, max_tokens: int | None) -> None:
-        asked = f"{prompt_tokens} tokens in the prompt"
-        if max_tokens is not None:
+    def __init__(
+        self,
+        limit: int,
+        prompt_tokens: int,
+        max_tokens: int | None,
+        *,
+        param: str = "messages",
+        at_least: bool = False,
+    ) -> None:
+        asked = f"{'at least ' if at_least else ''}{prompt_tokens} tokens in the prompt"
+        if max_tokens is not None and not at_least:
             asked = (
                 f"{prompt_tokens + max_tokens} tokens ({prompt_tokens} in the prompt, "
                 f"{max_tokens} in the completion)"
@@ -84,7 +92,7 @@ class ContextLengthError(InvalidRequestError):
         super().__init__(
             f"This model's maximum context length is {limit} tokens. However, you requested "
             f"{asked}. Please shorten the prompt or lower max_tokens.",
-            param="messages",
+            param=param,
         )
 
 

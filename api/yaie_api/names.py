@@ -56,6 +56,9 @@ HEADER_PREFIX: Final = "x-yaie-"
 HEADER_ENDPOINT: Final = "x-yaie-endpoint"
 """On a router's response: the engine (pod name) that answered."""
 
+HEADER_TIMEOUT: Final = "x-yaie-timeout-seconds"
+"""On a request: an engine ends it with 504 after so many seconds."""
+
 # Environment variables that the operator sets on pods.
 ENV_POD_NAME: Final = "YAIE_POD_NAME"
 ENV_NAMESPACE: Final = "YAIE_NAMESPACE"

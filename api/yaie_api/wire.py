@@ -71,6 +71,15 @@ def _check_size(body: Any) -> None:
     raise InvalidRequestError(f"The request is nested deeper than {MAX_DEPTH} levels.")
 
 
+def depth(value: Any, limit: int) -> int:
+    """Levels of lists and objects in a JSON value, counted up to `limit`."""
+    level, found = _children([value]), 0
+    while level and found < limit:
+        found += 1
+        level = [child for one in level for child in _children(one)]
+    return found
+
+
 _CONTAINERS: Final = frozenset((dict, list))
 
 
@@ -91,5 +100,7 @@ def _first_problem(error: ValidationError, given: Mapping[str, Any]) -> InvalidR
 
 
 def _is_variant(part: int | str) -> bool:
-    """Pydantic's own names of union members in a path, such as `list[str]`."""
-    return isinstance(part, str) and ("[" in part or part in ("str", "int", "float", "bool"))
+    """Pydantic's own names of union members in a path, such as `list[str]`, and names of types."""
+    if not isinstance(part, str):
+        return False
+    return "[" in part or part[:1].isupper() or part in ("str", "int", "float", "bool")

@@ -31,21 +31,22 @@ def test_null_means_omitted() -> None:
 
 
 def test_unknown_fields_are_accepted_and_known() -> None:
-    assert chat(user="u", metadata={"a": 1}).model_extra == {"user": "u", "metadata": {"a": 1}}
+    request = chat(user="u", metadata={"a": 1}, surprise=1, guided_regex="a")
+    assert request.unknown_fields == ["surprise"]
 
 
 @pytest.mark.parametrize("name", CONSTRAINTS)
-def test_constraints_are_never_ignored(name: str) -> None:
+def test_constraints_that_nobody_keeps_are_never_ignored(name: str) -> None:
     with pytest.raises(InvalidRequestError) as refused:
         chat(**{name: {}})
     assert (refused.value.param, refused.value.code) == (name, "unsupported_parameter")
 
 
 HARMLESS: list[dict[str, Any]] = [
-    {"n": 1}, {"best_of": 1}, {"logprobs": False}, {"top_logprobs": 0}, {"presence_penalty": 0},
-    {"frequency_penalty": 0.0}, {"repetition_penalty": 1.0}, {"logit_bias": {}},
+    {"n": 1}, {"best_of": 1}, {"logprobs": False}, {"top_logprobs": 0}, {"logit_bias": {}},
     {"tool_choice": "none"}, {"response_format": {"type": "text"}}, {"echo": False},
-    {"suffix": ""}, {"modalities": ["text"]}, {"priority": 0},
+    {"suffix": ""}, {"modalities": ["text"]}, {"priority": 0}, {"function_call": "none"},
+    {"use_beam_search": False}, {"add_special_tokens": False},
 ]  # fmt: skip
 
 
@@ -55,12 +56,9 @@ def test_values_that_ask_for_nothing_are_accepted(fields: dict[str, Any]) -> Non
 
 
 REFUSED: list[dict[str, Any]] = [
-    {"n": 2}, {"n": True}, {"best_of": 2}, {"logprobs": True}, {"logprobs": 0},
-    {"top_logprobs": 5}, {"presence_penalty": 0.1}, {"frequency_penalty": -1},
-    {"repetition_penalty": 1.1}, {"logit_bias": {"1": 2}}, {"tools": []},
-    {"tool_choice": "auto"}, {"response_format": {"type": "json_object"}}, {"echo": True},
-    {"suffix": "x"}, {"modalities": ["audio"]}, {"priority": 3}, {"use_beam_search": True},
-    {"bad_words": ["x"]}, {"allowed_token_ids": []}, {"prompt_logprobs": 0},
+    {"functions": []}, {"function_call": "auto"}, {"suffix": "x"}, {"modalities": ["audio"]},
+    {"use_beam_search": True}, {"audio": {}}, {"prompt_embeds": "x"}, {"add_special_tokens": True},
+    {"prediction": {}}, {"web_search_options": {}}, {"chat_template": "x"},
 ]  # fmt: skip
 
 
@@ -71,36 +69,186 @@ def test_values_that_would_be_ignored_are_refused(fields: dict[str, Any]) -> Non
     assert refused.value.param == next(iter(fields))
 
 
+def test_outputs_are_all_returned() -> None:
+    assert chat(n=3, best_of=3).n == 3
+    with pytest.raises(InvalidRequestError, match="best_of must equal n"):
+        chat(n=2, best_of=3)
+
+
+def test_biases_are_by_token_id() -> None:
+    assert chat(logit_bias={"7": -100, "12": 0.5}).biases == {7: -100.0, 12: 0.5}
+
+
+@pytest.mark.parametrize("key", ["", "x", "-1", "1.0", "٣", "99999999999", " 1"])
+def test_a_bias_needs_a_token_id(key: str) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        chat(logit_bias={key: 1})
+    assert refused.value.param == "logit_bias"
+
+
+def test_forms_are_kept_as_they_were_written() -> None:
+    schema = {"type": "object", "default": None, "properties": {"a": {"type": "string"}}}
+    given = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    request = chat(response_format=given, structured_outputs={"json": schema}, regex="a+")
+    assert request.formats == {
+        "response_format": given,
+        "structured_outputs": {"json": schema},
+        "regex": "a+",
+    }
+
+
+def test_chat_logprobs_are_two_fields() -> None:
+    assert chat().num_logprobs is None
+    assert chat(logprobs=True).num_logprobs == 0
+    assert chat(logprobs=True, top_logprobs=4).num_logprobs == 4
+    for alone in (1, -1):
+        with pytest.raises(InvalidRequestError, match="top_logprobs needs logprobs"):
+            chat(top_logprobs=alone)
+
+
+def test_completion_logprobs_are_one_number() -> None:
+    def asked(**fields: Any) -> int | None:
+        return parse(CompletionRequest, {"prompt": "x"} | fields).num_logprobs
+
+    assert (asked(), asked(logprobs=False), asked(logprobs=0), asked(logprobs=5)) == (
+        None, None, 0, 5,
+    )  # fmt: skip
+
+
+def test_a_turn_is_opened_unless_the_last_message_goes_on() -> None:
+    assert chat().opens_turn
+    assert not chat(add_generation_prompt=False).opens_turn
+    assert not chat(continue_final_message=True).opens_turn
+
+
+def tool(name: str = "add", **fields: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name} | fields}
+
+
+@pytest.mark.parametrize(
+    ("choice", "mode"),
+    [
+        (None, "auto"),
+        ("auto", "auto"),
+        ("none", "none"),
+        ("required", "required"),
+        ({"type": "function", "function": {"name": "add"}}, "named"),
+    ],
+)
+def test_tools_alone_mean_that_the_model_decides(choice: Any, mode: str) -> None:
+    request = chat(tools=[tool()], tool_choice=choice)
+    assert request.tool_mode == mode
+    assert ("tools" in request.template_variables) == (mode != "none")
+    assert chat().tool_mode == "none"
+
+
+def test_templates_read_tools_with_a_schema_always() -> None:
+    given = chat(tools=[tool(description="adds", parameters={"type": "object"}), tool("b")])
+    first, second = given.template_variables["tools"]
+    assert first == tool(description="adds", parameters={"type": "object"})
+    assert second == tool("b", parameters={"type": "object", "properties": {}})
+
+
+def nested(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {}
+    for _ in range(levels - 1):
+        schema = {"a": schema}
+    return schema
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        [],
+        [{}],
+        [tool("a b")],
+        [tool("x" * 65)],
+        [tool(), tool()],
+        [tool(str(i)) for i in range(129)],
+        [tool(parameters={"type": "x" * 70_000})],
+        [tool(parameters=nested(33))],
+        [{"type": "web_search"}],
+    ],
+    ids=range(9),
+)
+def test_tools_that_cannot_be_offered_are_refused(tools: Any) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        chat(tools=tools)
+    assert refused.value.param == "tools"
+
+
+def test_a_schema_of_many_levels_is_fine() -> None:
+    chat(tools=[tool(parameters=nested(32))])
+
+
+@pytest.mark.parametrize("kind", ["image_url", "input_audio", "file", "video_url", "x"])
+def test_a_part_that_is_not_text_is_refused_in_words(kind: str) -> None:
+    message = {"role": "user", "content": [{"type": kind, kind: {"url": "http://x"}}]}
+    with pytest.raises(InvalidRequestError, match="text-only") as refused:
+        parse(ChatCompletionRequest, {"messages": [message]})
+    assert (refused.value.param, refused.value.code) == ("messages", "unsupported_content")
+
+
 @pytest.mark.parametrize(
     "message",
     [
-        {"role": "tool", "content": "x", "tool_call_id": "1"},
-        {"role": "assistant", "content": None, "tool_calls": [{}]},
         {"role": "function", "content": "x", "name": "f"},
+        {"role": "user", "content": "x", "tool_calls": [{"function": {"name": "f"}}]},
+        {"role": "assistant", "content": "x", "tool_calls": [{}]},
+        {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}},
+        {"role": "user", "content": [{"type": "text"}]},
+        {"role": "user"},
     ],
+    ids=range(6),
 )
-def test_tool_messages_are_refused_in_words(message: dict[str, Any]) -> None:
-    with pytest.raises(InvalidRequestError, match="Tool calling is not supported"):
+def test_messages_that_make_no_sense_are_refused(message: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
         parse(ChatCompletionRequest, {"messages": [USER, message]})
+    assert refused.value.param == "messages"
 
 
 def test_messages_as_templates_read_them() -> None:
-    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    parts = [{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "b"}]
     request = parse(
         ChatCompletionRequest,
         {
             "messages": [
                 {"role": "developer", "content": "brief"},
                 {"role": "user", "content": parts, "name": "ann"},
-                {"role": "assistant"},
+                {"role": "assistant", "reasoning": "hm"},
+                {"role": "tool", "content": "3", "tool_call_id": "id-1"},
             ]
         },
     )
     assert request.conversation() == [
         {"role": "system", "content": "brief"},
         {"role": "user", "content": "a\nb", "name": "ann"},
-        {"role": "assistant", "content": ""},
+        {"role": "assistant", "content": "", "reasoning_content": "hm"},
+        {"role": "tool", "content": "3", "tool_call_id": "id-1"},
     ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "read"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        ("", {}),
+        ("{broken", "{broken"),
+        ("[" * 100_000, "[" * 100_000),
+        ("[" * 70 + "]" * 70, "[" * 70 + "]" * 70),
+        ('{"a": NaN}', {"a": "NaN"}),
+    ],
+    ids=range(6),
+)
+def test_arguments_of_earlier_calls_are_values_where_they_are_json(
+    arguments: str, read: Any
+) -> None:
+    call = {"id": "i", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    request = parse(ChatCompletionRequest, {"messages": [USER, message]})
+    shown = request.conversation()[1]["tool_calls"]
+    function = {"name": "f", "arguments": read}
+    assert shown == [{"id": "i", "type": "function", "function": function}]
 
 
 def test_template_variables_come_from_two_fields() -> None:
@@ -114,6 +262,13 @@ def test_template_variables_come_from_two_fields() -> None:
 )
 def test_prompts_have_four_forms(prompt: Any, prompts: list[Any]) -> None:
     assert parse(CompletionRequest, {"prompt": prompt}).prompts() == prompts
+
+
+def test_prompts_times_outputs_are_bounded() -> None:
+    request = parse(CompletionRequest, {"prompt": ["a"] * 100, "n": 11})
+    with pytest.raises(InvalidRequestError) as refused:
+        request.prompts()
+    assert refused.value.param == "n"
 
 
 @pytest.mark.parametrize("prompt", [[], [[]], [[1], []], ["a"] * 129])

@@ -5,93 +5,163 @@ import uuid
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from yaie.server.answer import Answer, Choice
-from yaie.server.chunks import ChatChunks, usage_field
+from yaie.server.caller import Caller
+from yaie.server.chunks import NULL, ChatChunks, encode_json, field, usage_field
 from yaie.server.http import json_response, left_response, read_json, service_of
-from yaie.server.params import sampling_params
+from yaie.server.logprobs import TokenForms, chat_logprobs, prompt_logprobs
+from yaie.server.output import Delta
+from yaie.server.output_form import form_of
+from yaie.server.params import output_room, sampling_params
+from yaie.server.parts import ReasoningPart, TextPart, ToolCall
+from yaie.server.prompts import chat_ids
 from yaie.server.service import Service
 from yaie.server.stream import EventStream, until_disconnect
 from yaie_api.openai import ChatCompletionRequest, parse
 
 
 async def chat_completions(request: Request) -> Any:
-    started_s = time.monotonic()
     service = service_of(request)
+    caller = service.caller(request.headers)
     service.refuse_when_draining()
     body = parse(ChatCompletionRequest, await read_json(request))
     model = service.check_model(body.model)
-    service.count_unknown(body.model_extra)
-    answer = await start_chat(service, body, started_s)
-    answer_id, created = f"chatcmpl-{uuid.uuid4().hex}", int(time.time())
+    service.count_unknown(body.unknown_fields)
+    answer = await start_chat(service, body, caller)
+    head = (f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), model)
+    writer = ChatWriter(service, body)
     if body.stream:
-        encoders = [
-            ChatChunks(answer_id, created, model, index=index)
-            for index in range(answer.num_outputs)
-        ]
-        return EventStream(chat_events(answer, encoders, body))
+        encoders = [ChatChunks(*head, index=index) for index in range(answer.num_outputs)]
+        return EventStream(writer.events(answer, encoders), ping_s=service.sse_keep_alive_s)
     choices = await until_disconnect(request.receive, answer.whole())
-    if choices is None:
-        return left_response()
-    return _completion(answer, choices, {"id": answer_id, "created": created, "model": model})
+    return left_response() if choices is None else writer.whole(answer, choices, head)
 
 
-async def start_chat(service: Service, body: ChatCompletionRequest, started_s: float) -> Answer:
-    """Render, tokenize, check and submit."""
-    conversation, tokenizer = body.conversation(), service.tokenizer
-    prompt_ids = await service.tokenize(
-        sum(len(turn["content"]) for turn in conversation),
-        lambda: tokenizer.encode_chat(
-            conversation,
-            add_generation_prompt=body.add_generation_prompt,
-            variables=body.template_variables,
-        ),
+async def start_chat(service: Service, body: ChatCompletionRequest, caller: Caller) -> Answer:
+    """Render, tokenize, check and submit.
+
+    Raises:
+        YaieError: why the request is not served.
+
+    """
+    prompt = await chat_ids(service, body)
+    form = form_of(service, body, prompt)
+    max_tokens = output_room(
+        service.info, len(prompt), body.output_limit, default=None, param="messages"
     )
     sampling = sampling_params(
         body,
-        prompt_tokens=len(prompt_ids),
-        output_limit=body.output_limit,
-        default_limit=None,
-        context_tokens=service.info.max_model_len,
+        service.info,
+        service.tokenizer,
+        max_tokens=max_tokens,
         defaults=service.defaults,
+        grammar=form.grammar,
+        prompt_logprobs=body.prompt_logprobs,
     )
-    return await service.start(prompt_ids, sampling, started_s=started_s, salt=body.cache_salt)
+    return await service.start(prompt, sampling, body, caller, parser=form.parser)
 
 
-async def chat_events(
-    answer: Answer, encoders: Sequence[ChatChunks], body: ChatCompletionRequest
-) -> AsyncGenerator[bytes]:
-    """Roles, then what comes of each choice, and usage where asked for."""
-    try:
+class ChatWriter:
+    """Writes one request's answer down, whole or as chunks."""
+
+    def __init__(self, service: Service, body: ChatCompletionRequest) -> None:
+        self._body = body
+        self._forms = TokenForms(service.tokenizer, as_ids=body.return_tokens_as_token_ids)
+        last = body.messages[-1]
+        self._echo = last.text if body.echo and last.role == "assistant" else ""
+
+    async def events(self, answer: Answer, encoders: Sequence[ChatChunks]) -> AsyncGenerator[bytes]:
+        """Roles, then what comes of each choice, and usage where asked for."""
+        body = self._body
         no_usage = usage_field(None) if body.include_usage else b""
-        yield b"".join(encoder.role(usage=no_usage) for encoder in encoders)
-        async for index, delta in answer.deltas():
-            usage = usage_field(answer.usage) if body.continuous_usage else no_usage
-            yield encoders[index].delta(delta, usage=usage)
-        if body.include_usage:
-            yield encoders[0].usage(answer.usage)
-    finally:
-        answer.close()
+        try:
+            yield self._opening(answer, encoders, no_usage)
+            async for index, given in answer.deltas():
+                usage = usage_field(answer.usage) if body.continuous_usage else no_usage
+                delta = given if body.include_reasoning else _without_reasoning(given)
+                if delta.parts or delta.finish_reason:
+                    yield encoders[index].delta(
+                        delta, logprobs=self._logprobs(delta), extra=self._ids(delta), top=usage
+                    )
+            if body.include_usage:
+                yield encoders[0].usage(answer.usage)
+        finally:
+            answer.close()
 
-
-def _completion(answer: Answer, choices: Sequence[Choice], head: dict[str, Any]) -> Response:
-    return json_response(
-        head
-        | {
+    def whole(
+        self, answer: Answer, choices: Sequence[Choice], head: tuple[str, int, str]
+    ) -> Response:
+        """The answer as one JSON object."""
+        answer_id, created, model = head
+        found: dict[str, Any] = {
+            "id": answer_id,
             "object": "chat.completion",
-            "choices": [_choice(choice) for choice in choices],
+            "created": created,
+            "model": model,
+            "choices": [self._choice(choice) for choice in choices],
             "usage": answer.usage.wire(),
         }
-    )
+        if self._body.return_token_ids:
+            found["prompt_token_ids"] = answer.prompt_token_ids
+        if answer.prompt_logprobs is not None:
+            found["prompt_logprobs"] = prompt_logprobs(self._forms, answer.prompt_logprobs)
+        return json_response(found)
+
+    def _opening(self, answer: Answer, encoders: Sequence[ChatChunks], usage: bytes) -> bytes:
+        top = usage
+        if self._body.return_token_ids:
+            top += field("prompt_token_ids", answer.prompt_token_ids)
+        opened = [encoder.role(top=top) for encoder in encoders]
+        if self._echo:
+            echo = Delta((TextPart(self._echo),))
+            opened += [encoder.delta(echo, top=usage) for encoder in encoders]
+        return b"".join(opened)
+
+    def _logprobs(self, delta: Delta) -> bytes:
+        if not delta.logprobs:
+            return NULL
+        return encode_json(chat_logprobs(self._forms, delta.logprobs))
+
+    def _ids(self, delta: Delta) -> bytes:
+        return field("token_ids", delta.token_ids) if self._body.return_token_ids else b""
+
+    def _choice(self, choice: Choice) -> dict[str, Any]:
+        asked = self._body.num_logprobs is not None
+        found = {
+            "index": choice.index,
+            "message": self._message(choice),
+            "logprobs": chat_logprobs(self._forms, choice.logprobs) if asked else None,
+            "finish_reason": choice.finish_reason,
+            "stop_reason": choice.stop_reason,
+        }
+        return found | ({"token_ids": choice.token_ids} if self._body.return_token_ids else {})
+
+    def _message(self, choice: Choice) -> dict[str, Any]:
+        text, calls = self._echo + choice.text, choice.tool_calls
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": text if text or not calls else None,
+            "refusal": None,
+        }
+        if calls:
+            message["tool_calls"] = [_tool_call(call) for call in calls]
+        if self._body.include_reasoning and (thoughts := choice.reasoning):
+            message |= {"reasoning": thoughts, "reasoning_content": thoughts}
+        return message
 
 
-def _choice(choice: Choice) -> dict[str, Any]:
+def _tool_call(call: ToolCall) -> dict[str, Any]:
     return {
-        "index": choice.index,
-        "message": {"role": "assistant", "content": choice.text, "refusal": None},
-        "logprobs": None,
-        "finish_reason": choice.finish_reason,
-        "stop_reason": choice.stop_reason,
+        "id": call.call_id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": call.arguments},
     }
+
+
+def _without_reasoning(delta: Delta) -> Delta:
+    parts = [part for part in delta.parts if not isinstance(part, ReasoningPart)]
+    return msgspec.structs.replace(delta, parts=parts)

@@ -36,11 +36,11 @@ class ChunkEncoder:
         return self._head + b',"choices":[]' + usage_field(usage) + b"}\n\n"
 
     def _write(
-        self, content: bytes, logprobs: bytes, end: bytes, extra: bytes, usage: bytes
+        self, content: bytes, logprobs: bytes, end: bytes, extra: bytes, top: bytes
     ) -> bytes:
         return b"".join(
             (self._choice, content, b',"logprobs":', logprobs, b',"finish_reason":', end, extra,
-             b"}]", usage, b"}\n\n")
+             b"}]", top, b"}\n\n")
         )  # fmt: skip
 
 
@@ -51,11 +51,11 @@ class TextChunks(ChunkEncoder):
         super().__init__("text_completion", answer_id, created, model, index=index)
 
     def delta(
-        self, delta: Delta, *, logprobs: bytes = NULL, extra: bytes = b"", usage: bytes = b""
+        self, delta: Delta, *, logprobs: bytes = NULL, extra: bytes = b"", top: bytes = b""
     ) -> bytes:
         text = "".join([part.text for part in delta.parts if isinstance(part, TextPart)])
         end, stop = end_of(delta)
-        return self._write(b'"text":' + encode_text(text), logprobs, end, stop + extra, usage)
+        return self._write(b'"text":' + encode_text(text), logprobs, end, stop + extra, top)
 
 
 class ChatChunks(ChunkEncoder):
@@ -63,28 +63,27 @@ class ChatChunks(ChunkEncoder):
 
     def __init__(self, answer_id: str, created: int, model: str, *, index: int = 0) -> None:
         super().__init__("chat.completion.chunk", answer_id, created, model, index=index)
-        self._text = self._choice + b'"delta":{"content":'
 
-    def role(self, *, usage: bytes = b"") -> bytes:
-        """The first chunk of a chat choice: who speaks, and an empty text. `usage`: see `delta`."""
+    def role(self, *, top: bytes = b"") -> bytes:
+        """The first chunk of a chat choice: who speaks, and an empty text. `top`: see `delta`."""
         delta = b'"delta":{"role":"assistant","content":""}'
-        return self._write(delta, NULL, NULL, b"", usage)
+        return self._write(delta, NULL, NULL, b"", top)
 
     def delta(
-        self, delta: Delta, *, logprobs: bytes = NULL, extra: bytes = b"", usage: bytes = b""
+        self, delta: Delta, *, logprobs: bytes = NULL, extra: bytes = b"", top: bytes = b""
     ) -> bytes:
         """One chunk for each part; the last one has the end, the log-probabilities and more.
 
-        `extra`: more fields of the choice; `usage`: see `usage_field`.
+        `extra`: more fields of the choice; `top`: more fields of the chunk (see `usage_field`).
         """
         end, stop = end_of(delta)
         if not delta.parts:
-            return self._write(b'"delta":{}', logprobs, end, stop + extra, usage)
+            return self._write(b'"delta":{}', logprobs, end, stop + extra, top)
         *before, last = delta.parts
         chunks = [
-            self._write(b'"delta":' + _content(part), NULL, NULL, b"", usage) for part in before
+            self._write(b'"delta":' + _content(part), NULL, NULL, b"", top) for part in before
         ]
-        chunks.append(self._write(b'"delta":' + _content(last), logprobs, end, stop + extra, usage))
+        chunks.append(self._write(b'"delta":' + _content(last), logprobs, end, stop + extra, top))
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
@@ -119,6 +118,11 @@ def end_of(delta: Delta) -> tuple[bytes, bytes]:
 def usage_field(usage: Usage | None) -> bytes:
     """`,"usage":…` to put into a chunk."""
     return b',"usage":null' if usage is None else b',"usage":' + json_bytes(usage.wire())
+
+
+def field(name: str, value: Any) -> bytes:
+    """`,"name":value` to put into a chunk or a choice."""
+    return b"," + json_bytes(name) + b":" + encode_json(value)
 
 
 def encode_text(text: str) -> bytes:

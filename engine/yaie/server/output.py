@@ -1,8 +1,8 @@
 """One output of a request: its tokens become text, its text becomes parts.
 
-    Tokens → TextStream (characters, stop strings) → parsers (reasoning, tool calls) → Delta
+    Tokens → TextStream (characters, stop strings) → parser (reasoning, tool calls) → Delta
 
-An output without parsers is all text. Log-probabilities and ids wait here for the text that their
+An output without a parser is all text. Log-probabilities and ids wait here for the text that their
 tokens belong to, so that a stream tells them together.
 """
 
@@ -37,7 +37,7 @@ class Output:
 
     Args:
         text: its detokenizer and stop strings.
-        parsers: each reads the text parts that the one before it leaves; all in one output's state.
+        parser: tells reasoning and tool calls from text; None: everything is text.
         stop_token_ids: those that the client asked for, which are named as the reason of a stop.
         keep_token_ids: whether deltas tell the ids.
         keep_text: whether `raw_text` is kept.
@@ -47,14 +47,14 @@ class Output:
     def __init__(
         self,
         text: TextStream,
-        parsers: Sequence[OutputParser] = (),
+        parser: OutputParser | None = None,
         *,
         stop_token_ids: Collection[int] = (),
         keep_token_ids: bool = False,
         keep_text: bool = False,
     ) -> None:
         self._text = text
-        self._parsers = tuple(parsers)
+        self._parser = parser
         self._stop_token_ids = stop_token_ids
         self._keep_token_ids = keep_token_ids
         self._raw: list[str] | None = [] if keep_text else None
@@ -76,13 +76,13 @@ class Output:
 
     @property
     def raw_text(self) -> str:
-        """The text so far, as the parsers got it. Empty unless it is kept."""
+        """The text so far, as the parser got it. Empty unless it is kept."""
         return "".join(self._raw or ())
 
     def advance(self, tokens: Tokens) -> Delta | None:
         """What these tokens make certain; None when there is nothing to show yet."""
         before = self._text.num_tokens
-        parts = self._parse(tokens) if self._parsers else self._plain(tokens)
+        parts = self._plain(tokens) if self._parser is None else self._parse(self._parser, tokens)
         if tokens.logprobs or self._keep_token_ids:
             self._hold(tokens, self._text.num_tokens - before)
         if tokens.finish_reason is None and not self._text.stopped:
@@ -100,36 +100,26 @@ class Output:
             self._raw.append(text)
         return (TextPart(text),) if text else ()
 
-    def _parse(self, tokens: Tokens) -> Sequence[Part]:
+    def _parse(self, parser: OutputParser, tokens: Tokens) -> Sequence[Part]:
         """Token by token, so that the tokens of reasoning can be counted."""
         parts: list[Part] = []
         last = len(tokens.token_ids) - 1
         for place, token_id in enumerate(tokens.token_ids):
             stop = tokens.stop_token_id if place == last else None
             before = self._text.num_tokens
-            found = self._feed(self._text.push((token_id,), stop_token_id=stop))
+            found = self._feed(parser, self._text.push((token_id,), stop_token_id=stop))
             self._reasoning.add(self._text.num_tokens - before, found)
             parts += found
         if tokens.finish_reason is not None or self._text.stopped:
-            parts += self._feed(self._text.finish()) + self._finish_parsers()
+            parts += self._feed(parser, self._text.finish()) + parser.finish()
             self._reasoning.finish()
         self._called_tools |= any(isinstance(part, ToolCallPart) for part in parts)
         return joined(parts)
 
-    def _feed(self, text: str, first: int = 0) -> list[Part]:
-        """Parts of a text, beginning with parser number `first`."""
-        if self._raw is not None and first == 0:
+    def _feed(self, parser: OutputParser, text: str) -> list[Part]:
+        if self._raw is not None:
             self._raw.append(text)
-        parts: list[Part] = [TextPart(text)] if text else []
-        for parser in self._parsers[first:]:
-            parts = _through(parser, parts)
-        return parts
-
-    def _finish_parsers(self) -> list[Part]:
-        parts: list[Part] = []
-        for parser in self._parsers:
-            parts = _through(parser, parts) + parser.finish()
-        return parts
+        return parser.push(text) if text else []
 
     def _hold(self, tokens: Tokens, num_kept: int) -> None:
         self._logprobs += tokens.logprobs[:num_kept]
@@ -172,11 +162,3 @@ class _ReasoningCount:
         if self._reasons:
             self.count += self._undecided
         self._undecided = 0
-
-
-def _through(parser: OutputParser, parts: Sequence[Part]) -> list[Part]:
-    """The parts after one more parser, which reads the text among them."""
-    found: list[Part] = []
-    for part in parts:
-        found += parser.push(part.text) if isinstance(part, TextPart) else [part]
-    return found

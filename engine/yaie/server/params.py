@@ -2,18 +2,31 @@
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from yaie.core.request import SamplingParams
+from yaie.config import ModelInfo
+from yaie.core.request import Grammar, SamplingParams
 from yaie_api.errors import ContextLengthError, InvalidRequestError
 from yaie_api.logs import fields
-from yaie_api.openai import GenerationRequest
+from yaie_api.openai import ChatCompletionRequest, GenerationRequest
 
 log = logging.getLogger(__name__)
 
-_DEFAULTED: Final = ("temperature", "top_p", "top_k", "min_p")
+_DEFAULTED: Final = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+_AS_GIVEN: Final = (*_DEFAULTED, "seed", "min_tokens", "stop")
+"""Left out when they are None: the defaults of the checkpoint or of the engine stand."""
+_COPIED: Final = (
+    "n", "presence_penalty", "frequency_penalty", "ignore_eos", "skip_special_tokens",
+    "include_stop_str_in_output", "stop_token_ids", "allowed_token_ids", "bad_words",
+)  # fmt: skip
+
+
+class Encoder(Protocol):
+    """What is needed of a tokenizer."""
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
 
 
 def generation_defaults(folder: Path) -> dict[str, Any]:
@@ -38,40 +51,105 @@ def generation_defaults(folder: Path) -> dict[str, Any]:
 
 def sampling_params(
     request: GenerationRequest,
+    model: ModelInfo,
+    tokenizer: Encoder,
     *,
-    prompt_tokens: int,
-    output_limit: int | None,
-    default_limit: int | None,
-    context_tokens: int,
+    max_tokens: int,
     defaults: Mapping[str, Any],
+    grammar: Grammar | None = None,
+    prompt_logprobs: int | None = None,
 ) -> SamplingParams:
-    """Check a request against the model's context and fill in what it leaves open.
+    """Check a request against the model and fill in what it leaves open.
 
     Args:
         request: the wire request.
-        prompt_tokens: tokens of its prompt.
-        output_limit: most tokens that the client asked for; None: not said.
-        default_limit: most tokens when the client does not say; None: the rest of the context.
-        context_tokens: the model's limit.
+        model: what the engine serves.
+        tokenizer: turns bad words into ids.
+        max_tokens: most tokens to generate, from `output_room`.
         defaults: values for sampling fields that the client left out.
+        grammar: the form that the output must have.
+        prompt_logprobs: how many of the likeliest tokens to tell beside each prompt token.
 
     Raises:
-        ContextLengthError: prompt and output do not fit.
         InvalidRequestError: a value is out of range.
 
     """
-    room = context_tokens - prompt_tokens
-    if room < 1 or (output_limit is not None and output_limit > room):
-        raise ContextLengthError(context_tokens, prompt_tokens, output_limit)
-    if output_limit is None:
-        output_limit = room if default_limit is None else min(default_limit, room)
-    given = {name: getattr(request, name) for name in (*_DEFAULTED, "seed", "min_tokens", "stop")}
-    chosen = dict(defaults) | {name: v for name, v in given.items() if v is not None}
-    return SamplingParams(
-        max_tokens=output_limit,
-        stop_token_ids=tuple(request.stop_token_ids or ()),
-        include_stop_str_in_output=request.include_stop_str_in_output,
-        ignore_eos=request.ignore_eos,
-        skip_special_tokens=request.skip_special_tokens,
-        **chosen,
+    _check_ids("logit_bias", request.biases, model)
+    _check_ids("allowed_token_ids", request.allowed_token_ids or (), model)
+    _check_ids("stop_token_ids", request.stop_token_ids or (), model)
+    name = "top_logprobs" if isinstance(request, ChatCompletionRequest) else "logprobs"
+    _check_logprobs(name, request.num_logprobs, model)
+    _check_logprobs("prompt_logprobs", prompt_logprobs, model)
+    given = {name: getattr(request, name) for name in _AS_GIVEN}
+    params = SamplingParams(
+        **dict(defaults) | {name: v for name, v in given.items() if v is not None},
+        **{name: getattr(request, name) for name in _COPIED},
+        max_tokens=max_tokens,
+        logit_bias=tuple(request.biases.items()),
+        bad_words_ids=bad_words_ids(request.bad_words or (), tokenizer),
+        logprobs=request.num_logprobs,
+        prompt_logprobs=prompt_logprobs,
+        grammar=grammar,
     )
+    if params.n > 1 and params.greedy:
+        raise InvalidRequestError(
+            "n must be 1 when temperature is 0: all outputs would be the same.", param="n"
+        )
+    return params
+
+
+def output_room(
+    model: ModelInfo, prompt_tokens: int, asked: int | None, *, default: int | None, param: str
+) -> int:
+    """Most tokens to generate. `asked`: what the client wants; None: `default`, or all that fits.
+
+    Raises:
+        ContextLengthError: prompt and output do not fit the context.
+        InvalidRequestError: a negative number.
+
+    """
+    room = model.max_model_len - prompt_tokens
+    if asked is not None and asked < 0:
+        raise InvalidRequestError(
+            f"max_tokens must not be negative, got {asked}.", param="max_tokens"
+        )
+    if room < min(asked if asked is not None else 1, 1) or (asked or 0) > room:
+        raise ContextLengthError(model.max_model_len, prompt_tokens, asked, param=param)
+    if asked is not None:
+        return asked
+    return room if default is None else min(default, room)
+
+
+def bad_words_ids(words: Sequence[str], tokenizer: Encoder) -> tuple[tuple[int, ...], ...]:
+    """Ids of each word at the beginning of a text and after a space.
+
+    The second form is another ban only where it begins with another token and is as long.
+    """
+    found: list[tuple[int, ...]] = []
+    for word in words:
+        first, inner = (
+            tuple(tokenizer.encode(prefix + word.lstrip(), add_special_tokens=False))
+            for prefix in ("", " ")
+        )
+        if not first:
+            raise InvalidRequestError("bad_words must not be empty.", param="bad_words")
+        found.append(first)
+        if inner[0] != first[0] and len(inner) == len(first):
+            found.append(inner)
+    return tuple(found)
+
+
+def _check_ids(name: str, token_ids: Iterable[int], model: ModelInfo) -> None:
+    largest = max(token_ids, default=0)
+    if largest >= model.vocab_size:
+        raise InvalidRequestError(
+            f"{name} has token id {largest}; the vocabulary has {model.vocab_size}.", param=name
+        )
+
+
+def _check_logprobs(name: str, count: int | None, model: ModelInfo) -> None:
+    most = model.max_logprobs
+    if count is None or most == -1:
+        return
+    if count == -1 or count > most:
+        raise InvalidRequestError(f"{name} must be at most {most}.", param=name)

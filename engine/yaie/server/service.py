@@ -7,7 +7,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -15,15 +15,21 @@ from typing import Any, Final, TypeVar
 from yaie.config import ModelInfo
 from yaie.core.messages import Generate
 from yaie.core.request import SamplingParams
+from yaie.server import reasoning, tools
 from yaie.server.answer import Answer
-from yaie.server.client import RESTART_RETRY_AFTER_S, AsyncEngine, EngineState
+from yaie.server.caller import Caller, caller_of
+from yaie.server.client import AsyncEngine, EngineState
 from yaie.server.metrics import ServerMetrics
 from yaie.server.output import Output
 from yaie.server.params import generation_defaults
+from yaie.server.parts import OutputParser
+from yaie.server.reasoning import ReasoningFormat
 from yaie.server.tokenizer import Tokenizer
+from yaie.server.tools import ToolFormat
 from yaie.text import TextStream
-from yaie_api.errors import NotFoundError, UnavailableError
+from yaie_api.errors import InvalidRequestError, NotFoundError, UnavailableError
 from yaie_api.logs import fields, request_id
+from yaie_api.openai import GenerationRequest
 
 log = logging.getLogger(__name__)
 prompt_log = logging.getLogger("yaie.prompts")
@@ -56,13 +62,21 @@ class Service:
     created: int = field(default_factory=lambda: int(time.time()))
     defaults: dict[str, Any] = field(default_factory=dict)
     tokenizer_or_none: Tokenizer | None = None
+    tool_format: ToolFormat = field(default_factory=lambda: tools.format_for(None))
+    reasoning_format: ReasoningFormat | None = None
 
     async def load(self, info: ModelInfo) -> None:
         """Called when an engine process is ready: read the tokenizer once."""
         if self.tokenizer_or_none is None:
             folder = Path(info.path)
-            self.tokenizer_or_none = await asyncio.to_thread(Tokenizer.load, folder)
+            tokenizer = await asyncio.to_thread(
+                Tokenizer.load, Path(info.tokenizer_path or folder), self.chat_template
+            )
+            source = tokenizer.template_source
+            self.tool_format = tools.format_for(source, self.tool_call_parser)
+            self.reasoning_format = reasoning.format_for(source, self.reasoning_parser)
             self.defaults = generation_defaults(folder) if self.use_generation_config else {}
+            self.tokenizer_or_none = tokenizer
         self.names = self.names or (info.served_model_name,)
 
     @property
@@ -71,7 +85,7 @@ class Service:
         if self.engine.info is None or self.engine.state is EngineState.FAILED:
             raise UnavailableError(
                 f"The model is not loaded: {self.engine.state}.",
-                retry_after_s=RESTART_RETRY_AFTER_S,
+                retry_after_s=self.engine.retry_after_s,
             )
         return self.engine.info
 
@@ -81,7 +95,7 @@ class Service:
         if self.tokenizer_or_none is None:
             raise UnavailableError(
                 f"The model is not loaded: {self.engine.state}.",
-                retry_after_s=RESTART_RETRY_AFTER_S,
+                retry_after_s=self.engine.retry_after_s,
             )
         return self.tokenizer_or_none
 
@@ -118,11 +132,19 @@ class Service:
         self,
         prompt_ids: Sequence[int],
         sampling: SamplingParams,
+        body: GenerationRequest,
+        caller: Caller,
         *,
-        started_s: float,
-        salt: str | None,
+        parser: Callable[[], OutputParser] | None = None,
     ) -> Answer:
-        """Submit and return the answer once the engine has accepted it."""
+        """Submit and return the answer once the engine has accepted it.
+
+        `parser` makes the parser of each output; None: outputs are plain text.
+        """
+        if body.priority and not self.priorities:
+            raise InvalidRequestError(
+                "priority must be 0: this server does not schedule by priority.", param="priority"
+            )
         if self.log_prompts:
             text = self.tokenizer.decode(prompt_ids, skip_special_tokens=False)
             prompt_log.info("prompt", extra=fields(text=text))
@@ -130,28 +152,46 @@ class Service:
             request_id=generation_id(),
             prompt_token_ids=tuple(prompt_ids),
             sampling=sampling,
-            salt=salt or "",
+            priority=body.priority,
+            salt=caller.salt(body.cache_salt),
+            tenant=caller.tenant,
+            timeout_s=caller.timeout_s,
         )
         return Answer(
             await self.engine.submit(request),
-            [self._output(sampling) for _ in range(sampling.n)],
+            [self._output(sampling, body, parser) for _ in range(sampling.n)],
             prompt_token_ids=request.prompt_token_ids,
             metrics=self.metrics,
-            started_s=started_s,
+            started_s=caller.started_s,
             record=_log_output if self.log_prompts else None,
         )
 
-    def _output(self, sampling: SamplingParams) -> Output:
+    def _output(
+        self,
+        sampling: SamplingParams,
+        body: GenerationRequest,
+        parser: Callable[[], OutputParser] | None,
+    ) -> Output:
+        made = None if parser is None else parser()
+        shown = frozenset[str]() if made is None else made.shown_special_tokens
         return Output(
-            TextStream(self.tokenizer, sampling),
+            TextStream(self.tokenizer, sampling, shown),
+            made,
             stop_token_ids=sampling.stop_token_ids,
+            keep_token_ids=body.return_token_ids,
             keep_text=self.log_prompts,
         )
 
-    def count_unknown(self, extra: dict[str, Any] | None) -> None:
-        if extra:
-            self.metrics.unknown_fields(len(extra))
-            log.debug("unknown fields", extra=fields(count=len(extra)))
+    def caller(self, headers: Mapping[str, str]) -> Caller:
+        """Who asks. To be called first in a handler: the clock starts here."""
+        return caller_of(
+            headers, tenant_header=self.tenant_header, tenants_by_key=self.tenants_by_key
+        )
+
+    def count_unknown(self, names: Collection[str] | None) -> None:
+        if names:
+            self.metrics.unknown_fields(len(names))
+            log.debug("unknown fields", extra=fields(count=len(names)))
 
 
 def generation_id() -> str:

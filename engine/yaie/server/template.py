@@ -1,24 +1,26 @@
-"""The chat template of a model: read from its folder, rendered in a sandbox with bounded output.
+"""The chat template of a model: read from its folder, rendered in a sandbox with limits.
 
-Templates come from the model only, never from a request. The environment has what checkpoints on
-the hub rely on: loop controls, `generation` blocks, `tojson`, `raise_exception`, `strftime_now`.
+Templates come from the model or from the operator, never from a request. The sandbox has what
+checkpoints on the hub rely on: loop controls, `generation` blocks, `tojson`, `raise_exception`,
+`strftime_now`.
 """
 
-import datetime as dt
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import jinja2
-from jinja2 import nodes
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from yaie.server.sandbox import (
+    MAX_CHARACTERS,
+    Sandbox,
+    TemplateLimitError,
+    TemplateRefusedError,
+)
 from yaie_api.errors import InvalidRequestError
 
-MAX_RENDERED_CHARACTERS: Final = 16 * 1024 * 1024
+RENDER_S: Final = 5.0
 RESERVED_VARIABLES: Final = frozenset({"messages", "add_generation_prompt"})
 _SPECIAL_TOKENS: Final = ("bos_token", "eos_token", "unk_token", "pad_token")
 
@@ -27,8 +29,10 @@ class ChatTemplate:
     """A compiled template with the model's own special tokens as variables."""
 
     def __init__(self, source: str, special_tokens: Mapping[str, str] | None = None) -> None:
+        self.source = source
+        self._sandbox = Sandbox()
         try:
-            self._template = _environment().from_string(source)
+            self._template = self._sandbox.from_string(source)
         except jinja2.TemplateError as error:
             raise InvalidRequestError(
                 f"The model's chat template cannot be read: {error}", param="model"
@@ -41,41 +45,76 @@ class ChatTemplate:
         *,
         add_generation_prompt: bool,
         variables: Mapping[str, Any],
+        limit_s: float = RENDER_S,
     ) -> str:
-        """Raises InvalidRequestError when the template refuses or its output is too long."""
+        """The text of a conversation.
+
+        Raises:
+            InvalidRequestError: the template refuses, or its output is too long.
+            TemplateTimeoutError: it takes longer than `limit_s`.
+
+        """
         if clash := RESERVED_VARIABLES & variables.keys():
             raise InvalidRequestError(
                 f"chat_template_kwargs must not set {min(clash)}.",
                 param="chat_template_kwargs",
             )
         context = self._special_tokens | {"tools": None, "documents": None} | dict(variables)
+        context |= {"messages": messages, "add_generation_prompt": add_generation_prompt}
         try:
-            return self._bounded(
-                context | {"messages": messages, "add_generation_prompt": add_generation_prompt}
-            )
-        except (jinja2.TemplateError, TypeError, ValueError, OverflowError, KeyError) as error:
-            raise InvalidRequestError(
-                f"The chat template refuses these messages: {error}", param="messages"
-            ) from error
+            with self._sandbox.limit(limit_s):
+                return self._bounded(context)
+        except TemplateRefusedError as error:
+            raise _refused(f": {error}") from error
+        except TemplateLimitError as error:
+            raise _refused(": the result would be too long.") from error
+        except _CANNOT_RENDER as error:
+            raise _refused(".") from error
 
     def _bounded(self, context: dict[str, Any]) -> str:
         parts: list[str] = []
-        left = MAX_RENDERED_CHARACTERS
+        left = MAX_CHARACTERS
         for part in self._template.generate(context):
             left -= len(part)
             if left < 0:
-                raise ValueError("the rendered conversation is too long")
+                raise TemplateLimitError
             parts.append(part)
         return "".join(parts)
 
 
-def load_chat_template(folder: Path) -> ChatTemplate | None:
-    """`chat_template.jinja` or the one in `tokenizer_config.json`; None when there is none."""
+_CANNOT_RENDER: Final = (
+    jinja2.TemplateError, TypeError, ValueError, AttributeError, ArithmeticError, LookupError,
+    RecursionError, MemoryError,
+)  # fmt: skip
+"""What a template's own code raises on messages that it was not written for."""
+
+
+def _refused(why: str) -> InvalidRequestError:
+    return InvalidRequestError(f"The chat template refuses these messages{why}", param="messages")
+
+
+def load_chat_template(folder: Path, file: Path | None = None) -> ChatTemplate | None:
+    """`file` of the operator, else the model's `chat_template.jinja`, else the one in
+    `tokenizer_config.json`; None when there is none.
+
+    Raises:
+        InvalidRequestError: it cannot be read.
+
+    """
     config = _read_json(folder / "tokenizer_config.json")
-    source = _template_source(folder, config)
+    source = _template_source(folder, config) if file is None else _read_file(file)
     if source is None:
         return None
     return ChatTemplate(source, _special_tokens(config))
+
+
+def _read_file(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        raise InvalidRequestError(
+            f"The chat template {path.name} cannot be read.", param="chat_template"
+        ) from error
 
 
 def _template_source(folder: Path, config: Mapping[str, Any]) -> str | None:
@@ -108,38 +147,3 @@ def _read_json(path: Path) -> dict[str, Any]:
             f"The model's {path.name} is not valid JSON: {error}", param="model"
         ) from error
     return loaded if isinstance(loaded, dict) else {}
-
-
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True,
-        lstrip_blocks=True,
-        autoescape=False,  # the output is a prompt, not HTML
-        extensions=[loopcontrols, GenerationBlock],
-    )
-    environment.filters["tojson"] = _to_json
-    environment.globals["raise_exception"] = _raise
-    environment.globals["strftime_now"] = _strftime_now
-    return environment
-
-
-class GenerationBlock(Extension):
-    """`{% generation %}…{% endgeneration %}` marks training text; here it is only its content."""
-
-    tags = {"generation"}  # noqa: RUF012 - jinja2's own declaration
-
-    def parse(self, parser: Parser) -> nodes.Node | list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-def _to_json(value: Any, indent: int | None = None, **options: Any) -> str:
-    return json.dumps(value, ensure_ascii=options.get("ensure_ascii", False), indent=indent)
-
-
-def _raise(message: str) -> None:
-    raise jinja2.TemplateError(message)
-
-
-def _strftime_now(pattern: str) -> str:
-    return dt.datetime.now().astimezone().strftime(pattern)

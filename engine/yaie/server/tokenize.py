@@ -1,11 +1,12 @@
 """POST /tokenize and /detokenize, in vLLM's form."""
 
-from typing import Any
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from yaie.server.http import json_response, read_json, service_of
+from yaie.server.prompts import rendered, text_size
 from yaie.server.service import Service
 from yaie_api.openai import DetokenizeRequest, TokenizeRequest, parse
 
@@ -14,7 +15,11 @@ async def tokenize(request: Request) -> Response:
     service = service_of(request)
     body = parse(TokenizeRequest, await read_json(request))
     service.check_model(body.model)
-    return json_response(await service.tokenize(_characters(body), lambda: _answer(service, body)))
+    ids = await _encode(service, body)
+    answer = {"count": len(ids), "max_model_len": service.info.max_model_len, "tokens": ids}
+    if body.return_token_strs:
+        answer["token_strs"] = [service.tokenizer.token_text(token_id) for token_id in ids]
+    return json_response(answer)
 
 
 async def detokenize(request: Request) -> Response:
@@ -28,23 +33,16 @@ async def detokenize(request: Request) -> Response:
     return json_response({"prompt": text})
 
 
-def _characters(body: TokenizeRequest) -> int:
-    return len(body.prompt or "") + sum(len(message.text) for message in body.messages or ())
-
-
-def _answer(service: Service, body: TokenizeRequest) -> dict[str, Any]:
-    ids = _encode(service, body)
-    answer = {"count": len(ids), "max_model_len": service.info.max_model_len, "tokens": ids}
-    if body.return_token_strs:
-        answer["token_strs"] = [service.tokenizer.token_text(token_id) for token_id in ids]
-    return answer
-
-
-def _encode(service: Service, body: TokenizeRequest) -> list[int]:
-    if body.prompt is not None:
-        return service.tokenizer.encode(body.prompt, add_special_tokens=body.add_special_tokens)
-    return service.tokenizer.encode_chat(
-        body.conversation(),
+async def _encode(service: Service, body: TokenizeRequest) -> list[int]:
+    tokenizer, prompt = service.tokenizer, body.prompt
+    if prompt is not None:
+        encode = partial(tokenizer.encode, prompt, add_special_tokens=body.add_special_tokens)
+        return await service.tokenize(len(prompt), encode)
+    messages, variables = body.conversation(), body.template_variables
+    work = partial(
+        tokenizer.encode_chat,
+        messages,
         add_generation_prompt=body.add_generation_prompt,
-        variables=body.chat_template_kwargs,
+        variables=variables,
     )
+    return await rendered(text_size((messages, variables)), work)

@@ -7,13 +7,15 @@ they are marked before the template is rendered and encoded as plain text afterw
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 from tokenizers import Tokenizer as FastTokenizer
 
-from yaie.server.template import ChatTemplate, load_chat_template
+from yaie.server.guard import any_of, broken, guard_for
+from yaie.server.template import RENDER_S, ChatTemplate, load_chat_template
 from yaie_api.errors import InvalidRequestError
 
 # Each text is encoded in the thread that asks: the library's own pool would gain nothing and warns
@@ -21,9 +23,8 @@ from yaie_api.errors import InvalidRequestError
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 MANY_IDS: Final = 4096
-
-_GUARDS: Final = tuple(chr(code) for code in range(0xFDD0, 0xFDF0))
-"""Unicode noncharacters: reserved for internal use, so ordinary text has none of them."""
+MOST_NORMALIZED: Final = 4
+"""Bytes of a text that composed normal forms make one byte of, at most (rounded up)."""
 
 
 class Tokenizer:
@@ -39,17 +40,19 @@ class Tokenizer:
         added = fast.get_added_tokens_decoder()
         self._special_ids = frozenset(i for i, token in added.items() if token.special)
         self._special_by_content = {t.content: (i, t) for i, t in added.items() if t.special}
-        self._special_pattern = _any_of(list(self._special_by_content))
+        self._special_pattern = any_of(list(self._special_by_content))
         self.byte_level: bool = _is_byte_level(fast)
         self._bytes: dict[int, bytes] = {}  # filled on demand, bounded by the vocabulary
         self.vocab_size: int = fast.get_vocab_size()
 
     @classmethod
-    def load(cls, folder: str | Path) -> "Tokenizer":
+    def load(cls, folder: str | Path, chat_template: Path | None = None) -> "Tokenizer":
         """Read `tokenizer.json` and the chat template from a model folder.
 
+        `chat_template`: a file to use instead of the model's own template.
+
         Raises:
-            InvalidRequestError: no tokenizer.json, or one that cannot be read.
+            InvalidRequestError: no tokenizer.json, or a file that cannot be read.
 
         """
         path = Path(folder) / "tokenizer.json"
@@ -61,11 +64,27 @@ class Tokenizer:
             raise InvalidRequestError(
                 f"The model's tokenizer.json cannot be read: {error}", param="model"
             ) from error
-        return cls(fast, load_chat_template(Path(folder)))
+        return cls(fast, load_chat_template(Path(folder), chat_template))
 
     @property
     def has_chat_template(self) -> bool:
         return self._template is not None
+
+    @property
+    def template_source(self) -> str | None:
+        """The chat template as it is written; None: there is none."""
+        return None if self._template is None else self._template.source
+
+    @cached_property
+    def most_bytes_of_a_token(self) -> int | None:
+        """No token stands for more bytes of a text; None: there is no such bound, since unknown
+        words or blanks of any length are one token.
+        """
+        added = self._fast.get_added_tokens_decoder().values()
+        if not self.byte_level or any(token.lstrip or token.rstrip for token in added):
+            return None
+        longest = max(len(token.encode()) for token in self._fast.get_vocab())
+        return longest if self._fast.normalizer is None else MOST_NORMALIZED * longest
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text; special-token strings in it become special tokens.
@@ -90,23 +109,33 @@ class Tokenizer:
         messages: Sequence[Mapping[str, Any]],
         *,
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
         variables: Mapping[str, Any] | None = None,
+        limit_s: float = RENDER_S,
     ) -> list[int]:
         """Token ids of a conversation, rendered with the model's chat template.
 
+        `continue_final_message`: end with the last message's text, so that the answer goes on
+        from there.
+
         Raises:
             InvalidRequestError: no chat template, or the template refuses the messages.
+            TemplateTimeoutError: the template takes longer than `limit_s`.
 
         """
         variables = variables or {}
-        pattern, guard = self._special_pattern, self._guard_for((messages, variables))
+        pattern = self._special_pattern
+        guard = guard_for(pattern, (messages, variables))
         if pattern is not None and guard:
-            messages, variables = _map_strings(
-                (messages, variables), lambda text: _break_all(pattern, text, guard)
-            )
+            messages, variables = broken((messages, variables), pattern, guard)
         text = self.render_chat(
-            messages, add_generation_prompt=add_generation_prompt, variables=variables
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            variables=variables,
+            limit_s=limit_s,
         )
+        if continue_final_message:
+            text = _until_last_message(text, messages)
         if pattern is None or not guard:
             return self.encode(text, add_special_tokens=False)
         return self._encode_guarded(text, pattern, guard)
@@ -117,14 +146,18 @@ class Tokenizer:
         *,
         add_generation_prompt: bool = True,
         variables: Mapping[str, Any] | None = None,
+        limit_s: float = RENDER_S,
     ) -> str:
-        """The text of a conversation as the chat template writes it."""
+        """The text of a conversation as the chat template writes it. Raises as `encode_chat`."""
         if self._template is None:
             raise InvalidRequestError(
                 "This model has no chat template. Use /v1/completions.", param="messages"
             )
         return self._template.render(
-            messages, add_generation_prompt=add_generation_prompt, variables=variables or {}
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            variables=variables or {},
+            limit_s=limit_s,
         )
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
@@ -153,21 +186,6 @@ class Tokenizer:
         """The token as the vocabulary spells it; empty for an unknown id."""
         token: str | None = self._fast.id_to_token(token_id)
         return token or ""
-
-    def _guard_for(self, given: Any) -> str:
-        """A character that can break the special-token strings in what the client has given; ""
-        when none occur.
-        """
-        pattern = self._special_pattern
-        texts = list(_strings(given))
-        if pattern is None or not any(pattern.search(text) for text in texts):
-            return ""
-        for guard in _GUARDS:
-            if not any(guard in text for text in texts):
-                return guard
-        raise InvalidRequestError(
-            "The messages mix special-token strings and Unicode noncharacters.", param="messages"
-        )
 
     def _encode_guarded(self, text: str, pattern: re.Pattern[str], guard: str) -> list[int]:
         """Encode with only unbroken special tokens as such; broken ones are plain text again."""
@@ -201,38 +219,16 @@ def _encode(
     return ids
 
 
-def _any_of(contents: Sequence[str]) -> re.Pattern[str] | None:
-    """One pattern for all strings, longest first, as the tokenizer matches them."""
-    longest_first = sorted((c for c in contents if c), key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
-
-
-def _break_all(pattern: re.Pattern[str], text: str, guard: str) -> str:
-    """Put `guard` after the first character of each match until none is left (they may nest)."""
-    while pattern.search(text):
-        text = pattern.sub(lambda match: match.group()[0] + guard + match.group()[1:], text)
-    return text
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _strings(item)
-    elif isinstance(value, Sequence):
-        for item in value:
-            yield from _strings(item)
-
-
-def _map_strings(value: Any, change: Callable[[str], str]) -> Any:
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, Mapping):
-        return {key: _map_strings(item, change) for key, item in value.items()}
-    if isinstance(value, Sequence):
-        return [_map_strings(item, change) for item in value]
-    return value
+def _until_last_message(text: str, messages: Sequence[Mapping[str, Any]]) -> str:
+    """The rendered text up to the end of the last message's own text."""
+    last = str(messages[-1]["content"]).strip()
+    place = text.rfind(last) if last else -1
+    if place < 0:
+        raise InvalidRequestError(
+            "The last message has no text that the chat template shows: it cannot be continued.",
+            param="continue_final_message",
+        )
+    return text[: place + len(last)]
 
 
 def _is_byte_level(fast: FastTokenizer) -> bool:

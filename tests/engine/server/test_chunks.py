@@ -85,8 +85,8 @@ def test_usage_has_no_choices() -> None:
         "completion_tokens_details": {"reasoning_tokens": 1},
     }
     text = Delta([TextPart("x")])
-    assert payload(CHAT.delta(text, usage=usage_field(None)))["usage"] is None
-    assert payload(CHAT.delta(text, usage=usage_field(usage)))["usage"]["total_tokens"] == 7
+    assert payload(CHAT.delta(text, top=usage_field(None)))["usage"] is None
+    assert payload(CHAT.delta(text, top=usage_field(usage)))["usage"]["total_tokens"] == 7
 
 
 @given(st.text())

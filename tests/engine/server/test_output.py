@@ -72,9 +72,31 @@ def ids(text: str) -> tuple[int, ...]:
     return tuple(TOKENIZER.encode(text))
 
 
-def made(parsers: Sequence[Any] = (), *, stop: Sequence[str] = (), **options: Any) -> Output:
+class Chain:
+    """Two parsers: the second one reads the text that the first one leaves."""
+
+    shown_special_tokens: frozenset[str] = frozenset()
+
+    def __init__(self, first: Any, second: Any) -> None:
+        self._first = first
+        self._second = second
+
+    def push(self, text: str) -> list[Part]:
+        return self._on(self._first.push(text))
+
+    def finish(self) -> list[Part]:
+        return [*self._on(self._first.finish()), *self._second.finish()]
+
+    def _on(self, parts: list[Part]) -> list[Part]:
+        found: list[Part] = []
+        for part in parts:
+            found += self._second.push(part.text) if isinstance(part, TextPart) else [part]
+        return found
+
+
+def made(parser: Any = None, *, stop: Sequence[str] = (), **options: Any) -> Output:
     sampling = SamplingParams(stop=tuple(stop), max_tokens=100)
-    return Output(TextStream(TOKENIZER, sampling), parsers, **options)
+    return Output(TextStream(TOKENIZER, sampling), parser, **options)
 
 
 def logprobs_of(token_ids: Sequence[int]) -> tuple[TokenLogprobs, ...]:
@@ -113,10 +135,10 @@ def test_only_a_stop_token_that_was_asked_for_is_named() -> None:
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_parsers_read_what_the_one_before_leaves(at_once: bool) -> None:
+def test_text_becomes_reasoning_and_calls(at_once: bool) -> None:
     text = ids("why 1 | so 2")
     messages = [Tokens("r", text, "stop")] if at_once else [Tokens("r", (i,)) for i in text]
-    output = made([Split("|", ReasoningPart), Calls()])
+    output = made(Chain(Split("|", ReasoningPart), Calls()))
     deltas = run(output, *messages) + ([] if at_once else run(output, Tokens("r", (), "stop")))
     parts = joined([part for delta in deltas for part in delta.parts])
     assert parts == [
@@ -126,21 +148,20 @@ def test_parsers_read_what_the_one_before_leaves(at_once: bool) -> None:
     assert output.num_reasoning_tokens == len(ids("why 1 "))
 
 
-def test_a_parser_s_last_words_go_through_the_next_one() -> None:
-    output = made([Split("|", TextPart), Split("!", ReasoningPart)])
-    (delta,) = run(output, Tokens("r", ids("a"), "length"))
-    assert list(delta.parts) == [ReasoningPart("a??")]
+def test_a_parser_has_the_last_word() -> None:
+    (delta,) = run(made(Split("|", ReasoningPart)), Tokens("r", ids("a"), "length"))
+    assert list(delta.parts) == [ReasoningPart("a?")]
 
 
-def test_a_stop_string_ends_parsers_too() -> None:
-    output = made([Split("|", ReasoningPart)], stop=["END"])
+def test_a_stop_string_ends_the_parser_too() -> None:
+    output = made(Split("|", ReasoningPart), stop=["END"])
     (delta,) = run(output, Tokens("r", ids("a END b")))
     assert list(delta.parts) == [ReasoningPart("a ?")]
     assert delta.finish_reason == "stop"
 
 
 def test_calls_that_were_cut_off_say_length() -> None:
-    output = made([Calls()])
+    output = made(Calls())
     assert run(output, Tokens("r", ids("1"), "length"))[-1].finish_reason == "length"
 
 
@@ -163,7 +184,7 @@ def test_tokens_after_a_stop_string_have_no_logprobs() -> None:
 
 
 def test_the_raw_text_is_kept_on_request() -> None:
-    output = made([Split("|", ReasoningPart)], keep_text=True)
+    output = made(Split("|", ReasoningPart), keep_text=True)
     run(output, Tokens("r", ids("a|b"), "stop"))
     assert output.raw_text == "a|b"
     assert made().raw_text == ""

@@ -4,59 +4,124 @@ from typing import Any
 
 import pytest
 
+from yaie.config import ModelInfo
 from yaie.core.request import SamplingParams
-from yaie.server.params import generation_defaults, sampling_params
-from yaie_api.errors import ContextLengthError
+from yaie.server.params import generation_defaults, output_room, sampling_params
+from yaie_api.errors import ContextLengthError, InvalidRequestError
 from yaie_api.openai import CompletionRequest, parse
 
+MODEL = ModelInfo(
+    served_model_name="m",
+    path="/m",
+    architecture="A",
+    parameters=1,
+    weight_bytes=1,
+    max_model_len=100,
+    vocab_size=128,
+    eos_token_ids=(0,),
+    kv_pages=2,
+    page_size=1,
+    device="cpu",
+    dtype="float32",
+    max_logprobs=5,
+)
 
-def params(
-    *, prompt: int = 10, limit: int | None = None, default: int | None = None, **fields: Any
-) -> SamplingParams:
-    defaults = fields.pop("defaults", {})
+
+class Words:
+    """Each word is a token: its length. A space before it makes another one."""
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        assert not add_special_tokens
+        return [len(word) + 50 * text.startswith(" ") for word in text.split()]
+
+
+def params(defaults: dict[str, Any] | None = None, **fields: Any) -> SamplingParams:
     return sampling_params(
         parse(CompletionRequest, {"prompt": "x"} | fields),
-        prompt_tokens=prompt,
-        output_limit=limit,
-        default_limit=default,
-        context_tokens=100,
-        defaults=defaults,
+        MODEL,
+        Words(),
+        max_tokens=90,
+        defaults=defaults or {},
     )
 
 
+def room(*, prompt: int = 10, asked: int | None = None, default: int | None = None) -> int:
+    return output_room(MODEL, prompt, asked, default=default, param="prompt")
+
+
 def test_without_a_limit_the_context_is_the_limit() -> None:
-    assert params().max_tokens == 90
+    assert room() == 90
 
 
 def test_a_default_limit_shrinks_to_the_room_that_is_left() -> None:
-    assert params(default=16).max_tokens == 16
-    assert params(default=16, prompt=95).max_tokens == 5
+    assert room(default=16) == 16
+    assert room(default=16, prompt=95) == 5
 
 
-@pytest.mark.parametrize(("prompt", "limit"), [(10, 91), (100, None), (100, 1), (500, 16)])
-def test_what_does_not_fit_is_refused(prompt: int, limit: int | None) -> None:
-    with pytest.raises(ContextLengthError, match="maximum context length is 100 tokens"):
-        params(prompt=prompt, limit=limit)
+@pytest.mark.parametrize(("prompt", "asked"), [(10, 91), (100, None), (100, 1), (500, 0)])
+def test_what_does_not_fit_is_refused(prompt: int, asked: int | None) -> None:
+    with pytest.raises(ContextLengthError, match="maximum context length is 100 tokens") as refused:
+        room(prompt=prompt, asked=asked)
+    assert refused.value.param == "prompt"
 
 
 def test_exactly_full_is_fine() -> None:
-    assert params(prompt=10, limit=90).max_tokens == 90
+    assert room(prompt=10, asked=90) == 90
+    assert room(prompt=100, asked=0) == 0
+
+
+def test_a_negative_limit_is_refused_by_name() -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        room(asked=-1)
+    assert refused.value.param == "max_tokens"
+
+
+def test_one_output_is_enough_without_chance() -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        params(n=2, temperature=0)
+    assert refused.value.param == "n"
+    assert params(n=2, temperature=0.1).n == 2
+
+
+def test_a_bad_word_is_banned_after_a_space_too_where_that_is_another_token() -> None:
+    assert params(bad_words=["abc", "de fgh"]).bad_words_ids == ((3,), (53,), (2, 3), (52, 53))
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"logit_bias": {"128": 1}}, "logit_bias"),
+        ({"allowed_token_ids": [1, 128]}, "allowed_token_ids"),
+        ({"stop_token_ids": [128]}, "stop_token_ids"),
+        ({"logprobs": 6}, "logprobs"),
+        ({"logprobs": -1}, "logprobs"),
+    ],
+)
+def test_what_the_model_does_not_have_is_refused(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        params(**fields)
+    assert refused.value.param == param
 
 
 def test_the_request_wins_over_the_model_s_defaults() -> None:
     defaults = {"temperature": 0.6, "top_k": 20}
-    chosen = params(defaults=defaults, temperature=0)
+    chosen = params(defaults, temperature=0)
     assert (chosen.temperature, chosen.top_k, chosen.top_p) == (0, 20, 1.0)
 
 
 def test_every_field_arrives() -> None:
     chosen = params(
         stop=["a"], stop_token_ids=[3], ignore_eos=True, seed=5, min_tokens=2, min_p=0.1,
-        skip_special_tokens=False, include_stop_str_in_output=True,
+        skip_special_tokens=False, include_stop_str_in_output=True, n=2, presence_penalty=0.5,
+        frequency_penalty=-0.5, repetition_penalty=1.2, logit_bias={"7": 3}, bad_words=["abc"],
+        allowed_token_ids=[7, 8], logprobs=2,
     )  # fmt: skip
     assert chosen == SamplingParams(
         stop=("a",), stop_token_ids=(3,), ignore_eos=True, seed=5, min_tokens=2, min_p=0.1,
-        skip_special_tokens=False, include_stop_str_in_output=True, max_tokens=90,
+        skip_special_tokens=False, include_stop_str_in_output=True, max_tokens=90, n=2,
+        presence_penalty=0.5, frequency_penalty=-0.5, repetition_penalty=1.2,
+        logit_bias=((7, 3.0),), bad_words=("abc",), bad_words_ids=((3,), (53,)),
+        allowed_token_ids=(7, 8), logprobs=2,
     )  # fmt: skip
 
 

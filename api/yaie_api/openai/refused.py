@@ -1,0 +1,78 @@
+"""Fields that are known and not served: refused when they ask for something, or ignored.
+
+A field that would change the output is never ignored. Those that only describe the request to its
+sender's provider are.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from yaie_api.errors import InvalidRequestError
+
+Harmless = Callable[[Any], bool]
+
+
+def _only(*values: Any) -> Harmless:
+    """The field may be sent with a value that asks for nothing."""
+    return lambda value: any(value == v and type(value) is type(v) for v in values)
+
+
+_NEVER: Final = _only()
+
+FORMATS: Final = (
+    "response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice",
+    "guided_grammar", "regex", "ebnf", "json_schema", "grammar",
+)  # fmt: skip
+"""Spellings of the form that the output must have: OpenAI's, vLLM's, SGLang's and llama.cpp's."""
+
+CONSTRAINTS: Final = (
+    "guided_whitespace_pattern", "structural_tag", "stop_regex", "logits_processors",
+    "thinking_token_budget",
+)  # fmt: skip
+"""Fields that promise something of the output which nobody here can keep."""
+
+NOT_IMPLEMENTED: Final[Mapping[str, Harmless]] = {
+    "use_beam_search": _only(False),
+    "functions": _NEVER,
+    "function_call": _only("none"),
+    "modalities": _only(["text"]),
+    "audio": _NEVER,
+    "prediction": _NEVER,
+    "web_search_options": _NEVER,
+    "suffix": _only(""),
+    "chat_template": _NEVER,
+    "prompt_embeds": _NEVER,
+    "add_special_tokens": _only(False),
+} | dict.fromkeys(CONSTRAINTS, _NEVER)
+"""Field → whether a value of it asks for nothing. Any other value is refused with its name."""
+
+INSTEAD: Final = {
+    "functions": "use tools",
+    "function_call": "use tool_choice",
+    "chat_template": "templates come from the model or from the server's operator only",
+    "suffix": "this model cannot fill in the middle",
+    "audio": "this server is text-only",
+    "modalities": "this server is text-only",
+    "add_special_tokens": "the chat template writes them",
+}
+
+IGNORED: Final = frozenset({
+    "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
+    "prompt_cache_retention", "verbosity", "request_id", "length_penalty", "early_stopping",
+    "spaces_between_special_tokens", "mm_processor_kwargs", "guided_decoding_backend",
+})  # fmt: skip
+"""Fields that change nothing here, and that clients send with good reason."""
+
+
+def refuse_not_implemented(given: Mapping[str, Any], served: frozenset[str]) -> None:
+    """Raise for the first field that asks for what nobody here does.
+
+    `served`: fields that this kind of request has after all.
+    """
+    for name in sorted((given.keys() & NOT_IMPLEMENTED.keys()) - served):
+        if not NOT_IMPLEMENTED[name](given[name]):
+            raise InvalidRequestError(
+                f"{name} is not supported by this server; {INSTEAD.get(name, 'leave it out')}.",
+                param=name,
+                code="unsupported_parameter",
+            )

@@ -1,0 +1,45 @@
+"""POST /tokenize and /detokenize, in vLLM's form."""
+
+from typing import Any, Self
+
+from pydantic import model_validator
+
+from yaie_api.errors import InvalidRequestError
+from yaie_api.openai.chat import TemplateVariables
+from yaie_api.openai.messages import Messages, conversation
+from yaie_api.openai.tools import Tools
+from yaie_api.wire import ModelName, TokenIds, Wire
+
+
+class TokenizeRequest(Wire):
+    """A prompt, or messages that the chat template renders."""
+
+    model: ModelName | None = None
+    prompt: str | None = None
+    messages: Messages | None = None
+    tools: Tools | None = None
+    add_special_tokens: bool = True
+    add_generation_prompt: bool = True
+    return_token_strs: bool = False
+    chat_template_kwargs: TemplateVariables | None = None
+
+    @model_validator(mode="after")
+    def _check_one(self) -> Self:
+        if (self.prompt is None) == (self.messages is None):
+            raise InvalidRequestError("give either prompt or messages.", param="prompt")
+        return self
+
+    @property
+    def template_variables(self) -> dict[str, Any]:
+        tools = [tool.for_template() for tool in self.tools or ()]
+        return ({"tools": tools} if tools else {}) | (self.chat_template_kwargs or {})
+
+    def conversation(self) -> list[dict[str, Any]]:
+        return conversation(self.messages)
+
+
+class DetokenizeRequest(Wire):
+    """Token ids to turn into text."""
+
+    model: ModelName | None = None
+    tokens: TokenIds

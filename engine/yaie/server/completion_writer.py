@@ -1,0 +1,177 @@
+"""The answers to the prompts of a text completion, written down whole or as one stream of chunks.
+
+Choices are counted through: those of the first prompt, then those of the second.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from functools import reduce
+from operator import add
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from yaie.core.messages import TokenLogprobs
+from yaie.server.answer import Answer, Choice
+from yaie.server.chunks import NULL, TextChunks, encode_json, field, usage_field
+from yaie.server.http import json_response
+from yaie.server.logprobs import CompletionLogprobs, TokenForms, prompt_logprobs, together
+from yaie.server.output import Delta
+from yaie.server.parts import TextPart
+from yaie.server.tokenizer import Tokenizer
+from yaie_api.openai import CompletionRequest, Usage
+
+
+class CompletionWriter:
+    """Writes one request's answers. `head`: id, time of creation and model."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        body: CompletionRequest,
+        answers: Sequence[Answer],
+        head: tuple[str, int, str],
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._body = body
+        self._answers = answers
+        self._head = head
+        self._prompts = body.prompts()
+        self._forms = TokenForms(tokenizer, as_ids=body.return_tokens_as_token_ids)
+        self._logprobs = [CompletionLogprobs(self._forms) for _ in range(len(answers) * body.n)]
+        """Of each choice: its offsets go on from chunk to chunk."""
+
+    async def events(self) -> AsyncGenerator[bytes]:
+        """Chunks of all choices as they come, then usage where asked for."""
+        body = self._body
+        encoders = [TextChunks(*self._head, index=i) for i in range(len(self._logprobs))]
+        no_usage = usage_field(None) if body.include_usage else b""
+        begun = [False] * len(encoders)
+        try:
+            async for index, given in interleaved(self._answers):
+                delta = given if begun[index] else self._begin(index, given)
+                logprobs = self._chunk_logprobs(index, delta, first=not begun[index])
+                extra = b"" if not body.return_token_ids else self._ids(index, delta, begun[index])
+                usage = usage_field(self._usage()) if body.continuous_usage else no_usage
+                begun[index] = True
+                yield encoders[index].delta(delta, logprobs=logprobs, extra=extra, top=usage)
+            if body.include_usage:
+                yield encoders[0].usage(self._usage())
+        finally:
+            for answer in self._answers:
+                answer.close()
+
+    def whole(self, wholes: Sequence[Sequence[Choice]]) -> Response:
+        """All choices in one JSON object. `wholes`: those of each prompt."""
+        answer_id, created, model = self._head
+        choices = [choice for whole in wholes for choice in whole]
+        return json_response(
+            {
+                "id": answer_id,
+                "object": "text_completion",
+                "created": created,
+                "model": model,
+                "choices": [self._choice(index, one) for index, one in enumerate(choices)],
+                "usage": self._usage().wire(),
+            }
+        )
+
+    def _choice(self, index: int, choice: Choice) -> dict[str, Any]:
+        answer = self._answers[index // self._body.n]
+        found = {
+            "index": index,
+            "text": (self._echo(index) if self._body.echo else "") + choice.text,
+            "logprobs": self._all_logprobs(index, choice.logprobs, first=True),
+            "finish_reason": choice.finish_reason,
+            "stop_reason": choice.stop_reason,
+        }
+        if self._body.prompt_logprobs is not None:
+            entries = answer.prompt_logprobs or ()
+            found["prompt_logprobs"] = prompt_logprobs(self._forms, entries)
+        if self._body.return_token_ids:
+            found |= {"token_ids": choice.token_ids, "prompt_token_ids": answer.prompt_token_ids}
+        return found
+
+    def _echo(self, index: int) -> str:
+        """The prompt as text: as it was sent, or what its ids stand for."""
+        prompt = self._prompts[index // self._body.n]
+        if isinstance(prompt, str) and self._body.truncate_prompt_tokens is None:
+            return prompt
+        ids = self._answers[index // self._body.n].prompt_token_ids
+        return self._tokenizer.decode(ids, skip_special_tokens=False)
+
+    def _begin(self, index: int, delta: Delta) -> Delta:
+        """The first delta of a choice, after its prompt where that is echoed."""
+        if not self._body.echo:
+            return delta
+        return msgspec.structs.replace(delta, parts=[TextPart(self._echo(index)), *delta.parts])
+
+    def _chunk_logprobs(self, index: int, delta: Delta, *, first: bool) -> bytes:
+        if self._body.num_logprobs is None:
+            return NULL
+        return encode_json(self._all_logprobs(index, delta.logprobs, first=first))
+
+    def _all_logprobs(
+        self, index: int, entries: Sequence[TokenLogprobs], *, first: bool
+    ) -> dict[str, Any] | None:
+        """Of some tokens of a choice; `first`: after those of an echoed prompt."""
+        if self._body.num_logprobs is None:
+            return None
+        writer = self._logprobs[index]
+        if not (first and self._body.echo):
+            return writer.output(entries)
+        answer = self._answers[index // self._body.n]
+        prompt = writer.prompt(answer.prompt_token_ids, answer.prompt_logprobs or ())
+        return together(prompt, writer.output(entries))
+
+    def _ids(self, index: int, delta: Delta, begun: bool) -> bytes:  # noqa: FBT001 - a state
+        ids = field("token_ids", delta.token_ids)
+        if begun:
+            return ids
+        answer = self._answers[index // self._body.n]
+        return ids + field("prompt_token_ids", answer.prompt_token_ids)
+
+    def _usage(self) -> Usage:
+        return reduce(add, (answer.usage for answer in self._answers))
+
+
+async def all_whole(answers: Sequence[Answer]) -> list[list[Choice]]:
+    """The choices of each answer. The first error ends all of them."""
+    try:
+        return list(await asyncio.gather(*(answer.whole() for answer in answers)))
+    finally:
+        for answer in answers:
+            answer.close()
+
+
+async def interleaved(answers: Sequence[Answer]) -> AsyncGenerator[tuple[int, Delta]]:
+    """(index of the choice, delta) of several answers in the order in which they come.
+
+    The first error ends all of them.
+    """
+    if len(answers) == 1:
+        async for index, delta in answers[0].deltas():
+            yield index, delta
+        return
+    queue: asyncio.Queue[tuple[int, Delta] | None] = asyncio.Queue()
+
+    async def forward(first: int, answer: Answer) -> None:
+        async for index, delta in answer.deltas():
+            queue.put_nowait((first + index, delta))
+
+    async def forward_all() -> None:
+        try:
+            firsts = (i * answers[0].num_outputs for i in range(len(answers)))
+            await asyncio.gather(*map(forward, firsts, answers))
+        finally:
+            queue.put_nowait(None)
+
+    work = asyncio.ensure_future(forward_all())
+    try:
+        while (item := await queue.get()) is not None:
+            yield item
+        await work
+    finally:
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)

@@ -1,0 +1,117 @@
+"""From what a client sends to the token ids that the engine reads, within limits of size and time.
+
+Short texts are rendered and tokenized at once, long ones and slow templates beside the event loop.
+A text that cannot fit the context, whatever its tokens are, is refused before anybody counts them.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from yaie.server.guard import strings
+from yaie.server.sandbox import TemplateTimeoutError
+from yaie.server.service import IN_THREAD_CHARACTERS, Service
+from yaie.server.template import RENDER_S
+from yaie.server.tool_prompt import spelled_out
+from yaie_api.errors import ContextLengthError, InvalidRequestError
+from yaie_api.openai import ChatCompletionRequest, CompletionRequest
+
+INLINE_S: Final = 0.05
+"""So long may a template hold up everybody; after that it starts again beside the event loop."""
+
+
+async def chat_ids(service: Service, body: ChatCompletionRequest) -> list[int]:
+    """The prompt of a conversation.
+
+    Raises:
+        InvalidRequestError: the template refuses it, or it takes too long.
+        ContextLengthError: it cannot fit.
+
+    """
+    messages, variables = body.conversation(), body.template_variables
+    if "tools" in variables and not service.tool_format.in_template:
+        messages = spelled_out(messages, variables.pop("tools"), service.tool_format)
+    work = partial(
+        service.tokenizer.encode_chat,
+        messages,
+        add_generation_prompt=body.opens_turn,
+        continue_final_message=body.continue_final_message,
+        variables=variables,
+    )
+    size = text_size((messages, variables))
+    if body.truncate_prompt_tokens is None:
+        _refuse_hopeless(service, size, "messages")
+    return _cut(service, await rendered(size, work), body.truncate_prompt_tokens)
+
+
+async def rendered(size: int, work: Callable[..., list[int]]) -> list[int]:
+    """Token ids of a rendered conversation. `work` takes `limit_s`; `size` is in characters.
+
+    Raises:
+        InvalidRequestError: what `work` raises, or it takes too long.
+
+    """
+    try:
+        if size < IN_THREAD_CHARACTERS:
+            return work(limit_s=INLINE_S)
+    except TemplateTimeoutError:
+        pass  # beside the event loop it may take longer
+    try:
+        return await asyncio.to_thread(work, limit_s=RENDER_S)
+    except TemplateTimeoutError:
+        raise InvalidRequestError(
+            "The chat template takes too long on these messages.", param="messages"
+        ) from None
+
+
+async def prompt_ids(
+    service: Service, body: CompletionRequest, prompt: str | list[int]
+) -> list[int]:
+    """One prompt of a text completion.
+
+    Raises:
+        InvalidRequestError: no tokens, or ids beyond the vocabulary.
+        ContextLengthError: it cannot fit.
+
+    """
+    if isinstance(prompt, str):
+        if body.truncate_prompt_tokens is None:
+            _refuse_hopeless(service, len(prompt), "prompt")
+        encode = partial(
+            service.tokenizer.encode, prompt, add_special_tokens=body.add_special_tokens
+        )
+        prompt = await service.tokenize(len(prompt), encode)
+        if not prompt:
+            raise InvalidRequestError("prompt must not be empty.", param="prompt")
+    elif max(prompt) >= service.info.vocab_size:
+        raise InvalidRequestError(
+            f"prompt has token id {max(prompt)}; the vocabulary has {service.info.vocab_size}.",
+            param="prompt",
+        )
+    return _cut(service, prompt, body.truncate_prompt_tokens)
+
+
+def text_size(value: Any) -> int:
+    """Characters of all strings in JSON values."""
+    return sum(map(len, strings(value)))
+
+
+def _cut(service: Service, ids: list[int], keep: int | None) -> list[int]:
+    """The last `keep` tokens; -1: as many as the context takes beside one of output."""
+    if keep is None:
+        return ids
+    most = service.info.max_model_len - 1
+    if keep > most:
+        raise InvalidRequestError(
+            f"truncate_prompt_tokens must be at most {most}.", param="truncate_prompt_tokens"
+        )
+    return ids[-(most if keep == -1 else keep) :]
+
+
+def _refuse_hopeless(service: Service, characters: int, param: str) -> None:
+    """A character takes at least a byte, and no token stands for more than so many."""
+    longest = service.tokenizer.most_bytes_of_a_token
+    limit = service.info.max_model_len
+    if longest is not None and characters > limit * longest:
+        raise ContextLengthError(limit, characters // longest, None, param=param, at_least=True)

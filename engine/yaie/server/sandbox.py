@@ -1,0 +1,251 @@
+"""Where chat templates run: a sandbox that ends what takes too long or grows too large.
+
+The standard sandbox keeps templates from reaching Python's insides, but not from running for ever
+or filling the memory. Here every turn of a loop and every call of a macro looks at the clock, and
+no operator, filter or method makes a text beyond `MAX_CHARACTERS`. So a template needs no process
+of its own: it stops by itself, in the thread that renders it.
+"""
+
+import datetime as dt
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+MAX_CHARACTERS: Final = 16 * 1024 * 1024
+MAX_INTEGER: Final = 2**63
+_MAX_WIDTH: Final = 10_000
+_NESTED_WIDTH: Final = re.compile(r":[^}]*\{")
+
+_PADDING: Final = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs"})
+
+
+class TemplateRefusedError(jinja2.TemplateError):
+    """The template itself objects, in words that are meant for the user."""
+
+
+class TemplateLimitError(Exception):
+    """The result would be too large."""
+
+
+class TemplateTimeoutError(Exception):
+    """Rendering has taken too long."""
+
+
+class Sandbox(ImmutableSandboxedEnvironment):
+    """The environment of all templates. Safe to share between threads."""
+
+    intercepted_binops = frozenset({"+", "*", "**", "%"})
+
+    def __init__(self) -> None:
+        super().__init__(
+            trim_blocks=True,
+            lstrip_blocks=True,
+            autoescape=False,  # the output is a prompt, not HTML
+            extensions=[loopcontrols, GenerationBlock],
+        )
+        self._of_thread = threading.local()
+        self.filters |= {"tojson": _to_json, "indent": _bounded_filter(self.filters["indent"])}
+        self.filters["center"] = _center
+        self.filters["format"] = self._format
+        self.filters["join"] = _bounded_join(self.filters["join"])
+        self.filters["replace"] = _replace
+        for slow in ("wordwrap", "urlize", "striptags", "pprint"):
+            del self.filters[slow]
+        del self.globals["lipsum"]
+        self.globals["raise_exception"] = _raise
+        self.globals["strftime_now"] = _strftime_now
+
+    @contextmanager
+    def limit(self, seconds: float) -> Iterator[None]:
+        """Rendering in this block, in this thread, must end in time."""
+        self._of_thread.deadline = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            del self._of_thread.deadline
+
+    def tick(self) -> str:
+        """Called at each turn of a loop. Raises TemplateTimeoutError when the time is over."""
+        deadline = getattr(self._of_thread, "deadline", None)
+        if deadline is not None and time.monotonic() > deadline:
+            raise TemplateTimeoutError
+        return ""
+
+    def concat_all(self, *values: Any) -> str:
+        """The `~` operator."""
+        texts = [str(value) for value in values]
+        _check_size(sum(map(len, texts)))
+        return "".join(texts)
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        if operator == "*":
+            _check_product(left, right)
+        elif operator == "**":
+            _check_power(left, right)
+        elif operator == "%" and isinstance(left, str):
+            return self._format(left, *(right if isinstance(right, tuple) else (right,)))
+        elif operator == "+" and hasattr(left, "__len__") and hasattr(right, "__len__"):
+            _check_size(len(left) + len(right))
+        return super().call_binop(context, operator, left, right)
+
+    def call(self, context: Any, function: Any, /, *args: Any, **named: Any) -> Any:
+        owner = getattr(function, "__self__", None)
+        if isinstance(owner, str):
+            _check_method(owner, function.__name__, args, named)
+        return super().call(context, function, *args, **named)
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """A string's `format`, without widths."""
+        wrapped = super().wrap_str_format(value)
+        if wrapped is not None:
+            pattern: str = value.__self__
+            if _NESTED_WIDTH.search(pattern) or any(len(run) > 4 for run in _digit_runs(pattern)):
+                raise TemplateLimitError
+        return wrapped
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        template = super()._parse(source, name, filename)
+        for kind in (nodes.For, nodes.Macro, nodes.CallBlock):
+            for loop in template.find_all(kind):
+                tick = nodes.Output([_call("tick", [], loop.lineno)], lineno=loop.lineno)
+                loop.body.insert(0, tick)  # type: ignore[attr-defined]  # all three have one
+        _replace_concats(template)
+        template.set_environment(self)
+        return template
+
+    def _format(self, pattern: str, *values: Any, **named: Any) -> str:
+        """`%` and the filter of that name, without widths: they make texts of any length."""
+        if any(len(run) > 4 for run in _digit_runs(str(pattern))) or "*" in str(pattern):
+            raise TemplateLimitError
+        return str(pattern) % (named or values)
+
+
+class GenerationBlock(Extension):
+    """`{% generation %}…{% endgeneration %}` marks training text; here it is only its content."""
+
+    tags = {"generation"}  # noqa: RUF012 - jinja2's own declaration
+
+    def parse(self, parser: Parser) -> nodes.Node | list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _call(method: str, values: list[nodes.Expr], lineno: int) -> nodes.Call:
+    """A call of a method of the environment, in a template's code."""
+    target = nodes.EnvironmentAttribute(method, lineno=lineno)
+    return nodes.Call(target, values, [], None, None, lineno=lineno)
+
+
+def _replace_concats(node: nodes.Node) -> None:
+    """Turn every `a ~ b` below this node into a call that looks at the size first."""
+    for field, value in list(node.iter_fields()):
+        items = value if isinstance(value, list) else [value]
+        changed = [_without_concat(item) for item in items]
+        setattr(node, field, changed if isinstance(value, list) else changed[0])
+
+
+def _without_concat(item: Any) -> Any:
+    if isinstance(item, nodes.Node):
+        _replace_concats(item)
+    if isinstance(item, nodes.Concat):
+        return _call("concat_all", item.nodes, item.lineno)
+    return item
+
+
+def _check_size(size: int) -> None:
+    if size > MAX_CHARACTERS:
+        raise TemplateLimitError
+
+
+def _check_product(left: Any, right: Any) -> None:
+    for one, other in ((left, right), (right, left)):
+        if hasattr(one, "__len__") and isinstance(other, int):
+            _check_size(len(one) * other)
+        elif isinstance(one, int) and abs(one) > MAX_INTEGER:
+            raise TemplateLimitError
+
+
+def _check_power(base: Any, exponent: Any) -> None:
+    if abs(base) > 2**16 or abs(exponent) > 64:
+        raise TemplateLimitError
+
+
+def _check_method(text: str, method: str, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """Refuse methods of strings whose result would be too long."""
+    if method in _PADDING and any(isinstance(arg, int) and arg > _MAX_WIDTH for arg in args):
+        raise TemplateLimitError
+    if method == "replace" and len(args) >= 2:
+        _check_replacement(text, args[0], args[1])
+    elif method == "join" and args and hasattr(args[0], "__len__"):
+        _check_size(len(text) * len(args[0]) + sum(len(item) for item in args[0]))
+    elif method == "translate" or (method in _PADDING and named):
+        raise TemplateLimitError
+
+
+def _check_replacement(text: str, old: str, new: str) -> None:
+    times = text.count(old)
+    _check_size(len(text) + times * (len(new) - len(old)))
+
+
+def _digit_runs(text: str) -> list[str]:
+    return "".join(c if c.isdigit() else " " for c in text).split()
+
+
+def _center(value: Any, width: int = 80) -> str:
+    if width > _MAX_WIDTH:
+        raise TemplateLimitError
+    return str(value).center(width)
+
+
+def _replace(value: Any, old: str, new: str, count: int | None = None) -> str:
+    _check_replacement(str(value), str(old), str(new))
+    return str(value).replace(str(old), str(new), -1 if count is None else count)
+
+
+def _bounded_filter(original: Callable[..., str]) -> Callable[..., str]:
+    """Of `indent`: its first argument is a width or a text."""
+
+    def bounded(value: Any, width: int | str = 4, *args: Any, **named: Any) -> str:
+        length = width if isinstance(width, int) else len(width)
+        _check_size(len(str(value)) + length * (str(value).count("\n") + 1))
+        return original(str(value), width, *args, **named)
+
+    return bounded
+
+
+def _bounded_join(original: Callable[..., str]) -> Callable[..., str]:
+    @jinja2.pass_eval_context
+    def bounded(context: Any, value: Any, d: str = "", attribute: Any = None) -> str:
+        items = list(value)
+        _check_size(len(d) * len(items))
+        if attribute is None:
+            _check_size(sum(len(item) for item in items if isinstance(item, str)))
+        return original(context, items, d, attribute)
+
+    return bounded
+
+
+def _to_json(value: Any, indent: int | None = None, **options: Any) -> str:
+    if indent is not None and indent > 16:
+        raise TemplateLimitError
+    return json.dumps(value, ensure_ascii=bool(options.get("ensure_ascii")), indent=indent)
+
+
+def _raise(message: str) -> None:
+    raise TemplateRefusedError(message)
+
+
+def _strftime_now(pattern: str) -> str:
+    if len(pattern) > 256:
+        raise TemplateLimitError
+    return dt.datetime.now().astimezone().strftime(pattern)
