@@ -1,6 +1,6 @@
 """The `yaie` command: finds the subcommand's module, imports only that one and runs it.
 
-Each subcommand is a module `yaie.cli.NAME` with
+Each subcommand is a module `yaie.cli.NAME` (dashes as underscores) with
 
     def add_parser(subparsers: Subparsers) -> None   # adds one parser, set_defaults(run=run)
     def run(args: argparse.Namespace) -> int         # the exit status
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 COMMANDS: Final = {
     "serve": "serve one model with an OpenAI-compatible API",
+    "run-batch": "answer an OpenAI batch file",
     "chat": "chat with a model behind an OpenAI-compatible endpoint",
     "up": "run InferenceModels on this machine, without a cluster",
     "apply": "create or change objects of a running `yaie up`",
@@ -73,7 +74,7 @@ def build_parser(command: str | None) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, summary in COMMANDS.items():
         if name == command:
-            importlib.import_module(f"yaie.cli.{name}").add_parser(subparsers)
+            importlib.import_module(f"yaie.cli.{name.replace('-', '_')}").add_parser(subparsers)
             subparsers.choices[name].formatter_class = argparse.RawDescriptionHelpFormatter
             subparsers.choices[name].epilog = epilog(name)
         else:

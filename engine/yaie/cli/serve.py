@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,28 @@ def serve_options(args: argparse.Namespace) -> "ServeOptions":
         InvalidRequestError: there is no such parser or template.
 
     """
+    return replace(
+        batch_options(args),
+        host=args.host,
+        port=args.port,
+        api_keys=api_keys(args.api_key, os.environ.get(ENV_API_KEY)),
+        admin_host=args.admin_host,
+        admin_port=args.admin_port,
+        drain_s=args.shutdown_timeout,
+        sse_keep_alive_s=args.sse_keep_alive_interval,
+        tenant_header=args.tenant_header and args.tenant_header.lower(),
+        tenants_by_key=args.tenant_per_api_key,
+        settings=settings(args),
+    )
+
+
+def batch_options(args: argparse.Namespace) -> "ServeOptions":
+    """What the flags say where nobody listens: the engine, and how it is spoken to.
+
+    Raises:
+        InvalidRequestError: there is no such parser or template.
+
+    """
     from yaie.server import reasoning, tools
     from yaie.server.run import ServeOptions
 
@@ -59,23 +82,13 @@ def serve_options(args: argparse.Namespace) -> "ServeOptions":
     config = engine_config(args)
     return ServeOptions(
         command=engine_command(config, args.log_level, args.log_format),
-        host=args.host,
-        port=args.port,
         names=tuple(args.served_model_name),
-        api_keys=api_keys(args.api_key, os.environ.get(ENV_API_KEY)),
-        admin_host=args.admin_host,
-        admin_port=args.admin_port,
-        drain_s=args.shutdown_timeout,
         use_generation_config=args.generation_config == "auto",
         log_prompts=args.log_prompts,
         chat_template=args.chat_template,
         tool_call_parser=args.tool_call_parser,
         reasoning_parser=args.reasoning_parser,
-        sse_keep_alive_s=args.sse_keep_alive_interval,
         priorities=config.scheduling_policy == "priority",
-        tenant_header=args.tenant_header and args.tenant_header.lower(),
-        tenants_by_key=args.tenant_per_api_key,
-        settings=settings(args),
     )
 
 

@@ -106,20 +106,20 @@ def add_engine_flags(group: "argparse._ArgumentGroup") -> None:
     flag("--revision", help="revision of an hf:// model")
     flag("--device", choices=("auto", "cpu", "cuda"), default="auto")
     flag("--dtype", choices=("auto", "float32", "bfloat16", "float16"), default="auto")
-    flag("--max-model-len", type=_positive, metavar="TOKENS", help="longest sequence")
+    flag("--max-model-len", type=positive, metavar="TOKENS", help="longest sequence")
     flag(
         "--max-num-seqs",
-        type=_positive,
+        type=positive,
         default=256,
         metavar="N",
         help="most sequences that run at once (default: %(default)s)",
     )
     flag(
-        "--max-num-batched-tokens", type=_positive, metavar="TOKENS", help="upper bound of one step"
+        "--max-num-batched-tokens", type=positive, metavar="TOKENS", help="upper bound of one step"
     )
     flag(
         "--max-num-queued-reqs",
-        type=_positive,
+        type=positive,
         default=2048,
         metavar="N",
         help="requests that may wait; more get 429 (default: %(default)s)",
@@ -131,12 +131,12 @@ def add_engine_flags(group: "argparse._ArgumentGroup") -> None:
         metavar="SHARE",
         help="share of the GPU's memory to use (default: %(default)g)",
     )
-    flag("--kv-cache-tokens", type=_positive, metavar="TOKENS", help="size of the KV cache")
+    flag("--kv-cache-tokens", type=positive, metavar="TOKENS", help="size of the KV cache")
     flag(
         "--block-size",
         "--page-size",
         dest="page_size",
-        type=_positive,
+        type=positive,
         default=16,
         metavar="TOKENS",
         help="tokens in one KV page (default: %(default)s)",
@@ -196,7 +196,7 @@ def add_engine_flags(group: "argparse._ArgumentGroup") -> None:
     )
     flag(
         "--max-grammars",
-        type=_positive,
+        type=positive,
         default=2,
         metavar="N",
         help="structured outputs compiled at the same time (default: %(default)s)",
@@ -210,12 +210,12 @@ def add_engine_flags(group: "argparse._ArgumentGroup") -> None:
         metavar="SECONDS",
         help="prefill chunks keep steps with decodes near this (default: %(default)g)",
     )
-    flag("--cpu-threads", type=_positive, metavar="N", help="torch threads on the CPU")
+    flag("--cpu-threads", type=positive, metavar="N", help="torch threads on the CPU")
 
 
-def add_log_flags(group: "argparse._ArgumentGroup") -> None:
+def add_log_flags(group: "argparse._ArgumentGroup", *, level: str = "info") -> None:
     flag = group.add_argument
-    flag("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    flag("--log-level", choices=("debug", "info", "warning", "error"), default=level)
     flag(
         "--log-format",
         choices=("auto", "text", "json"),
@@ -232,7 +232,8 @@ def _port(text: str) -> int:
     return port
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """Argument type: an integer above zero."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value} is not positive")

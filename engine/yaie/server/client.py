@@ -40,6 +40,7 @@ class AsyncEngine:
         self._last_seen = clock()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._ready = asyncio.Event()
         self.state = EngineState.LOADING
         self.stage = "starting"
         self.restarts = 0
@@ -104,6 +105,10 @@ class AsyncEngine:
         finally:
             del self._resets[command.request_id]
 
+    async def wait_ready(self) -> None:
+        """Until an engine process takes requests."""
+        await self._ready.wait()
+
     async def wait_idle(self) -> None:
         """Until no request is live."""
         await self._idle.wait()
@@ -111,6 +116,7 @@ class AsyncEngine:
     def attach(self, channel: Channel, info: ModelInfo) -> None:
         """A process is ready: send it what waits."""
         self._channel, self.info, self.state = channel, info, EngineState.READY
+        self._ready.set()
         self.heard()
         for generation in list(self._live.values()):
             generation.send(channel)
@@ -118,6 +124,7 @@ class AsyncEngine:
     def detach(self, state: EngineState) -> None:
         """The process has ended (or never came up): fail or keep each generation."""
         self._channel, self.state, self.stats, self.hangs = None, state, None, False
+        self._ready.clear()
         keep = state is EngineState.RESTARTING
         self.restarts += keep
         for generation in list(self._live.values()):

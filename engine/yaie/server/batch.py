@@ -1,0 +1,218 @@
+"""OpenAI batch files: each line is a request, its answer is a line at the same place.
+
+The lines go through the very application that a server listens with, without a socket between, so
+that answers are the same. A bounded number runs at once; requests that are refused for want of room
+or of an engine are tried again as a client would.
+"""
+
+import asyncio
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from starlette.types import ASGIApp, Message
+
+from yaie.server.routes import ENDPOINTS
+from yaie_api.errors import InvalidRequestError, YaieError
+
+CONCURRENCY: Final = 256
+AHEAD: Final = 4
+"""So many times the concurrency is read ahead of the line that is to be written next."""
+ATTEMPTS: Final = 8
+MAX_DEATHS: Final = 1
+"""A request that was in the engine when it died is tried once more: it may be the cause."""
+RETRYABLE: Final = (429, 503)
+
+_json: Final = msgspec.json.Encoder().encode
+URLS: Final = tuple(
+    path
+    for endpoint in ENDPOINTS
+    for path in endpoint.paths
+    if endpoint.method == "POST" and path.startswith("/v1/")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A request of a batch file."""
+
+    custom_id: str
+    url: str
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A line of the output. `completion_tokens`: for the progress display."""
+
+    line: bytes
+    ok: bool
+    completion_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What the application answers."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+def parse_line(text: str) -> Line:
+    """Check a line.
+
+    Raises:
+        InvalidRequestError: it is no request of a kind that can be in a batch.
+
+    """
+    try:
+        given = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise InvalidRequestError(f"The line is not valid JSON: {error}.") from None
+    if not isinstance(given, dict):
+        raise InvalidRequestError("The line must be a JSON object.")
+    custom_id, url, body = (given.get(name) for name in ("custom_id", "url", "body"))
+    if not isinstance(custom_id, str):
+        raise InvalidRequestError("custom_id must be a string.", param="custom_id")
+    if given.get("method", "POST") != "POST":
+        raise InvalidRequestError("method must be POST.", param="method")
+    if url not in URLS:
+        raise InvalidRequestError(f"url must be one of {', '.join(URLS)}.", param="url")
+    if not isinstance(body, dict):
+        raise InvalidRequestError("body must be an object.", param="body")
+    if body.get("stream"):
+        raise InvalidRequestError("stream makes no sense in a batch.", param="stream")
+    return Line(custom_id, url, body)
+
+
+class Batch:
+    """Runs lines through an application.
+
+    `wait`: awaited before a request is tried again; told the seconds that the answer asks for.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        concurrency: int = CONCURRENCY,
+        wait: Callable[[float], Any] = asyncio.sleep,
+    ) -> None:
+        self._app = app
+        self._wait = wait
+        self._gate = asyncio.Semaphore(concurrency)
+        self._ahead = AHEAD * concurrency
+
+    async def run(self, lines: Iterable[str], write: Callable[[Result], None]) -> None:
+        """Run every line that is not blank; write the results in the lines' order."""
+        pending: deque[asyncio.Task[Result]] = deque()
+        try:
+            for text in lines:
+                if not text.strip():
+                    continue
+                pending.append(asyncio.ensure_future(self._one(text)))
+                if len(pending) >= self._ahead:
+                    write(await pending.popleft())
+            while pending:
+                write(await pending.popleft())
+        finally:
+            for task in pending:
+                task.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
+
+    async def _one(self, text: str) -> Result:
+        try:
+            line = parse_line(text)
+        except YaieError as error:
+            return _refused(_custom_id(text), error)
+        async with self._gate:
+            response = await self._answer(line)
+        return _answered(line, response)
+
+    async def _answer(self, line: Line) -> Response:
+        deaths = 0
+        for _ in range(ATTEMPTS):
+            response = await call(self._app, line.url, _json(line.body))
+            deaths += b'"code":"engine_died"' in response.body
+            if response.status not in RETRYABLE or deaths > MAX_DEATHS:
+                break
+            await self._wait(float(response.headers.get("retry-after", 1)))
+        return response
+
+
+async def call(app: ASGIApp, path: str, body: bytes) -> Response:
+    """POST a JSON body to an application of this process, which never sees the client leave."""
+    sent: list[Message] = []
+    bodies = [body]
+
+    async def receive() -> Message:
+        if bodies:
+            return {"type": "http.request", "body": bodies.pop(), "more_body": False}
+        await asyncio.Event().wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await app(_scope(path), receive, send)
+    headers = {name.decode(): value.decode() for name, value in sent[0].get("headers", ())}
+    content = b"".join(message.get("body", b"") for message in sent[1:])
+    return Response(int(sent[0]["status"]), headers, content)
+
+
+def _scope(path: str) -> dict[str, Any]:
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "query_string": b"",
+        "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
+        "client": None,
+        "server": None,
+    }
+
+
+def _answered(line: Line, response: Response) -> Result:
+    body = msgspec.json.decode(response.body)
+    usage = body.get("usage") or {}
+    answer = {
+        "status_code": response.status,
+        "request_id": response.headers.get("x-request-id", ""),
+        "body": msgspec.Raw(response.body),
+    }
+    ok = response.status == 200
+    return Result(_line(line.custom_id, answer, None), ok, usage.get("completion_tokens", 0))
+
+
+def _refused(custom_id: str | None, error: YaieError) -> Result:
+    reason = {"code": error.code or "invalid_line", "message": error.message}
+    return Result(_line(custom_id, None, reason), ok=False)
+
+
+def _line(custom_id: str | None, response: Any, error: Any) -> bytes:
+    return _json(
+        {
+            "id": f"batch_req_{uuid.uuid4().hex}",
+            "custom_id": custom_id,
+            "response": response,
+            "error": error,
+        }
+    )
+
+
+def _custom_id(text: str) -> str | None:
+    """The id of a line that is wrong in some way, if it has one."""
+    try:
+        found = msgspec.json.decode(text)["custom_id"]
+    except (msgspec.DecodeError, UnicodeError, RecursionError, TypeError, KeyError):
+        return None
+    return found if isinstance(found, str) else None
