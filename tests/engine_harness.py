@@ -1,17 +1,22 @@
 """Small factories for engine tests: schedulers, requests, an in-memory port, an isolated run."""
 
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+import numpy as np
 
 from yaie.core.batch import SlotInit
 from yaie.core.kv_spec import KVSpec, LayerGroup
-from yaie.core.messages import Command, Event, FinishReason, Generate, Tokens
+from yaie.core.matcher import Matcher
+from yaie.core.messages import Command, Event, FinishReason, Generate, Pooling, Tokens
 from yaie.core.request import SamplingParams
 from yaie.core.scheduler import Scheduler
 from yaie.runtime.budget import StepBudget
+from yaie.runtime.compiling import Grammars, TokenMasks
 from yaie.runtime.loop import EngineLoop
-from yaie.runtime.stub import Predict, StubRunner, hashed
+from yaie.runtime.stub import Predict, StubRunner, hashed, next_allowed
+from yaie_api.errors import InvalidRequestError, YaieError
 
 VOCAB = 50
 PAGE = 4
@@ -30,10 +35,18 @@ def make_scheduler(
 
 
 def generate(
-    request_id: str, prompt: Iterable[int], *, priority: int = 0, salt: str = "", **sampling: Any
+    request_id: str,
+    prompt: Iterable[int],
+    *,
+    priority: int = 0,
+    salt: str = "",
+    tenant: str = "",
+    timeout_s: float | None = None,
+    pooling: Pooling | None = None,
+    **sampling: Any,
 ) -> Generate:
     params = SamplingParams(**({"temperature": 0.0, "max_tokens": 8} | sampling))
-    return Generate(request_id, tuple(prompt), params, priority, salt)
+    return Generate(request_id, tuple(prompt), params, priority, salt, tenant, timeout_s, pooling)
 
 
 class MemoryPort:
@@ -55,17 +68,88 @@ class MemoryPort:
     def of(self, kind: type) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
 
-    def tokens(self, request_id: str) -> list[int]:
-        messages = [event for event in self.of(Tokens) if event.request_id == request_id]
+    def messages(self, request_id: str, index: int = 0) -> list[Tokens]:
+        """What an output was told, in order."""
+        of_output = (request_id, index)
+        return [e for e in self.of(Tokens) if (e.request_id, e.index) == of_output]
+
+    def tokens(self, request_id: str, index: int = 0) -> list[int]:
+        messages = self.messages(request_id, index)
         return [token for message in messages for token in message.token_ids]
 
-    def finish(self, request_id: str) -> Tokens:
-        """The final message of a request: there must be one, and it must be the last."""
-        messages = [event for event in self.of(Tokens) if event.request_id == request_id]
+    def finish(self, request_id: str, index: int = 0) -> Tokens:
+        """The final message of an output: there must be one, and it must be the last."""
+        messages = self.messages(request_id, index)
         ends = [message for message in messages if message.finish_reason]
         assert len(ends) == 1, f"{request_id} ended {len(ends)} times"
         assert messages[-1] is ends[0], f"{request_id} got tokens after its end"
         return ends[0]
+
+
+class ParityMatcher:
+    """A made-up grammar that depends on all it has seen: token and last token differ in parity, or
+    agree, in turn. Complete after as many tokens as the grammar's text says.
+    """
+
+    def __init__(self, length: int, seen: tuple[int, ...] = ()) -> None:
+        self.length = length
+        self.seen = seen
+
+    @classmethod
+    def of(cls, request: Generate) -> "ParityMatcher | None":
+        grammar = request.sampling.grammar
+        return None if grammar is None else cls(int(grammar.text))
+
+    def allows(self, token_id: int) -> bool:
+        return (token_id + sum(self.seen) + len(self.seen)) % 2 == 0
+
+    def consume(self, token_id: int) -> bool:
+        allowed = self.allows(token_id) and not self.is_finished
+        self.seen = (*self.seen, token_id)
+        return allowed
+
+    @property
+    def is_finished(self) -> bool:
+        return len(self.seen) >= self.length
+
+    @property
+    def words(self) -> list[int]:
+        bits = sum(1 << token for token in range(VOCAB) if self.allows(token))
+        return [bits >> (32 * word) & 0xFFFFFFFF for word in range(-(-VOCAB // 32))]
+
+    def fork(self) -> "ParityMatcher":
+        return ParityMatcher(self.length, self.seen)
+
+
+class FakeGrammars:
+    """Compiles `ParityMatcher`s; each takes `delay` calls of `take`. A text that is no number is
+    refused.
+    """
+
+    def __init__(self, delay: int = 0) -> None:
+        self.delay = delay
+        self.compiling: list[tuple[int, Generate]] = []
+
+    def submit(self, request: Generate) -> None:
+        self.compiling.append((self.delay, request))
+
+    def take(self) -> list[tuple[Generate, Matcher | YaieError]]:
+        ready = [request for left, request in self.compiling if left <= 0]
+        self.compiling = [(left - 1, request) for left, request in self.compiling if left > 0]
+        return [(request, self.compile(request)) for request in ready]
+
+    def compile(self, request: Generate) -> Matcher | YaieError:
+        try:
+            matcher = ParityMatcher.of(request)
+        except ValueError:
+            return InvalidRequestError("no such grammar", param="structured_outputs")
+        assert matcher is not None
+        return matcher
+
+    def masks(self, rows: Sequence[tuple[int, Matcher]]) -> TokenMasks | None:
+        matchers = [cast(ParityMatcher, matcher) for _, matcher in rows]
+        words = np.array([matcher.words for matcher in matchers], dtype=np.uint32)
+        return TokenMasks(tuple(number for number, _ in rows), words.view(np.int32))
 
 
 class Rig:
@@ -79,6 +163,7 @@ class Rig:
         budget: int = 32,
         runner: StubRunner | None = None,
         page_size: int = PAGE,
+        grammars: Grammars | None = None,
         **options: Any,
     ) -> None:
         self.now = 100.0
@@ -92,6 +177,7 @@ class Rig:
             self.runner,
             self.port,
             budget=StepBudget(budget, math.inf),
+            grammars=grammars,
             clock=lambda: self.now,
         )
 
@@ -118,20 +204,25 @@ class Rig:
 
 
 def isolated(
-    request: Generate, *, eos: Iterable[int] = (), limit: int = 128
+    request: Generate, *, index: int = 0, eos: Iterable[int] = (), limit: int = 128
 ) -> tuple[list[int], FinishReason]:
-    """What a request generates on its own: the made-up model in a plain loop, no engine at all."""
+    """What an output generates on its own: the made-up model in a plain loop, no engine at all."""
     sampling, eos = request.sampling, set(eos)
     stops = set(sampling.stop_token_ids) | (set() if sampling.ignore_eos else eos)
-    init = SlotInit(0, 0, sampling, sampling.seed or 0, ())
+    init = SlotInit(0, 0, sampling, (sampling.seed or 0) + index, ())
+    matcher = ParityMatcher.of(request)
     predict = hashed(VOCAB)
     context = list(request.prompt_token_ids)
     output: list[int] = []
-    while True:
+    while len(output) != sampling.max_tokens and len(context) < limit:
         token = predict(context, init)
+        if matcher is not None:
+            token = next_allowed(token, matcher.words)
+            matcher.consume(token)
         context.append(token)
         output.append(token)
         if token in stops and len(output) >= sampling.min_tokens:
             return output, "stop"
-        if len(output) == sampling.max_tokens or len(context) == limit:
-            return output, "length"
+        if matcher is not None and matcher.is_finished:
+            return output, "stop"
+    return output, "length"

@@ -64,7 +64,7 @@ class FairQueue:
     def refresh(self, running: Iterable[Sequence]) -> None:
         """Bring the counters up to date, then let those in who came back."""
         for tenant in self._drained:
-            tenant.active = tenant.n_waiting > 0
+            tenant.active = tenant.active and tenant.n_waiting > 0
         self._drained.clear()
         busy = {self._bill(sequence) for sequence in running}
         if self._returning:

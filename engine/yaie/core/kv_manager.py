@@ -6,7 +6,8 @@
 
 Pages enter the tree when the step that wrote them is committed, never when it is launched.
 A table owns each of its pages once; the tree owns its pages once more. In each layer group
-free + cached + held + scratch = total.
+free + cached + held + scratch = total. (The last page of a trunk may be held and cached: the output
+that computed it goes on in that page, and may fill it and end.)
 """
 
 from collections import Counter
@@ -200,13 +201,13 @@ class KVManager:
         return table
 
     def _obtain(self, n_pages: int) -> bool:
-        """Make sure that `n_pages` are free in every group, evicting cached ones if need be."""
-        missing = n_pages - self.free_pages
-        if missing <= 0:
-            return True
-        if missing > self._tree.cached_pages:
-            return False
-        self._free(self._tree.evict(missing))
+        """Make sure that `n_pages` are free in every group, evicting cached ones if need be. One
+        that a trunk holds too does not become free by that.
+        """
+        while (missing := n_pages - self.free_pages) > 0:
+            if missing > self._tree.cached_pages:
+                return False
+            self._free(self._tree.evict(missing))
         return True
 
     def _free(self, pages: Pages) -> None:
@@ -253,18 +254,17 @@ class KVManager:
             owners = Counter(page for node in nodes for page in node[index])
             owners.update(page for table in tables for page in table.pages[index])
             pool.check(owners)
-            self._check_sum(index, tables)
+            self._check_sum(index, nodes, tables)
         for table in tables:
             if table.capacity != len(table.pages[0]) * self.page_size:
                 raise AssertionError("a table's capacity differs from its pages")
         if not set(map(id, self._frontiers.values())) <= set(map(id, tables)):
             raise AssertionError("a frontier belongs to no live table")
 
-    def _check_sum(self, index: int, tables: list[Table]) -> None:
+    def _check_sum(self, index: int, nodes: list[Pages], tables: list[Table]) -> None:
         """Prove that free + cached + held + scratch = total, held being counted from its users."""
-        in_use = {page for table in tables for page in table.pages[index]}
-        for table in tables:
-            in_use.update(self._tree.pages(table.node)[index])
-        total = self._pools[index].free + self.cached_pages + len(in_use) + 1
+        used = {page for node in nodes for page in node[index]}
+        used.update(page for table in tables for page in table.pages[index])
+        total = self._pools[index].free + len(used) + 1
         if total != self.num_pages:
             raise AssertionError(f"free + cached + held + scratch is {total}, not {self.num_pages}")

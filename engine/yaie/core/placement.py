@@ -42,6 +42,8 @@ class Placement:
         self.host = host
         self._swap_min_tokens = swap_min_tokens
         self._trunks: dict[Group, Table] = {}
+        self._copied: list[Table] = []
+        self._closed: list[Table] = []
         self._swap_out: list[SwapOut] = []
         self.swaps_out = 0
         self.swaps_in = 0
@@ -69,6 +71,7 @@ class Placement:
         if forked is None:
             return None
         table, copies = forked
+        self._copied.append(trunk)
         return Placed(table, sequence.n_prompt - 1, copies)
 
     def _resumed(self, sequence: Sequence, table: Table) -> Placed:
@@ -140,8 +143,11 @@ class Placement:
         self._swap_out.append(SwapOut(sequence, host, copies))
         self.swaps_out += 1
 
-    def take_swap_out(self) -> list[SwapOut]:
-        """The copies to the host that the batch which is being sealed has to make."""
+    def seal(self) -> list[SwapOut]:
+        """A batch is complete: the copies to the host that it has to make."""
+        for trunk in self._closed:
+            self.kv.release(trunk, b"")
+        self._copied, self._closed = [], []
         taken, self._swap_out = self._swap_out, []
         return taken
 
@@ -155,8 +161,16 @@ class Placement:
         return group in self._trunks
 
     def close(self, group: Group) -> None:
-        """No output of `group` will need its prompt's pages any more."""
-        if (trunk := self._trunks.pop(group, None)) is not None:
+        """No output of `group` will need its prompt's pages any more.
+
+        A batch that copies from them must not bring other contents there before: what it swaps in
+        comes first.
+        """
+        if (trunk := self._trunks.pop(group, None)) is None:
+            return
+        if any(trunk is copied for copied in self._copied):
+            self._closed.append(trunk)
+        else:
             self.kv.release(trunk, b"")
 
     def reclaim(self) -> bool:
@@ -169,7 +183,7 @@ class Placement:
     def check(self, running: list[Sequence], live: list[Sequence]) -> None:
         """Prove that no page is lost; raises AssertionError."""
         tables = [sequence.owned_table for sequence in running]
-        self.kv.check([*tables, *self._trunks.values()])
+        self.kv.check([*tables, *self._trunks.values(), *self._closed])
         self.host.check([sequence.host for sequence in live if sequence.host is not None])
         if any(group.ended or group.next is None for group in self._trunks):
             raise AssertionError("a trunk is kept for nobody")

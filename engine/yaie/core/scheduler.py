@@ -332,7 +332,7 @@ class Scheduler:
                 step.start(sequence, outcome)
 
     def _seal(self, step: Step) -> Batch:
-        swap_out = self._placement.take_swap_out()
+        swap_out = self._placement.seal()
         copies = tuple(copy for swap in swap_out for copy in swap.copies)
         batch = step.batch(self._next_step_id, self._roster.take_releases(), copies)
         self._steps[batch.step_id] = _Flight(batch, step.sequences, swap_out)
