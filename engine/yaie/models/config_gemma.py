@@ -73,7 +73,8 @@ def gemma3_text(raw: Raw) -> ModelConfig:
     text = raw.get("text_config")
     if not isinstance(text, dict):
         raise malformed("text_config", text)
-    outer = {name: raw[name] for name in ("tie_word_embeddings", "dtype") if name in raw}
+    own = ("tie_word_embeddings", "dtype", "torch_dtype")
+    outer = {name: raw[name] for name in own if name in raw}
     return gemma3(text | outer)
 
 

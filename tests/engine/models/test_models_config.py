@@ -1,10 +1,12 @@
 """config.json to ModelConfig: defaults of each family, old and new spellings, clear refusals."""
 
+import contextlib
 from typing import Any
 
 import pytest
 
-from yaie.models import config, registry
+from yaie.models import config
+from yaie.models.config_fields import UnsupportedModelError
 from yaie_api.errors import InvalidRequestError
 
 LLAMA: dict[str, Any] = {
@@ -37,35 +39,97 @@ def test_qwen3_windows_start_at_max_window_layers() -> None:
     assert config.parse(QWEN3 | window | {"use_sliding_window": False}).windows == (None, None)
 
 
+LONGROPE = {
+    "rope_type": "longrope",
+    "short_factor": [1.0] * 8,
+    "long_factor": [2.0] * 8,
+    "original_max_position_embeddings": 64,
+}
+
+
 @pytest.mark.parametrize(
     ("change", "name"),
     [
         ({"hidden_size": None}, "hidden_size"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads"),
+        ({"head_dim": 15}, "head_dim"),
+        ({"hidden_act": "gelu"}, "hidden_act"),
+        ({"is_causal": False}, "is_causal"),
+        ({"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+        ({"rope_scaling": {"type": "mrope"}}, "rope_type"),
+        ({"rope_scaling": {"type": "linear"}}, "factor"),
+        ({"rope_scaling": {"type": "default", "mrope_section": [2, 3, 3]}}, "mrope_section"),
+        ({"rope_scaling": {"type": "longrope"}}, "short_factor"),
+        ({"rope_scaling": LONGROPE | {"long_factor": [1.0]}}, "long_factor"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
+        ({"rope_parameters": {"full_attention": {}}}, "rope_parameters"),
+        ({"architectures": ["BloomForCausalLM"]}, "BloomForCausalLM"),
+    ],
+)
+def test_what_no_native_model_does_is_named(change: dict[str, Any], name: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=name):
+        config.parse(LLAMA | change)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "change", "name"),
+    [
+        ("MistralForCausalLM", {"layer_types": ["full_attention"] * 2}, "layer_types"),
+        ("Qwen2ForCausalLM", {"layer_types": ["full_attention"]}, "layer_types"),
+        ("Qwen2ForCausalLM", {"layer_types": ["chunked_attention"] * 2}, "layer_types"),
+        ("Qwen3ForCausalLM", {"layer_types": ["sliding_attention"] * 2}, "sliding_window"),
+        ("Gemma2ForCausalLM", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar"),
+        ("Gemma2ForCausalLM", {"hidden_activation": "relu"}, "hidden_activation"),
+        ("Gemma3ForCausalLM", {"rope_parameters": {"rope_type": "default"}}, "rope_parameters"),
+    ],
+)
+def test_what_a_family_does_not_do_is_named(
+    architecture: str, change: dict[str, Any], name: str
+) -> None:
+    with pytest.raises(UnsupportedModelError, match=name):
+        config.parse(LLAMA | {"architectures": [architecture]} | change)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
         ({"num_hidden_layers": -1}, "num_hidden_layers"),
         ({"num_hidden_layers": 10**9}, "num_hidden_layers"),
         ({"rms_norm_eps": float("nan")}, "rms_norm_eps"),
+        ({"rms_norm_eps": "x"}, "rms_norm_eps"),
         ({"rope_theta": float("inf")}, "rope_theta"),
         ({"rope_theta": 10**400}, "rope_theta"),
         ({"vocab_size": "512"}, "vocab_size"),
         ({"vocab_size": True}, "vocab_size"),
         ({"intermediate_size": 10**12}, "intermediate_size"),
-        ({"num_key_value_heads": 3}, "num_key_value_heads"),
-        ({"head_dim": 15}, "head_dim"),
-        ({"hidden_act": "gelu"}, "hidden_act"),
-        ({"rms_norm_eps": "x"}, "rms_norm_eps"),
-        ({"rope_scaling": {"type": "mrope"}}, "rope_type"),
-        ({"rope_scaling": {"type": "longrope"}}, "short_factor"),
         ({"rope_scaling": "linear"}, "rope_parameters"),
-        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
+        ({"rope_scaling": LONGROPE | {"long_factor": ["x"] * 8}}, "long_factor"),
+        ({"attention_bias": "yes"}, "attention_bias"),
         ({"architectures": []}, "architectures"),
         ({"architectures": ["A", "B"]}, "architectures"),
     ],
 )
-def test_what_is_not_supported_is_named(change: dict[str, Any], name: str) -> None:
-    with pytest.raises(InvalidRequestError, match=name):
+def test_what_means_nothing_to_any_model_is_named(change: dict[str, Any], name: str) -> None:
+    with pytest.raises(InvalidRequestError, match=name) as caught:
         config.parse(LLAMA | change)
+    assert not isinstance(caught.value, UnsupportedModelError)
 
 
-def test_an_unknown_architecture_is_refused_with_the_supported_ones() -> None:
-    with pytest.raises(InvalidRequestError, match="LlamaForCausalLM"):
-        registry.native({"architectures": ["BloomForCausalLM"]}, "yaie")
+def test_longrope_is_limited_to_what_its_short_factors_hold() -> None:
+    shape = config.parse(LLAMA | {"rope_scaling": LONGROPE})
+    assert (shape.max_positions, shape.position_limit) == (64, 256)
+
+
+def test_no_number_in_a_config_breaks_the_reader_otherwise() -> None:
+    """Every field of every family with every kind of wrong value: refused or read."""
+    values = (None, -1, 0, 10**30, 0.5, float("nan"), "x", [], {}, True)
+    for architecture in ("LlamaForCausalLM", "Gemma3ForCausalLM", "Phi3ForCausalLM"):
+        base = LLAMA | {
+            "architectures": [architecture],
+            "rope_parameters": None,
+            "layer_types": None,
+        }
+        for name in (*base, "rope_scaling", "sliding_window", "head_dim", "query_pre_attn_scalar"):
+            for value in values:
+                with contextlib.suppress(InvalidRequestError):
+                    config.parse(base | {name: value})

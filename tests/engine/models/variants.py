@@ -134,6 +134,8 @@ GEMMA2: dict[str, dict[str, Any]] = {
         "final_logit_softcapping": None,
         "tie_word_embeddings": False,
     },
+    "gemma2-wide-heads": GEMMA2_BASE
+    | {"head_dim": 256, "num_attention_heads": 2, "num_key_value_heads": 1},
     "gemma2-full-first": GEMMA2_BASE
     | {"layer_types": ["full_attention", "sliding_attention", "full_attention"], "vocab_size": 509},
 }
