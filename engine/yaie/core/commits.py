@@ -1,12 +1,34 @@
 """What the outcome of a step means for each of its sequences: tokens, vectors, ends."""
 
+from collections.abc import Iterable
 from itertools import repeat
+from typing import NamedTuple
 
 from yaie.core.batch import Batch, Row, StepResult
 from yaie.core.messages import TokenLogprobs, Tokens
 from yaie.core.outputs import GRAMMAR, NO_VECTOR, NOT_FINITE, Ending, failed, progress
 from yaie.core.roster import Roster
 from yaie.core.sequence import Once, Sequence
+
+
+class _Extras(NamedTuple):
+    """What a row asked for besides its token."""
+
+    logprobs: TokenLogprobs | None = None
+    prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
+    pooled: bytes | None = None
+
+
+_NO_EXTRAS = _Extras()
+
+
+def _extras(result: StepResult) -> Iterable[_Extras]:
+    """One for each row, or the same for ever."""
+    if not (result.logprobs or result.prompt_logprobs or result.pooled):
+        return repeat(_NO_EXTRAS)
+    none = (None,) * len(result.tokens)
+    parts = (result.logprobs or none, result.prompt_logprobs or none, result.pooled or none)
+    return map(_Extras, *parts)
 
 
 class Commits:
@@ -19,17 +41,12 @@ class Commits:
 
     def take(self, batch: Batch, sequences: list[Sequence], result: StepResult) -> list[Tokens]:
         """Move every sequence on whose epoch is still that of its row."""
+        if not len(batch.rows) == len(result.tokens) == len(result.finite):
+            raise ValueError(f"step {batch.step_id} has {len(batch.rows)} rows, its result not")
         events: list[Tokens] = []
         vocab_size = self._vocab_size
-        for row, sequence, token, finite, logprobs, scored, pooled in zip(
-            batch.rows,
-            sequences,
-            result.tokens,
-            result.finite,
-            result.logprobs or repeat(None),
-            result.prompt_logprobs or repeat(None),
-            result.pooled or repeat(None),
-            strict=False,  # the last three may be endless
+        for row, sequence, token, finite, extras in zip(
+            batch.rows, sequences, result.tokens, result.finite, _extras(result), strict=False
         ):
             if sequence.epoch != row.epoch:
                 continue
@@ -39,11 +56,11 @@ class Commits:
                 continue
             sequence.committed = row.start + row.n_tokens
             if row.tokens:
-                self._chunk(sequence, scored)
+                self._chunk(sequence, extras.prompt_logprobs)
             if row.sample:
-                self._token(sequence, token, logprobs, events)
+                self._token(sequence, token, extras.logprobs, events)
             elif not sequence.samples and sequence.prompt_computed:
-                self._computed(sequence, row, pooled, events)
+                self._computed(sequence, row, extras.pooled, events)
         return events
 
     def _chunk(self, sequence: Sequence, scored: tuple[TokenLogprobs, ...] | None) -> None:
@@ -79,6 +96,11 @@ class Commits:
             ending = Ending("stop", (token,))
         elif length >= sequence.length_limit:
             ending = Ending("length", (token,))
+        elif logprobs is None and sequence.once is None:
+            # Not `progress`, and by position: this line runs for every token of every request.
+            cached, index = sequence.cached_tokens, sequence.index
+            events.append(Tokens(sequence.request_id, (token,), None, None, cached, None, index))
+            return
         else:
             events.append(progress(sequence, token, logprobs))
             return

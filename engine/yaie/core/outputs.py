@@ -50,28 +50,15 @@ def failed(failure: Failure) -> Ending:
 
 def progress(sequence: Sequence, token: int, logprobs: TokenLogprobs | None) -> Tokens:
     """One more token; what comes once in an output's life comes with its first."""
-    once = sequence.once
-    if once is None:
-        # By position: this line runs for every token of every request.
-        return Tokens(
-            sequence.request_id,
-            (token,),
-            None,
-            None,
-            sequence.cached_tokens,
-            None,
-            sequence.index,
-            () if logprobs is None else (logprobs,),
-        )
-    sequence.once = None
+    once, sequence.once = sequence.once, None
     return Tokens(
         sequence.request_id,
         (token,),
         cached_tokens=sequence.cached_tokens,
         index=sequence.index,
         logprobs=() if logprobs is None else (logprobs,),
-        prompt_logprobs=once.prompt_logprobs,
-        queued_s=once.queued_s,
+        prompt_logprobs=once.prompt_logprobs if once else None,
+        queued_s=once.queued_s if once else None,
     )
 
 

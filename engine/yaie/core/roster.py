@@ -284,6 +284,8 @@ def _check_sequence(sequence: Sequence, following: set[int]) -> None:
     known = len(sequence.tokens) + sequence.in_flight
     if not sequence.committed <= sequence.scheduled <= known <= sequence.length_limit:
         raise AssertionError(f"sequence {sequence.seq_id} is ahead of itself")
+    if sequence.decoding and sequence.samples and known != sequence.scheduled + 1:
+        raise AssertionError(f"sequence {sequence.seq_id} decodes what it does not know")
     if (sequence.state is State.RUNNING) != (sequence.slot != NO_SLOT):
         raise AssertionError(f"sequence {sequence.seq_id} runs without a slot")
     if (sequence.state is State.FOLLOWING) and id(sequence) not in following:

@@ -289,10 +289,13 @@ class Scheduler:
         while index < len(running):  # preemption shortens the list from its end
             sequence = running[index]
             index += 1
-            if not sequence.decoding or not sequence.may_grow:
+            position = sequence.scheduled
+            if not sequence.decoding or position >= sequence.last_position:
                 continue
-            if sequence.scheduled < sequence.owned_table.capacity or self._grow(sequence, step):
+            table = sequence.table
+            if (table is not None and position < table.capacity) or self._grow(sequence, step):
                 step.decode(sequence)
+        step.budget -= len(step.rows)
 
     def _grow(self, sequence: Sequence, step: Step) -> bool:
         """Get a page, giving up trunks, then preempting from the end of the ranks; False: it

@@ -5,10 +5,11 @@
     scheduled   positions handed to steps so far; committed <= scheduled
     in_flight   sampled tokens that no commit has seen yet
 
-`len(tokens) + in_flight` is the upper bound of the length; pages and length stops go by it. The
-epoch rises at preemption, abort, failure and end, so that commit can tell rows of the past.
-Positions that came from the host or from a copied page are scheduled, not committed, until the step
-that brought them has been collected.
+`len(tokens) + in_flight` is the upper bound of the length: `scheduled + 1` while a sequence decodes,
+so pages and length stops go by `scheduled`. The token at `last_position` would have no successor
+and is never run. The epoch rises at preemption, abort, failure and end, so that commit can tell
+rows of the past. Positions that came from the host or from a copied page are scheduled, not
+committed, until the step that brought them has been collected.
 """
 
 from enum import Enum, auto
@@ -63,6 +64,7 @@ class Sequence:
         "host",
         "in_flight",
         "index",
+        "last_position",
         "length_limit",
         "matcher",
         "min_length",
@@ -115,6 +117,7 @@ class Sequence:
         elif sampling.max_tokens is not None:
             most = min(most, n_prompt + sampling.max_tokens)
         self.length_limit = most
+        self.last_position = most - 1
         self.min_length = n_prompt + sampling.min_tokens
         eos = frozenset() if sampling.ignore_eos else rules.eos_token_ids
         self.stop_ids = eos.union(sampling.stop_token_ids)
@@ -163,11 +166,6 @@ class Sequence:
     @property
     def n_generated(self) -> int:
         return len(self.tokens) - self.n_prompt
-
-    @property
-    def may_grow(self) -> bool:
-        """Whether one more token is allowed, counting those in flight."""
-        return len(self.tokens) + self.in_flight < self.length_limit
 
     @property
     def prompt_computed(self) -> bool:

@@ -38,7 +38,6 @@ class Step:
         self.sequences.append(sequence)
         sequence.scheduled = start + 1
         sequence.in_flight += 1
-        self.budget -= 1
 
     def prefill(self, sequence: Sequence) -> None:
         """Run as many known tokens of `sequence` as the budget allows; the last one samples."""
