@@ -128,22 +128,21 @@ class Answer:
             raise failure_of(tokens)
         if tokens.finish_reason == "abort":
             raise UnavailableError("The engine gave this request up.", retry_after_s=1.0)
-        self._measure(tokens)
+        self._cached_tokens = max(self._cached_tokens, tokens.cached_tokens)
         if tokens.prompt_logprobs is not None:
             self.prompt_logprobs = tokens.prompt_logprobs
+        if tokens.token_ids:
+            self._measure(tokens.index, len(tokens.token_ids))
         return self._outputs[tokens.index].advance(tokens)
 
-    def _measure(self, tokens: Tokens) -> None:
-        self._cached_tokens = max(self._cached_tokens, tokens.cached_tokens)
-        if not tokens.token_ids:
-            return
+    def _measure(self, index: int, count: int) -> None:
         now = time.monotonic()
-        last_s = self._last_s[tokens.index]
+        last_s = self._last_s[index]
         if last_s is not None:
-            self._metrics.more_tokens(now - last_s, len(tokens.token_ids))
+            self._metrics.more_tokens(now - last_s, count)
         elif not any(self._last_s):
             self._metrics.first_token(now - self._started_s)
-        self._last_s[tokens.index] = now
+        self._last_s[index] = now
 
     def _finish(self, outcome: str) -> None:
         """Count each output. `outcome` of those that have not ended by themselves."""

@@ -80,13 +80,12 @@ class ChatWriter:
         no_usage = usage_field(None) if body.include_usage else b""
         try:
             yield self._opening(answer, encoders, no_usage)
-            async for index, given in answer.deltas():
+            async for index, delta in answer.deltas():
                 usage = usage_field(answer.usage) if body.continuous_usage else no_usage
-                delta = given if body.include_reasoning else _without_reasoning(given)
-                if delta.parts or delta.finish_reason:
-                    yield encoders[index].delta(
-                        delta, logprobs=self._logprobs(delta), extra=self._ids(delta), top=usage
-                    )
+                if (text := self._only_text(delta)) is not None:
+                    yield encoders[index].text(text, usage)
+                elif chunk := self._chunk(encoders[index], delta, usage):
+                    yield chunk
             if body.include_usage:
                 yield encoders[0].usage(answer.usage)
         finally:
@@ -120,6 +119,21 @@ class ChatWriter:
             echo = Delta((TextPart(self._echo),))
             opened += [encoder.delta(echo, top=usage) for encoder in encoders]
         return b"".join(opened)
+
+    def _only_text(self, delta: Delta) -> str | None:
+        """The text of a delta that is nothing else: nearly all of them are."""
+        parts = delta.parts
+        if len(parts) != 1 or delta.finish_reason or delta.logprobs or delta.token_ids:
+            return None
+        return parts[0].text if isinstance(parts[0], TextPart) else None
+
+    def _chunk(self, encoder: ChatChunks, given: Delta, usage: bytes) -> bytes:
+        delta = given if self._body.include_reasoning else _without_reasoning(given)
+        if not delta.parts and not delta.finish_reason:
+            return b""
+        return encoder.delta(
+            delta, logprobs=self._logprobs(delta), extra=self._ids(delta), top=usage
+        )
 
     def _logprobs(self, delta: Delta) -> bytes:
         if not delta.logprobs:

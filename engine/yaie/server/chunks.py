@@ -63,6 +63,7 @@ class ChatChunks(ChunkEncoder):
 
     def __init__(self, answer_id: str, created: int, model: str, *, index: int = 0) -> None:
         super().__init__("chat.completion.chunk", answer_id, created, model, index=index)
+        self._text = self._choice + b'"delta":{"content":'
 
     def role(self, *, top: bytes = b"") -> bytes:
         """The first chunk of a chat choice: who speaks, and an empty text. `top`: see `delta`."""
@@ -76,15 +77,27 @@ class ChatChunks(ChunkEncoder):
 
         `extra`: more fields of the choice; `top`: more fields of the chunk (see `usage_field`).
         """
-        end, stop = end_of(delta)
         if not delta.parts:
-            return self._write(b'"delta":{}', logprobs, end, stop + extra, top)
+            return self._last(b"{}", delta, logprobs, extra, top)
         *before, last = delta.parts
         chunks = [
             self._write(b'"delta":' + _content(part), NULL, NULL, b"", top) for part in before
         ]
-        chunks.append(self._write(b'"delta":' + _content(last), logprobs, end, stop + extra, top))
+        chunks.append(self._last(_content(last), delta, logprobs, extra, top))
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def text(self, text: str, top: bytes) -> bytes:
+        """A chunk that is text and nothing else: nearly all of them are."""
+        return b"".join((self._text, encode_text(text), _MORE_TEXT, top, b"}\n\n"))
+
+    def _last(
+        self, content: bytes, delta: Delta, logprobs: bytes, extra: bytes, top: bytes
+    ) -> bytes:
+        end, stop = end_of(delta)
+        return self._write(b'"delta":' + content, logprobs, end, stop + extra, top)
+
+
+_MORE_TEXT: Final = b'},"logprobs":null,"finish_reason":null}]'
 
 
 def _content(part: Part) -> bytes:

@@ -5,7 +5,7 @@ once: by its own last message, by `stop` (its text met a stop string), or with t
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, Protocol, Self
 
 from yaie.core.messages import Accepted, Command, Generate, Rejected, Tokens
@@ -48,7 +48,8 @@ class Generation(AsyncIterator[Tokens]):
         self._sends = 0
         self._accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._open = set(range(request.sampling.n))
-        self._arrived: dict[int, list[Tokens]] = {}
+        self._arrived: list[Tokens] = []
+        self._merged: list[Tokens] = []
         self._waiter: asyncio.Future[None] | None = None
         self._error: errors.YaieError | None = None
         self._ended = False
@@ -77,7 +78,7 @@ class Generation(AsyncIterator[Tokens]):
 
     def _take(self, tokens: Tokens) -> None:
         self._shown = True
-        self._arrived.setdefault(tokens.index, []).append(tokens)
+        self._arrived.append(tokens)
         if tokens.finish_reason is not None:
             self._open.discard(tokens.index)
             if not self._open:
@@ -96,7 +97,8 @@ class Generation(AsyncIterator[Tokens]):
         if index not in self._open:
             return
         self._open.discard(index)
-        self._arrived.pop(index, None)
+        self._arrived = [tokens for tokens in self._arrived if tokens.index != index]
+        self._merged = [tokens for tokens in self._merged if tokens.index != index]
         if self._open:
             self._on_stop(self, index)
         else:
@@ -112,6 +114,8 @@ class Generation(AsyncIterator[Tokens]):
         return self
 
     async def __anext__(self) -> Tokens:
+        if self._merged:
+            return self._merged.pop(0)
         while not self._arrived:
             if self._error is not None:
                 raise self._error
@@ -119,15 +123,10 @@ class Generation(AsyncIterator[Tokens]):
                 raise StopAsyncIteration
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
-        return self._next_of(next(iter(self._arrived)))
-
-    def _next_of(self, index: int) -> Tokens:
-        arrived = self._arrived.pop(index)
-        if len(arrived) == 1:
-            return arrived[0]
-        if arrived[-1].finish_reason in ("error", "abort"):
-            self._arrived[index] = [arrived.pop()]  # what came before it is still shown
-        return merged(arrived)
+        if len(self._arrived) > 1:
+            self._merged, self._arrived = by_output(self._arrived), []
+            return self._merged.pop(0)
+        return self._arrived.pop()
 
     def _end(self, *, abort: bool) -> None:
         if not self._ended:
@@ -139,7 +138,19 @@ class Generation(AsyncIterator[Tokens]):
             self._waiter.set_result(None)
 
 
-def merged(messages: list[Tokens]) -> Tokens:
+def by_output(messages: Sequence[Tokens]) -> list[Tokens]:
+    """Messages of several outputs, those of each one merged, in the order in which they came first.
+
+    An end by an error stays a message of its own: what came before it is still shown.
+    """
+    found: dict[int, list[Tokens]] = {}
+    for message in messages:
+        found.setdefault(message.index, []).append(message)
+    failed = [some.pop() for some in found.values() if some[-1].finish_reason in _FAILED]
+    return [merged(some) for some in found.values() if some] + failed
+
+
+def merged(messages: Sequence[Tokens]) -> Tokens:
     """Several messages of one output as one: all ids, and the end that the last one tells."""
     if len(messages) == 1:
         return messages[0]
@@ -164,6 +175,7 @@ def _first(values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
 
+_FAILED: Final = ("error", "abort")
 _ERROR_OF_STATUS: Final[dict[int, type[errors.YaieError]]] = {
     400: errors.InvalidRequestError,
     404: errors.NotFoundError,

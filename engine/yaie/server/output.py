@@ -85,12 +85,9 @@ class Output:
         parts = self._plain(tokens) if self._parser is None else self._parse(self._parser, tokens)
         if tokens.logprobs or self._keep_token_ids:
             self._hold(tokens, self._text.num_tokens - before)
-        if tokens.finish_reason is None and not self._text.stopped:
-            if not parts:
-                return None
-            if not self._logprobs and not self._token_ids:
-                return Delta(parts)
-        return self._delta(parts, tokens)
+        if tokens.finish_reason is not None or self._text.stopped:
+            return self._delta(parts, *self._end(tokens))
+        return self._delta(parts) if parts else None
 
     def _plain(self, tokens: Tokens) -> Sequence[Part]:
         text = self._text.push(tokens.token_ids, stop_token_id=tokens.stop_token_id)
@@ -126,10 +123,16 @@ class Output:
         if self._keep_token_ids:
             self._token_ids += tokens.token_ids[:num_kept]
 
-    def _delta(self, parts: Sequence[Part], tokens: Tokens) -> Delta:
+    def _delta(
+        self,
+        parts: Sequence[Part],
+        reason: FinishReason | None = None,
+        stop: str | int | None = None,
+    ) -> Delta:
+        if not self._logprobs and not self._token_ids:
+            return Delta(parts, reason, stop)
         logprobs, self._logprobs = tuple(self._logprobs), []
         token_ids, self._token_ids = tuple(self._token_ids), []
-        reason, stop = self._end(tokens)
         return Delta(parts, reason, stop, logprobs, token_ids)
 
     def _end(self, tokens: Tokens) -> tuple[FinishReason | None, str | int | None]:

@@ -5,27 +5,26 @@ messages each write them down in their own way.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Protocol
 
+import msgspec
+from msgspec.structs import replace
 
-@dataclass(frozen=True, slots=True)
-class TextPart:
+
+class TextPart(msgspec.Struct, frozen=True, gc=False):
     """Text of the answer itself."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningPart:
+class ReasoningPart(msgspec.Struct, frozen=True, gc=False):
     """Text of the model's reasoning before its answer."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallPart:
+class ToolCallPart(msgspec.Struct, frozen=True, gc=False):
     """A piece of tool call `index`. The first piece has `call_id` and `name`, and may have no
     arguments yet; the pieces' `arguments` joined are JSON.
     """
@@ -53,8 +52,7 @@ class OutputParser(Protocol):
         """What was held back: the output is over."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(msgspec.Struct, frozen=True, gc=False):
     """A whole tool call. `arguments` is JSON."""
 
     call_id: str
