@@ -48,8 +48,9 @@ def dense_attention(
     q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None, softcap: float | None
 ) -> Tensor:
     """q[n,Hq,D] at the end of k, v [L,Hk,D] -> [n,Hq,D]: every score written out."""
-    n, length, group = q.shape[0], k.shape[0], q.shape[1] // k.shape[1]
-    scores = torch.einsum("qhd,khd->hqk", q, k.repeat_interleave(group, 1)) * scale
+    n, length = q.shape[0], k.shape[0]
+    grouped = q.reshape(n, k.shape[1], -1, q.shape[2])
+    scores = torch.einsum("qhgd,khd->hgqk", grouped, k) * scale
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
     own = torch.arange(length - n, length, device=q.device).unsqueeze(1)
@@ -58,7 +59,7 @@ def dense_attention(
     if window is not None:
         hidden |= token <= own - window
     shares = scores.masked_fill(hidden, -math.inf).softmax(-1)
-    return torch.einsum("hqk,khd->qhd", shares, v.repeat_interleave(group, 1))
+    return torch.einsum("hgqk,khd->qhgd", shares, v).flatten(1, 2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,18 +153,20 @@ def choose_splits(batch: int, heads: int, max_tokens: int) -> tuple[int, int]:
     return max(wanted, longest), wanted
 
 
-def _tiles(shape: Layout, dtype: torch.dtype) -> tuple[int, int, int]:
+def _tiles(shape: Layout, block_g: int, dtype: torch.dtype) -> tuple[int, int, int]:
     """(BLOCK_N, num_warps, num_stages)."""
     if dtype == torch.float32:
         return (32, 4, 2) if shape.keys <= 256 else (16, 4, 1)
     if shape.keys > 256:
-        return 32, 8, 3
+        return 64, 4 if block_g < 64 else 8, 2
     return (64, 4, 3) if shape.keys <= 128 else (32, 4, 3)
 
 
-def _head_block(group: int, shape: Layout) -> int:
+def _head_block(group: int, shape: Layout, dtype: torch.dtype) -> int:
     """Query heads of a program: all of a KV head's, as long as their sums fit its registers."""
-    most = 16 if shape.values > 256 else group
+    most = group
+    if shape.values > 256:
+        most = 16 if dtype == torch.float32 else 64
     block: int = triton.next_power_of_2(min(group, most))
     return max(16, block)
 
@@ -193,7 +195,7 @@ def decode(
         return out
     shape = layout(k_cache, v_cache)
     group = q_heads // kv_heads
-    block_g = heads or _head_block(group, shape)
+    block_g = heads or _head_block(group, shape, q.dtype)
     blocks = triton.cdiv(group, block_g)
     reach = max_seq_len if window is None else min(window, max_seq_len)
     if splits is None:
@@ -205,7 +207,7 @@ def decode(
         rows = batch * q_heads * splits
         part = torch.empty((rows, value_dim), dtype=torch.float32, device=q.device)
         lse = torch.empty(rows, dtype=torch.float32, device=q.device)
-    block_n, warps, stages = tiles or _tiles(shape, q.dtype)
+    block_n, warps, stages = tiles or _tiles(shape, block_g, q.dtype)
     _decode_kernel[(kv_heads * blocks, batch, splits)](
         q, k_cache, v_cache, out, part, lse, block_tables, seq_lens,
         scale, softcap or 0.0, window or 0,

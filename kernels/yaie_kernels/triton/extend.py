@@ -167,7 +167,7 @@ def _tiles(rows: int, shape: Layout, dtype: torch.dtype) -> tuple[int, int, int,
     if rows <= 64:
         return 64, 64, 4, 3
     if shape.tail:
-        return 128, 64, 8, 2
+        return 128, 64, 8, 3
     return (128, 128, 8, 3) if shape.keys <= 128 else (64, 32, 8, 2)
 
 

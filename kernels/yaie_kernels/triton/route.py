@@ -63,13 +63,16 @@ def _route_kernel(
     chosen = tl.zeros([BLOCK_K], dtype=tl.int64)
     share = tl.zeros([BLOCK_K], dtype=tl.float32)
     for k in tl.static_range(TOP_K):
-        # a row of NaN may point anywhere: it must stay a row of NaN, not become a wild address
-        best = tl.minimum(tl.argmax(rank, axis=0), num_experts - 1)
+        # where numbers are not finite, argmax may point anywhere: never past the experts
+        best = tl.maximum(tl.minimum(tl.argmax(rank, axis=0), num_experts - 1), 0)
         chosen = tl.where(slot == k, best.to(tl.int64), chosen)
         share = tl.where(slot == k, tl.sum(tl.where(lane == best, score, 0.0), axis=0), share)
         rank = tl.where(lane == best, float("-inf"), rank)
     if NORMALIZE:
         share = share / (tl.sum(share, axis=0) + 1e-20)
+    wild = tl.where(live & (tl.abs(logit) < float("inf")), 0, 1)
+    wild = tl.max(tl.where(live, wild, 0), axis=0)
+    share = tl.where(wild == 0, share, float("nan"))  # so that the token's output shows it
     at = token * TOP_K + slot
     tl.store(experts_ptr + at, chosen, mask=slot < TOP_K)
     tl.store(shares_ptr + at, share * scale, mask=slot < TOP_K)
@@ -98,6 +101,6 @@ def route_experts(
             SIGMOID=sigmoid, HAS_BIAS=bias is not None, NORMALIZE=normalize, TOP_K=top_k,
             GROUPS=groups if choosy else 1, GROUP_SIZE=num_experts // groups,
             GROUP_BEST=group_best, BLOCK_E=triton.next_power_of_2(num_experts),
-            BLOCK_K=triton.next_power_of_2(top_k), num_warps=1 if num_experts <= 128 else 2,
+            BLOCK_K=triton.next_power_of_2(top_k), num_warps=1,
         )  # fmt: skip
     return experts, shares
