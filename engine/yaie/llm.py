@@ -6,54 +6,55 @@ port between them is a pair of lists.
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Mapping, Sequence
 from itertools import count
-from operator import index
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 
-from yaie.config import EngineConfig, ModelInfo
-from yaie.core.messages import Abort, Command, Event, FinishReason, Generate, Rejected, Tokens
+from yaie import vectors
+from yaie.config import ModelInfo
+from yaie.core.messages import (
+    Abort,
+    Command,
+    Event,
+    Generate,
+    Pooling,
+    Rejected,
+    ResetPrefixCache,
+    Tokens,
+)
 from yaie.core.request import SamplingParams
 from yaie.interrupts import Interrupts
+from yaie.offline import inputs
+from yaie.offline.inputs import Message, Prompt
+from yaie.offline.outputs import (
+    ClassificationOutput,
+    ClassificationRequestOutput,
+    CompletionOutput,
+    EmbeddingOutput,
+    EmbeddingRequestOutput,
+    RequestOutput,
+    ScoringOutput,
+    ScoringRequestOutput,
+)
+from yaie.offline.requests import PooledRequest, Request, TextRequest
 from yaie.progress import Progress
 from yaie.runtime import factory
+from yaie.runtime.loop import COMPILING_WAIT_S
+from yaie.server.params import bad_words_ids
+from yaie.server.structured import grammar_of
 from yaie.server.tokenizer import Tokenizer
-from yaie.text import TextStream
 from yaie_api.errors import EngineError, InvalidRequestError, YaieError
 from yaie_api.openai import TokenizeRequest, parse
 
-Prompt = str | Sequence[int]
-Message = Mapping[str, Any]
+__all__ = ["LLM", "CompletionOutput", "RequestOutput"]
 
-
-@dataclass(frozen=True, slots=True)
-class CompletionOutput:
-    """One generated text. `finish_reason`: stop, length, abort or error.
-
-    `stop_reason` is the stop string or the stop token id that ended it; None at EOS or length.
-    """
-
-    index: int
-    text: str
-    token_ids: tuple[int, ...]
-    finish_reason: FinishReason
-    stop_reason: str | int | None = None
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RequestOutput:
-    """What became of one prompt. `num_cached_tokens`: prompt tokens found in the prefix cache."""
-
-    request_id: str
-    prompt: str | None
-    prompt_token_ids: tuple[int, ...]
-    outputs: tuple[CompletionOutput, ...]
-    num_cached_tokens: int
+_NOTHING = SamplingParams(max_tokens=0, temperature=0.0)
+RequestT = TypeVar("RequestT", bound=Request)
 
 
 class LLM:
@@ -72,11 +73,11 @@ class LLM:
     def __init__(self, model: str | os.PathLike[str], **settings: Any) -> None:
         # Nobody watches tokens arrive here: chunks are not held small for the sake of latency.
         defaults = {"step_time_target_s": math.inf, "max_num_queued_reqs": 2**31 - 1}
-        engine = factory.create(_config(model, defaults | settings))
+        engine = factory.create(inputs.config_of(model, defaults | settings))
         self._port = _ListPort()
         self._loop = engine.loop(self._port)
         self._ids = count()
-        self._tokenizer = _tokenizer(Path(engine.info.path))
+        self._tokenizer = _tokenizer(Path(engine.info.tokenizer_path or engine.info.path))
         self.info: ModelInfo = engine.info
 
     def generate(
@@ -84,6 +85,8 @@ class LLM:
         prompts: Prompt | Sequence[Prompt],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
+        structured_outputs: Mapping[str, Any] | None = None,
+        priority: int | Sequence[int] | None = None,
         use_tqdm: bool = True,
     ) -> list[RequestOutput]:
         """Complete every prompt (a text or token ids), in one continuous batch.
@@ -91,29 +94,49 @@ class LLM:
         Args:
             prompts: one prompt or several.
             sampling_params: one for all prompts or one for each; default SamplingParams().
+            structured_outputs: the form of every output, as in the server's field of that name:
+                one of json, regex, choice, grammar, json_object.
+            priority: one for all prompts or one for each; used by the policy "priority".
             use_tqdm: show progress when standard error is a terminal.
 
         Returns:
-            One output per prompt, in the prompts' order.
+            One output per prompt, in the prompts' order; each holds `n` texts.
 
         Raises:
             InvalidRequestError: a prompt is empty, too long or malformed; nothing was generated.
             KeyboardInterrupt: Ctrl-C; the requests are ended, and the object stays usable.
 
         """
-        texts = _as_list(prompts)
-        params = _one_each(sampling_params, len(texts))
-        requests = [self._request(text, one) for text, one in zip(texts, params, strict=True)]
-        return self._run(requests, use_tqdm=use_tqdm)
+        texts = inputs.as_list(prompts)
+        params = inputs.one_each(sampling_params, len(texts))
+        params = [self._complete(one, structured_outputs) for one in params]
+        order = inputs.priorities(priority, len(texts))
+        requests = [self._request(*one) for one in zip(texts, params, order, strict=True)]
+        return [done.output() for done in self._run(requests, shown=use_tqdm)]
 
     def chat(
         self,
         messages: Sequence[Message] | Sequence[Sequence[Message]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        structured_outputs: Mapping[str, Any] | None = None,
+        priority: int | Sequence[int] | None = None,
         use_tqdm: bool = True,
     ) -> list[RequestOutput]:
         """Answer one conversation (a list of messages) or several, with the model's chat template.
+
+        Args:
+            messages: one conversation or several.
+            sampling_params: as in `generate`.
+            tools: functions that the template tells the model about; its text is not parsed.
+            add_generation_prompt: begin the model's turn.
+            chat_template_kwargs: further variables of the template.
+            structured_outputs: as in `generate`.
+            priority: as in `generate`.
+            use_tqdm: as in `generate`.
 
         Raises:
             InvalidRequestError: messages that the server would not take either, a model without
@@ -121,9 +144,96 @@ class LLM:
 
         """
         several = messages if messages and not isinstance(messages[0], Mapping) else [messages]
+        variables = dict(chat_template_kwargs or {}) | ({"tools": list(tools)} if tools else {})
         tokenizer = self.tokenizer
-        prompts = [tokenizer.encode_chat(_conversation(one)) for one in several]
-        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
+        prompts = [
+            tokenizer.encode_chat(
+                _conversation(one),
+                add_generation_prompt=add_generation_prompt,
+                variables=variables,
+            )
+            for one in several
+        ]
+        return self.generate(
+            prompts,
+            sampling_params,
+            structured_outputs=structured_outputs,
+            priority=priority,
+            use_tqdm=use_tqdm,
+        )
+
+    def embed(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        *,
+        dimensions: int | None = None,
+        use_tqdm: bool = True,
+    ) -> list[EmbeddingRequestOutput]:
+        """Return an embedding of unit length for every prompt.
+
+        `dimensions`: keep so many numbers of each (for models trained so: Matryoshka).
+
+        Raises:
+            InvalidRequestError: the model cannot embed, or a prompt is malformed or too long.
+
+        """
+        self._require("embed")
+        if dimensions is not None and not 1 <= dimensions <= (self.info.hidden_size or dimensions):
+            raise InvalidRequestError(
+                f"dimensions must be 1 to {self.info.hidden_size}.", param="dimensions"
+            )
+        pooling: Pooling = "mean" if self.info.pooling == "mean" else "last"
+        return [
+            EmbeddingRequestOutput(
+                done.message.request_id,
+                done.message.prompt_token_ids,
+                EmbeddingOutput(vectors.embedding(_vector(done), dimensions).tolist()),
+            )
+            for done in self._pool(self._all_ids(prompts), pooling, shown=use_tqdm)
+        ]
+
+    def classify(
+        self, prompts: Prompt | Sequence[Prompt], *, use_tqdm: bool = True
+    ) -> list[ClassificationRequestOutput]:
+        """Return the probabilities of a sequence classifier's labels for every prompt.
+
+        Raises:
+            InvalidRequestError: the model is no classifier, or a prompt is malformed or too long.
+
+        """
+        self._require("classify")
+        return [
+            ClassificationRequestOutput(
+                done.message.request_id,
+                done.message.prompt_token_ids,
+                ClassificationOutput(vectors.softmax(_vector(done)).tolist()),
+            )
+            for done in self._pool(self._all_ids(prompts), "classify", shown=use_tqdm)
+        ]
+
+    def score(
+        self, text_1: str | Sequence[str], text_2: str | Sequence[str], *, use_tqdm: bool = True
+    ) -> list[ScoringRequestOutput]:
+        """Return how well pairs of texts go together: a cross-encoder's probability, or the cosine
+        of the two embeddings. One text on the left goes with every one on the right.
+
+        Raises:
+            InvalidRequestError: the model can neither embed nor score.
+
+        """
+        pairs = inputs.pairs(text_1, text_2)
+        if "classify" in self.info.tasks:
+            return self._cross_encode(pairs, shown=use_tqdm)
+        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+        found = dict(zip(texts, self.embed(texts, use_tqdm=use_tqdm), strict=True))
+        return [_cosine(found[left], found[right]) for left, right in pairs]
+
+    def reset_prefix_cache(self) -> None:
+        """Forget every cached prefix."""
+        self._port.inbox.append(ResetPrefixCache(f"reset-{next(self._ids)}"))
+        while self._loop.step():
+            continue
+        self._port.take()
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -139,15 +249,69 @@ class LLM:
             )
         return self._tokenizer
 
-    def _request(self, prompt: Prompt, sampling: SamplingParams) -> "_Request":
-        text = prompt if isinstance(prompt, str) else None
-        ids = tuple(self.tokenizer.encode(prompt)) if isinstance(prompt, str) else _ids(prompt)
-        return _Request(f"llm-{next(self._ids)}", text, ids, sampling, self._tokenizer)
+    def _require(self, task: str) -> None:
+        if task not in self.info.tasks:
+            raise InvalidRequestError(f"This model cannot {task}.", code="task_not_supported")
 
-    def _run(self, requests: "list[_Request]", *, use_tqdm: bool) -> list[RequestOutput]:
-        live = {request.request_id: request for request in requests}
+    def _complete(
+        self, sampling: SamplingParams, structured_outputs: Mapping[str, Any] | None
+    ) -> SamplingParams:
+        """Fill in what needs the tokenizer, and the form of the output."""
+        changes: dict[str, Any] = {}
+        if sampling.bad_words and not sampling.bad_words_ids:
+            changes["bad_words_ids"] = bad_words_ids(sampling.bad_words, self.tokenizer)
+        if structured_outputs is not None:
+            changes["grammar"] = grammar_of({"structured_outputs": structured_outputs})
+        return msgspec.structs.replace(sampling, **changes) if changes else sampling
+
+    def _request(self, prompt: Prompt, sampling: SamplingParams, priority: int) -> TextRequest:
+        text = prompt if isinstance(prompt, str) else None
+        message = Generate(self._new_id(), self._encode(prompt), sampling, priority)
+        return TextRequest(message, text, self._tokenizer)
+
+    def _encode(self, prompt: Prompt) -> tuple[int, ...]:
+        if isinstance(prompt, str):
+            return tuple(self.tokenizer.encode(prompt))
+        return inputs.token_ids(prompt)
+
+    def _all_ids(self, prompts: Prompt | Sequence[Prompt]) -> list[tuple[int, ...]]:
+        return [self._encode(prompt) for prompt in inputs.as_list(prompts)]
+
+    def _new_id(self) -> str:
+        return f"llm-{next(self._ids)}"
+
+    def _pool(
+        self, prompts: Sequence[tuple[int, ...]], pooling: Pooling, *, shown: bool
+    ) -> list[PooledRequest]:
+        requests = [
+            PooledRequest(Generate(self._new_id(), ids, _NOTHING, pooling=pooling))
+            for ids in prompts
+        ]
+        return self._run(requests, shown=shown)
+
+    def _cross_encode(
+        self, pairs: Sequence[tuple[str, str]], *, shown: bool
+    ) -> list[ScoringRequestOutput]:
+        if self.info.num_labels != 1:
+            raise InvalidRequestError(
+                f"The model has {self.info.num_labels} labels, and a score needs one.",
+                code="task_not_supported",
+            )
+        prompts = [tuple(self.tokenizer.encode_pair(*pair)) for pair in pairs]
+        return [
+            ScoringRequestOutput(
+                done.message.request_id,
+                done.message.prompt_token_ids,
+                ScoringOutput(vectors.sigmoid(float(_vector(done)[0]))),
+            )
+            for done in self._pool(prompts, "classify", shown=shown)
+        ]
+
+    def _run(self, requests: list[RequestT], *, shown: bool) -> list[RequestT]:
+        """Step the loop until every request is done."""
+        live: dict[str, Request] = {request.message.request_id: request for request in requests}
         self._port.inbox.extend(request.message for request in requests)
-        with Interrupts() as interrupts, Progress(len(requests), shown=use_tqdm) as progress:
+        with Interrupts() as interrupts, Progress(len(requests), shown=shown) as progress:
             try:
                 while live:
                     self._loop.step()
@@ -156,24 +320,23 @@ class LLM:
                         self._handle(event, live, progress)
             finally:
                 self._abandon(live)
-        return [request.output() for request in requests]
+        return requests
 
-    def _handle(self, event: Event, live: "dict[str, _Request]", progress: Progress) -> None:
+    def _handle(self, event: Event, live: dict[str, Request], progress: Progress) -> None:
         if isinstance(event, Rejected):
             live.pop(event.request_id)
             raise _error(event)
         if not isinstance(event, Tokens) or event.request_id not in live:
             return
         request = live[event.request_id]
-        request.push(event)
+        if (abort := request.push(event)) is not None:
+            self._port.inbox.append(abort)
         progress.add_tokens(len(event.token_ids))
         if request.done:
             del live[event.request_id]
             progress.add_request()
-            if event.finish_reason is None:
-                self._port.inbox.append(Abort(event.request_id))
 
-    def _abandon(self, live: "dict[str, _Request]") -> None:
+    def _abandon(self, live: dict[str, Request]) -> None:
         """End what an error or Ctrl-C left running, and see the loop come to rest. (It need not
         fall idle: what a second Ctrl-C has torn apart never ends.)
         """
@@ -183,81 +346,6 @@ class LLM:
         self._port.take()
 
 
-class _Request:
-    """One prompt on its way: collects tokens, makes text, knows when it is done."""
-
-    def __init__(
-        self,
-        request_id: str,
-        prompt: str | None,
-        ids: tuple[int, ...],
-        sampling: SamplingParams,
-        tokenizer: Tokenizer | None,
-    ) -> None:
-        if sampling.stop and tokenizer is None:
-            raise InvalidRequestError("stop strings need a tokenizer.", param="stop")
-        self.request_id = request_id
-        self.prompt = prompt
-        self.message = Generate(request_id, ids, sampling)
-        self.done = False
-        self._stream = None if tokenizer is None else TextStream(tokenizer, sampling)
-        self._watched = bool(sampling.stop)
-        self._token_ids: list[int] = []
-        self._text: list[str] = []
-        self._last: Tokens | None = None
-
-    def push(self, event: Tokens) -> None:
-        """Take new tokens. Without stop strings the text is made once, at the end."""
-        self._token_ids.extend(event.token_ids)
-        self._last = event
-        self.done = event.finish_reason is not None
-        if self._stream is None:
-            return
-        if self._watched:
-            self._push_text(event.token_ids, event.stop_token_id)
-        elif self.done:
-            self._push_text(self._token_ids, event.stop_token_id)
-        if self._stream.stopped:
-            self.done = True
-        elif self.done:
-            self._text.append(self._stream.finish())
-
-    def _push_text(self, token_ids: Sequence[int], stop_token_id: int | None) -> None:
-        assert self._stream is not None  # noqa: S101 - the only caller has checked it
-        self._text.append(self._stream.push(token_ids, stop_token_id=stop_token_id))
-
-    def output(self) -> RequestOutput:
-        """Return the finished request's output."""
-        assert self._last is not None  # noqa: S101 - a finished request has had its last message
-        return RequestOutput(
-            request_id=self.request_id,
-            prompt=self.prompt,
-            prompt_token_ids=self.message.prompt_token_ids,
-            outputs=(self._completion(self._last),),
-            num_cached_tokens=self._last.cached_tokens,
-        )
-
-    def _completion(self, last: Tokens) -> CompletionOutput:
-        stopped = self._stream is not None and self._stream.stopped
-        kept = len(self._token_ids)
-        if self._stream is not None and stopped:
-            kept = self._stream.num_tokens
-        return CompletionOutput(
-            index=0,
-            text="".join(self._text),
-            token_ids=tuple(self._token_ids[:kept]),
-            finish_reason="stop" if stopped else last.finish_reason or "abort",
-            stop_reason=self._stop_reason(last),
-            error=last.error,
-        )
-
-    def _stop_reason(self, last: Tokens) -> str | int | None:
-        if self._stream is not None and self._stream.stopped:
-            return self._stream.stop_reason
-        listed = self.message.sampling.stop_token_ids
-        return last.stop_token_id if last.stop_token_id in listed else None
-
-
 class _ListPort:
     """The loop's port as two lists: what `LLM` sends and what comes back."""
 
@@ -265,7 +353,9 @@ class _ListPort:
         self.inbox: list[Command] = []
         self._outbox: list[Event] = []
 
-    def drain(self, *, wait_s: float) -> list[Command]:  # noqa: ARG002 - nothing comes from outside
+    def drain(self, *, wait_s: float) -> list[Command]:
+        if 0 < wait_s <= COMPILING_WAIT_S:  # for a thread of ours; nothing comes from outside
+            time.sleep(wait_s)
         commands, self.inbox = self.inbox, []
         return commands
 
@@ -281,72 +371,22 @@ def _tokenizer(folder: Path) -> Tokenizer | None:
     return Tokenizer.load(folder) if (folder / "tokenizer.json").is_file() else None
 
 
-def _config(model: str | os.PathLike[str], settings: Mapping[str, Any]) -> EngineConfig:
-    """The settings, their types checked as a command line's would be."""
-    try:
-        config = EngineConfig(model=os.fspath(model), **settings)
-        return msgspec.convert(msgspec.structs.asdict(config), EngineConfig)
-    except msgspec.ValidationError as error:
-        raise InvalidRequestError(f"A setting has the wrong type: {error}.") from error
-
-
-def _as_list(prompts: Any) -> list[Prompt]:
-    """One prompt is a string or a list of ids; anything else is a list of prompts."""
-    if isinstance(prompts, str):
-        return [prompts]
-    if not isinstance(prompts, Iterable) or isinstance(prompts, Mapping | bytes):
-        raise _malformed(prompts)
-    found = list(prompts)
-    if found and hasattr(found[0], "__index__"):
-        return [found]
-    return found
-
-
-def _ids(prompt: Any) -> tuple[int, ...]:
-    """Token ids as integers; anything else is refused by name."""
-    if isinstance(prompt, Mapping | bytes):
-        raise _malformed(prompt)
-    try:
-        return tuple(map(index, prompt))
-    except TypeError:
-        raise _malformed(prompt) from None
-
-
 def _conversation(messages: Any) -> list[dict[str, Any]]:
     """Messages as templates read them, checked as the server checks them."""
     given = list(messages) if isinstance(messages, Sequence) else messages
     return parse(TokenizeRequest, {"messages": given}).conversation()
 
 
-def _malformed(prompt: object) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"A prompt must be a text or a list of token ids, not {type(prompt).__name__}.",
-        param="prompt",
-    )
+def _vector(done: PooledRequest) -> vectors.Vector:
+    return vectors.from_bytes(done.pooled)
 
 
-def _one_each(
-    params: SamplingParams | Sequence[SamplingParams] | None, n_prompts: int
-) -> list[SamplingParams]:
-    if params is None or isinstance(params, SamplingParams):
-        return [params or SamplingParams()] * n_prompts
-    if isinstance(params, Mapping | str):
-        raise _not_params(params)
-    if len(params) != n_prompts:
-        raise InvalidRequestError(
-            f"There are {n_prompts} prompts and {len(params)} sampling_params.",
-            param="sampling_params",
-        )
-    for one in params:
-        if not isinstance(one, SamplingParams):
-            raise _not_params(one)
-    return list(params)
-
-
-def _not_params(given: object) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"sampling_params must be SamplingParams, not {type(given).__name__}.",
-        param="sampling_params",
+def _cosine(left: EmbeddingRequestOutput, right: EmbeddingRequestOutput) -> ScoringRequestOutput:
+    sides = (np.array(side.outputs.embedding, dtype=np.float32) for side in (left, right))
+    return ScoringRequestOutput(
+        right.request_id,
+        left.prompt_token_ids + right.prompt_token_ids,
+        ScoringOutput(vectors.cosine(*sides)),
     )
 
 

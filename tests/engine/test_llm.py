@@ -94,7 +94,7 @@ def test_chat_takes_the_messages_that_the_server_takes(llm: LLM) -> None:
         [[{"role": "user", "content": "hello"}], [{"role": "user", "content": parts}]], GREEDY
     )
     assert outputs[0].prompt_token_ids == outputs[1].prompt_token_ids
-    for bad in ([], [{"role": "user"}], "hi", [{"role": "tool", "content": "x"}]):
+    for bad in ([], [{"role": "user"}], "hi", [{"role": "nobody", "content": "x"}]):
         with pytest.raises(InvalidRequestError):
             llm.chat(bad, GREEDY)  # type: ignore[arg-type]  # that is the point
 
@@ -283,3 +283,85 @@ def test_native_models_start_without_transformers(folder: Path) -> None:
         timeout=100,
     )
     assert done.stdout.split() == ["False", "False"]
+
+
+def test_several_outputs_of_a_prompt_are_those_of_its_seeds(llm: LLM) -> None:
+    prompt = list(range(5, 25))
+    several = llm.generate(prompt, SamplingParams(n=3, seed=11, max_tokens=6, ignore_eos=True))
+    alone = [
+        llm.generate(prompt, SamplingParams(seed=11 + i, max_tokens=6, ignore_eos=True))
+        for i in range(3)
+    ]
+    assert [one.index for one in several[0].outputs] == [0, 1, 2]
+    found = [one.token_ids for one in several[0].outputs]
+    assert found == [one[0].outputs[0].token_ids for one in alone]
+    assert len(set(found)) > 1
+
+
+def test_log_probabilities_are_told_by_token_id(llm: LLM) -> None:
+    params = SamplingParams(
+        temperature=0.0, max_tokens=4, ignore_eos=True, logprobs=2, prompt_logprobs=1
+    )
+    output = llm.generate([7, 8, 9], params)[0]
+    answer = output.outputs[0]
+    assert answer.logprobs is not None
+    assert len(answer.logprobs) == 4
+    for token_id, entry in zip(answer.token_ids, answer.logprobs, strict=True):
+        assert len(entry) == 2
+        assert entry[token_id].rank == 1  # greedy
+        assert entry[token_id].logprob == max(one.logprob for one in entry.values()) <= 0
+        assert entry[token_id].decoded_token == llm.tokenizer.decode(
+            [token_id], skip_special_tokens=False
+        )
+    assert answer.cumulative_logprob is not None
+    assert answer.cumulative_logprob < 0
+    assert output.prompt_logprobs is not None
+    assert output.prompt_logprobs[0] is None
+    assert [set(one) >= {i} for one, i in zip(output.prompt_logprobs[1:], (8, 9), strict=True)]
+
+
+def test_structured_outputs_are_kept_to(llm: LLM) -> None:
+    params = SamplingParams(temperature=0.0, max_tokens=20)
+    outputs = llm.generate(["a", "b"], params, structured_outputs={"choice": ["yes", "no"]})
+    assert {output.outputs[0].text for output in outputs} <= {"yes", "no"}
+    assert {output.outputs[0].finish_reason for output in outputs} == {"stop"}
+    with pytest.raises(InvalidRequestError, match="unclosed"):
+        llm.generate("a", params, structured_outputs={"regex": "(unclosed"})
+
+
+def test_bad_words_are_never_said(llm: LLM) -> None:
+    said = llm.generate("The quick", GREEDY)[0].outputs[0].text
+    word = next(character for character in said if character.isascii() and character.isalpha())
+    params = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True, bad_words=[word])
+    ids = llm.tokenizer.encode(word)
+    banned = llm.generate("The quick", params)[0].outputs[0].token_ids
+    assert ids[0] not in banned or len(ids) > 1
+
+
+def test_embeddings_are_unit_vectors_and_equal_for_equal_texts(llm: LLM) -> None:
+    first, second, again = llm.embed(["The quick", "brown fox", "The quick"])
+    size = llm.info.hidden_size
+    assert len(first.outputs.embedding) == size
+    assert sum(x * x for x in first.outputs.embedding) == pytest.approx(1.0, abs=1e-5)
+    assert first.outputs.embedding == pytest.approx(again.outputs.embedding, abs=1e-5)
+    assert first.outputs.embedding != pytest.approx(second.outputs.embedding, abs=1e-2)
+    cut = llm.embed("The quick", dimensions=4)[0].outputs.embedding
+    assert sum(x * x for x in cut) == pytest.approx(1.0, abs=1e-5)
+    with pytest.raises(InvalidRequestError, match="dimensions"):
+        llm.embed("a", dimensions=size + 1)
+
+
+def test_a_score_is_a_cosine(llm: LLM) -> None:
+    scores = [one.outputs.score for one in llm.score("The quick", ["The quick", "brown fox"])]
+    assert scores[0] == pytest.approx(1.0, abs=1e-5)
+    assert -1.0 <= scores[1] < 1.0
+    with pytest.raises(InvalidRequestError, match="cannot classify"):
+        llm.classify("a")
+
+
+def test_the_prefix_cache_can_be_reset(llm: LLM) -> None:
+    prompt = list(range(60, 100))
+    llm.generate(prompt, GREEDY)
+    assert llm.generate(prompt, GREEDY)[0].num_cached_tokens > 0
+    llm.reset_prefix_cache()
+    assert llm.generate(prompt, GREEDY)[0].num_cached_tokens == 0
