@@ -15,7 +15,7 @@ from yaie.layers.options import Alternative, Alternatives, NamedTensors, TensorO
 from yaie.models.config_moe import MoEConfig
 
 if TYPE_CHECKING:
-    from yaie.models.llama import FeedForward
+    from yaie.models.decoder import FeedForward
 
 
 class ExpertNames(NamedTuple):

@@ -27,7 +27,7 @@ def decoder(raw: Raw, **own: Any) -> ModelConfig:
     require(heads % kv_heads == 0, "num_key_value_heads", kv_heads)
     head_dim = positive(raw, "head_dim", default=max(1, hidden // heads))
     require(head_dim % 2 == 0, "head_dim", head_dim)
-    _require_causal(raw)
+    _require_plain(raw)
     max_positions = positive(raw, "max_position_embeddings")
     common = {
         "architecture": "",
@@ -49,9 +49,7 @@ def decoder(raw: Raw, **own: Any) -> ModelConfig:
     if "ropes" not in own:
         own["ropes"] = (read_rope(raw, head_dim=head_dim, max_positions=max_positions),) * layers
     exact = _longest_exact(max_positions, own["ropes"])
-    return ModelConfig(
-        **common | {"max_positions": exact, "position_limit": max_positions} | own
-    )
+    return ModelConfig(**common | {"max_positions": exact, "position_limit": max_positions} | own)
 
 
 def layer_count(raw: Raw) -> int:
@@ -92,11 +90,14 @@ def whole_heads(shape: ModelConfig) -> ModelConfig:
     return shape
 
 
-def _require_causal(raw: Raw) -> None:
+def _require_plain(raw: Raw) -> None:
+    """Refuse attention that sees the future, and weights that are not stored as numbers."""
     bidirectional = bool(raw.get("use_bidirectional_attention"))
     require(not bidirectional, "use_bidirectional_attention", bidirectional)
     causal = raw.get("is_causal", True)
     require(causal is True, "is_causal", causal)
+    quantized = raw.get("quantization_config")
+    require(quantized is None, "quantization_config", quantized)
 
 
 def _longest_exact(max_positions: int, ropes: tuple[RopeConfig, ...]) -> int:

@@ -8,7 +8,8 @@ import torch
 
 from yaie.layers.attention import StepInput
 from yaie.layers.options import NamedTensors, TensorOptions
-from yaie.models.llama import DecoderLayer, FeedForward, Llama, Mixer, make_norm
+from yaie.models.decoder import DecoderLayer, FeedForward, Mixer, make_norm
+from yaie.models.llama import Llama
 from yaie.models.shape import ModelConfig
 
 
@@ -44,7 +45,4 @@ class SandwichLayer(DecoderLayer):
 class Gemma(Llama):
     """Gemma 2 and 3 of text."""
 
-    def make_layer(self, index: int) -> DecoderLayer:
-        """Build layer `index`."""
-        attention, mlp = self.make_attention(index), self.make_mlp(index)
-        return SandwichLayer(self.config, attention, mlp, self.options)
+    layer = SandwichLayer

@@ -1,6 +1,7 @@
 """Phi-3 and Phi-4: Llama whose checkpoint already holds the fused projections."""
 
-from yaie.models.llama import MLP, Attention, FeedForward, Llama, Mixer
+from yaie.models.decoder import MLP, Attention
+from yaie.models.llama import Llama
 
 
 class PhiAttention(Attention):
@@ -23,11 +24,5 @@ class PhiMLP(MLP):
 class Phi(Llama):
     """Partial rotation and long factors come from the config."""
 
-    def make_attention(self, index: int) -> Mixer:
-        """Build the attention of layer `index`."""
-        cos_sin = self.angles[self.config.ropes[index]]
-        return PhiAttention(self.config, index, cos_sin, self.options)
-
-    def make_mlp(self, index: int) -> FeedForward:  # noqa: ARG002 - all layers are alike
-        """Build the feed-forward part of layer `index`."""
-        return PhiMLP(self.config, self.config.intermediate_size, self.options)
+    attention = PhiAttention
+    mlp = PhiMLP

@@ -7,7 +7,8 @@ its checkpoints call them.
 from yaie.layers.moe import ExpertNames, MoE
 from yaie.layers.options import Alternatives
 from yaie.models.config_moe import MoEConfig
-from yaie.models.llama import MLP, FeedForward, Llama
+from yaie.models.decoder import MLP, FeedForward
+from yaie.models.llama import Llama
 
 
 class SparseDecoder(Llama):

@@ -1,0 +1,165 @@
+"""A decoder layer and its parts: attention and a gated MLP, each behind its norm.
+
+The residual stream travels beside the normed input, so that add and norm are one kernel. What
+differs between families is an option of `ModelConfig` or a small subclass beside the family's
+model.
+"""
+
+from typing import Protocol
+
+import torch
+
+import yaie_kernels as ops
+from yaie.layers.attention import PagedAttention, StepInput
+from yaie.layers.linear import Linear
+from yaie.layers.norm import RMSNorm
+from yaie.layers.options import NamedTensors, TensorOptions
+from yaie.models.model import LayerCache
+from yaie.models.shape import ModelConfig
+
+ACTIVATIONS = {"silu": ops.silu_mul, "gelu_pytorch_tanh": ops.gelu_tanh_mul}
+
+
+def make_norm(config: ModelConfig, options: TensorOptions, size: int | None = None) -> RMSNorm:
+    """Return the model's norm over `size` (the hidden size where None)."""
+    return RMSNorm(
+        size or config.hidden_size, config.rms_norm_eps, offset=config.norm_offset, options=options
+    )
+
+
+class Mixer(Protocol):
+    """What mixes tokens in a layer, and what it keeps of them."""
+
+    cache: LayerCache
+
+    def __call__(self, x: torch.Tensor, step: StepInput) -> torch.Tensor:
+        """Map x [T, hidden] to [T, hidden]."""
+
+    def parameters(self, prefix: str) -> NamedTensors:
+        """Checkpoint names and destinations."""
+
+
+class FeedForward(Protocol):
+    """What works on each token alone."""
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Map x [T, hidden] to [T, hidden]."""
+
+    def parameters(self, prefix: str) -> NamedTensors:
+        """Checkpoint names and destinations."""
+
+
+class Attention:
+    """Projections, optional norms of each query and key head, rotation, paged attention."""
+
+    def __init__(
+        self, config: ModelConfig, index: int, cos_sin: torch.Tensor, options: TensorOptions
+    ) -> None:
+        self.heads = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
+        self.sizes = [config.q_size, config.kv_size, config.kv_size]
+        self.head_dim = size = config.head_dim
+        self.qkv = Linear(
+            config.hidden_size, self.qkv_parts(), bias=config.qkv_bias, options=options
+        )
+        self.out = Linear(
+            config.q_size, {"o_proj": config.hidden_size}, bias=config.out_bias, options=options
+        )
+        self.head_norms = self._head_norms(config, options)
+        self.cache = LayerCache(config.num_kv_heads, size, size, config.windows[index])
+        self.attention = PagedAttention(
+            index,
+            config.attention_scale,
+            cos_sin,
+            head_norms=self.head_norms,
+            window=config.windows[index],
+            softcap=config.attention_softcap,
+        )
+
+    def qkv_parts(self) -> dict[str, int]:
+        """Name the checkpoint's matrices that make up the projection, and their rows."""
+        return dict(zip(("q_proj", "k_proj", "v_proj"), self.sizes, strict=True))
+
+    @staticmethod
+    def _head_norms(config: ModelConfig, options: TensorOptions) -> tuple[RMSNorm, RMSNorm] | None:
+        if not config.qk_norm:
+            return None
+        size = config.head_dim
+        return make_norm(config, options, size), make_norm(config, options, size)
+
+    def __call__(self, x: torch.Tensor, step: StepInput) -> torch.Tensor:
+        """Map x [T, hidden] to [T, hidden]."""
+        parts = torch.split(self.qkv(x), self.sizes, dim=1)
+        q, k, v = (
+            part.view(-1, heads, self.head_dim)
+            for part, heads in zip(parts, self.heads, strict=True)
+        )
+        return self.out(self.attention(q, k, v, step))
+
+    def parameters(self, prefix: str) -> NamedTensors:
+        """Checkpoint names and destinations."""
+        yield from self.qkv.parameters(prefix)
+        yield from self.out.parameters(prefix)
+        if self.head_norms is not None:
+            yield from self.head_norms[0].parameters(f"{prefix}q_norm")
+            yield from self.head_norms[1].parameters(f"{prefix}k_norm")
+
+
+class MLP:
+    """down(act(gate(x)) * up(x)). `inner`: width between the two."""
+
+    def __init__(self, config: ModelConfig, inner: int, options: TensorOptions) -> None:
+        bias = config.mlp_bias
+        self.gate_up = Linear(
+            config.hidden_size, self.gate_up_parts(inner), bias=bias, options=options
+        )
+        self.down = Linear(inner, {"down_proj": config.hidden_size}, bias=bias, options=options)
+        self.act_mul = ACTIVATIONS[config.activation]
+
+    @staticmethod
+    def gate_up_parts(inner: int) -> dict[str, int]:
+        """Name the checkpoint's matrices that make up the first projection, and their rows."""
+        return {"gate_proj": inner, "up_proj": inner}
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Map x [T, hidden] to [T, hidden]."""
+        return self.down(self.act_mul(self.gate_up(x)))
+
+    def parameters(self, prefix: str) -> NamedTensors:
+        """Checkpoint names and destinations."""
+        yield from self.gate_up.parameters(prefix)
+        yield from self.down.parameters(prefix)
+
+
+class DecoderLayer:
+    """Attention and MLP, each behind its norm."""
+
+    def __init__(
+        self, config: ModelConfig, attention: Mixer, mlp: FeedForward, options: TensorOptions
+    ) -> None:
+        self.attention_norm = make_norm(config, options)
+        self.attention = attention
+        self.mlp_norm = make_norm(config, options)
+        self.mlp = mlp
+
+    def __call__(
+        self, x: torch.Tensor, residual: torch.Tensor | None, step: StepInput
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Run x [T, hidden], the last sublayer's output not yet added to `residual`."""
+        x, residual = self.enter(x, residual)
+        x, residual = self.mlp_norm.add(self.attention(x, step), residual)
+        return self.mlp(x), residual
+
+    def enter(
+        self, x: torch.Tensor, residual: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Add x to the residual stream (the first layer's x begins it); return (normed, stream)."""
+        if residual is None:
+            return self.attention_norm(x), x
+        return self.attention_norm.add(x, residual)
+
+    def parameters(self, prefix: str) -> NamedTensors:
+        """Checkpoint names and destinations."""
+        yield from self.attention_norm.parameters(f"{prefix}input_layernorm")
+        yield from self.attention.parameters(f"{prefix}self_attn.")
+        yield from self.mlp_norm.parameters(f"{prefix}post_attention_layernorm")
+        yield from self.mlp.parameters(f"{prefix}mlp.")
