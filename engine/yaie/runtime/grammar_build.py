@@ -17,7 +17,7 @@ from yaie_api.errors import InvalidRequestError
 
 LIMITS: Final = LLParserLimits(
     initial_lexer_fuel=1_000_000,  # about 20 ms of work on regular expressions
-    step_lexer_fuel=200_000,  # about 15 ms for one mask: the loop waits for it
+    step_lexer_fuel=1_000_000,  # at worst 70 ms for one mask: the loop waits for it
     step_max_items=50_000,  # about 3 ms for one mask
     max_lexer_states=50_000,  # up to 2 KiB each
     max_grammar_size=500_000,

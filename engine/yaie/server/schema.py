@@ -1,11 +1,12 @@
 """Reads a user's JSON schema: within limits, and refused by name where it cannot be honoured.
 
-What only describes (titles, examples, `x-…`) is left out; everything else is either enforced or
-named in the error. Nothing is ignored in silence.
+Every keyword of a JSON Schema draft is enforced, or the error names it. What only describes is left
+out: titles, examples, words and formats that no draft knows, unless they look like misspelt ones.
 """
 
+import difflib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from yaie_api.errors import InvalidRequestError
@@ -42,11 +43,19 @@ _SIMPLE: Final = frozenset(
     {"type", "enum", "properties", "required", "additionalProperties", "items", "minItems"}
     | {"maxItems", "minimum", "maximum", "minLength", "maxLength"}
 )
-_DESCRIPTIONS: Final = frozenset(
+_UNSUPPORTED: Final = frozenset(
     {
-        *("title", "description", "default", "example", "examples", "deprecated", "readOnly"),
-        *("writeOnly", "$comment", "contentMediaType", "contentEncoding", "discriminator"),
-        *("externalDocs", "xml", "$schema"),
+        *("not", "if", "then", "else", "contains", "minContains", "maxContains", "uniqueItems"),
+        *("dependentRequired", "dependentSchemas", "dependencies", "propertyNames", "nullable"),
+        *("unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "$recursiveRef"),
+        *("$dynamicAnchor", "$recursiveAnchor", "extends", "disallow", "divisibleBy"),
+    }
+)
+"""Keywords of some draft that constrain and that grammars cannot express, or do not yet."""
+_UNSUPPORTED_FORMATS: Final = frozenset(
+    {
+        *("idn-email", "idn-hostname", "uri-reference", "iri", "iri-reference", "uri-template"),
+        *("json-pointer", "relative-json-pointer", "regex"),
     }
 )
 _NO_CONSTRAINT: Final[Mapping[str, Any]] = {
@@ -58,8 +67,21 @@ _NO_CONSTRAINT: Final[Mapping[str, Any]] = {
     "not": False,
 }
 """Values with which these keywords, not supported otherwise, allow everything."""
-_NO_FORMAT: Final = frozenset({"password"})
-"""Formats that say how to show a string, not what is in it."""
+_LEAP_YEAR: Final = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
+_DATE: Final = (
+    f"^(?:[0-9]{{4}}-(?:(?:0[13-9]|1[0-2])-[0-9]{{2}}|02-(?:[01][0-9]|2[0-8]))|{_LEAP_YEAR}-02-29)"
+)
+_NARROWED: Final = {
+    "date": _DATE + "$",
+    "date-time": _DATE + "[Tt][0-9]{2}:[0-9]{2}:[0-5]",
+    "time": "^[0-9]{2}:[0-9]{2}:[0-5]",
+    "email": r"^[^@]{1,64}@(?:[^.@]{1,63}\.){0,4}[^.@]{1,63}$",
+    "hostname": "^.{1,253}$",
+}
+"""What formats demand beside their shape: days that exist, lengths of names. The 60th second exists
+at few times of few days, which a grammar cannot count.
+"""
+_KNOWN: Final = sorted(_ONE | _LISTS | _MAPS | _PLAIN)
 
 
 def check_schema(schema: Any, *, param: str, where: str = "") -> dict[str, Any] | bool:
@@ -97,14 +119,17 @@ class _Reader:
     def __init__(self, param: str, where: str) -> None:
         self._param = param
         self._schema = f"The JSON schema {where}".rstrip()
+        self._has_references = False
 
     def read(self, schema: Any) -> dict[str, Any] | bool:
         try:
-            size = len(json.dumps(schema, ensure_ascii=False, allow_nan=False).encode())
+            text = json.dumps(schema, ensure_ascii=False, allow_nan=False)
+            size = len(text.encode())
         except (TypeError, ValueError, RecursionError):
             raise self._error("is not JSON, or nested too deeply.") from None
         if size > MAX_SCHEMA_BYTES:
             raise self._error(f"has {size} bytes; at most {MAX_SCHEMA_BYTES} are allowed.")
+        self._has_references = '"$ref"' in text
         return self._schema_at(schema, "#", 0)
 
     def _schema_at(self, schema: Any, path: str, depth: int) -> dict[str, Any] | bool:
@@ -120,16 +145,28 @@ class _Reader:
             if self._says_nothing(keyword, value, path, schema):
                 continue
             read[keyword] = self._value(keyword, value, f"{path}/{keyword}", depth + 1)
-        return read
+        return _with_narrowed_format(read)
 
     def _says_nothing(self, keyword: str, value: Any, path: str, schema: Mapping[str, Any]) -> bool:
-        if keyword in _DESCRIPTIONS or keyword.startswith("x-"):
-            return True
-        if keyword in {"$id", "id"}:
-            return path == "#" or str(value).startswith("#")
+        if keyword in {"$id", "id"}:  # they change what a reference refers to
+            if path == "#" or not self._has_references:
+                return True
+            raise self._error(f"uses {keyword!r} (at {path}), which is not supported.")
         if keyword == "format":
-            return value in _NO_FORMAT or not _may_be_string(schema)
-        return keyword in _NO_CONSTRAINT and value == _NO_CONSTRAINT[keyword]
+            return not _may_be_string(schema) or self._is_unknown(value, FORMATS, "format", path)
+        if keyword in _UNSUPPORTED:
+            return keyword in _NO_CONSTRAINT and value == _NO_CONSTRAINT[keyword]
+        return self._is_unknown(keyword, _KNOWN, "keyword", path)
+
+    def _is_unknown(self, word: Any, known: Sequence[str], what: str, path: str) -> bool:
+        """Whether no draft knows this word; one that is nearly a known one is refused."""
+        if word in known or word in _UNSUPPORTED_FORMATS or not isinstance(word, str):
+            return False
+        if word.startswith(("_", "x-")):
+            return True
+        if near := difflib.get_close_matches(word, known, n=1, cutoff=0.85):
+            raise self._error(f"has the {what} {word!r} (at {path}); did you mean {near[0]!r}?")
+        return True
 
     def _value(self, keyword: str, value: Any, path: str, depth: int) -> Any:
         if keyword in _MAPS:
@@ -161,6 +198,15 @@ class _Reader:
 
     def _error(self, text: str) -> InvalidRequestError:
         return InvalidRequestError(f"{self._schema} {text}", param=self._param)
+
+
+def _with_narrowed_format(schema: dict[str, Any]) -> dict[str, Any]:
+    pattern = _NARROWED.get(schema.get("format", ""))
+    if pattern is None:
+        return schema
+    if "pattern" not in schema:
+        return {**schema, "pattern": pattern}
+    return {**schema, "allOf": [*schema.get("allOf", ()), {"type": "string", "pattern": pattern}]}
 
 
 def _with_numeric_bounds(schema: Mapping[str, Any]) -> Mapping[str, Any]:

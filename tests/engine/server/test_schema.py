@@ -29,6 +29,7 @@ def test_what_only_describes_is_left_out_wherever_it_stands() -> None:
         "properties": {"title": {"type": "string", "description": "d", "default": 1}},
         "$defs": {"x": {"x-order": 3, "examples": [1], "enum": [{"title": 1}]}},
         "x-guidance": {"lenient": True},
+        "_order": [1],
     }
     assert check_schema(schema, param="p") == {
         "type": "object",
@@ -39,7 +40,7 @@ def test_what_only_describes_is_left_out_wherever_it_stands() -> None:
 
 @pytest.mark.parametrize(
     "keyword",
-    ["not", "if", "contains", "uniqueItems", "dependentRequired", "propertyNames", "foo"],
+    ["not", "if", "contains", "uniqueItems", "dependentRequired", "propertyNames", "divisibleBy"],
 )
 @pytest.mark.parametrize("place", ["root", "property", "definition", "item", "alternative"])
 def test_an_unsupported_keyword_is_named_wherever_it_stands(keyword: str, place: str) -> None:
@@ -61,14 +62,18 @@ def test_an_unsupported_keyword_is_named_wherever_it_stands(keyword: str, place:
         ({"$ref": "other.json#/a"}, "references inside it"),
         ({"type": "strng"}, "'strng'"),
         ({"type": []}, "types are"),
-        ({"type": "string", "format": "colour"}, "'colour'"),
+        ({"type": "string", "format": "regex"}, "'regex'"),
+        ({"type": "string", "format": "datetime"}, "'date-time'"),
+        ({"requierd": ["a"]}, "'required'"),
+        ({"type": "string", "minlength": 3}, "'minLength'"),
+        ({"properties": {"a": {"addtionalProperties": False}}}, "'additionalProperties'"),
         ({"type": "string", "pattern": 3}, "pattern"),
         ({"type": "string", "pattern": "a" * 5000}, "4096"),
         ({"patternProperties": {"a" * 5000: True}}, "4096"),
         ({"properties": {"a": 3}}, "#/properties/a"),
         ({"properties": []}, "object"),
         ({"anyOf": {}}, "list"),
-        ({"properties": {"a": {"$id": "https://example.com/b"}}}, "'$id'"),
+        ({"properties": {"a": {"$id": "https://example.com/b", "$ref": "#/x"}}}, "'$id'"),
         ("text", "object or a boolean"),
         (None, "object or a boolean"),
         (nested(33), "32 levels"),
@@ -84,6 +89,11 @@ def test_a_wrong_schema_is_refused_in_words(schema: Any, words: str) -> None:
 def test_keywords_that_allow_everything_are_no_reason_to_refuse() -> None:
     schema = {"type": "array", "uniqueItems": False, "items": {"nullable": False}}
     assert check_schema(schema, param="p") == {"type": "array", "items": {}}
+
+
+def test_words_that_no_draft_knows_only_describe() -> None:
+    schema = {"type": "string", "faker": {"not": 1}, "options": [], "format": "mongo-id"}
+    assert check_schema(schema, param="p") == {"type": "string"}
 
 
 def test_formats_of_numbers_say_how_they_are_stored() -> None:
