@@ -1,8 +1,9 @@
 """Sampling without a sort, over chunks of the vocabulary; see `reference.sampling` for the rules.
 
-Four launches: the peak of each chunk; a search for the cut-offs of rows with top-k or top-p; the
-integer weight that remains of each chunk; the draw. Weights are integers, so
-their sums agree with the reference's to the last bit whatever the order.
+Six launches: the peak of each chunk; for rows with top-k or top-p a bound that few tokens pass, the
+list of those few, and a search for the cut-offs among them; the integer weight that remains of each
+chunk; the draw. Where the few do not settle a cut-off, the search reads the whole row. Weights are
+integers, so their sums agree with the reference's to the last bit whatever the order.
 Kernels that compute weights run without fused multiply-add, as the reference rounds twice.
 """
 
@@ -20,6 +21,8 @@ from yaie_kernels import philox
 from yaie_kernels.reference import sampling as rules
 
 _CHUNK = 4096
+_BLOCK = 256  # tokens whose largest stands for them when the bound is chosen
+_FEW = 4096  # tokens that a search holds in registers
 _GREEDY_BELOW = tl.constexpr(rules.GREEDY_BELOW)
 _LOG2_E = tl.constexpr(rules.LOG2_E)
 _BITS = tl.constexpr(rules.WEIGHT_BITS)
@@ -38,6 +41,7 @@ _KEY0 = tl.constexpr(philox.KEY[0])
 _KEY1 = tl.constexpr(philox.KEY[1])
 _ROUNDS = tl.constexpr(philox.ROUNDS)
 _LOWEST_KEY = tl.constexpr(-2139095041)  # the key of -inf
+_NO_KEY = tl.constexpr(-2147483648)  # below the key of every logit
 
 
 @triton.jit
@@ -77,10 +81,19 @@ def _key(x):
 
 
 @triton.jit
+def _filtered(temperature_ptr, top_k_ptr, top_p_ptr, row, vocab):
+    """Whether a row has a cut-off by count, and one by mass."""
+    drawn = tl.load(temperature_ptr + row) >= _GREEDY_BELOW
+    top_k = tl.load(top_k_ptr + row)
+    return drawn & (top_k > 0) & (top_k < vocab), drawn & (tl.load(top_p_ptr + row) < 1.0)
+
+
+@triton.jit
 def _peak_kernel(
-    logits_ptr, peak_ptr, best_ptr, vocab, row_stride, chunks, CHUNK: tl.constexpr
+    logits_ptr, peak_ptr, best_ptr, block_key_ptr, temperature_ptr, top_k_ptr, top_p_ptr,
+    vocab, row_stride, chunks, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The largest logit of a chunk and the lowest token that has it."""
+    """The largest logit of a chunk and the lowest token that has it; the largest of each block."""
     row = tl.program_id(1).to(tl.int64)
     chunk = tl.program_id(0)
     token = chunk * CHUNK + tl.arange(0, CHUNK)
@@ -88,6 +101,11 @@ def _peak_kernel(
     peak, lane = tl.max(x, axis=0, return_indices=True, return_indices_tie_break_left=True)
     tl.store(peak_ptr + row * chunks + chunk, peak)
     tl.store(best_ptr + row * chunks + chunk, chunk * CHUNK + lane)
+    by_count, by_mass = _filtered(temperature_ptr, top_k_ptr, top_p_ptr, row, vocab)
+    if by_count | by_mass:
+        keys = tl.max(tl.reshape(_key(x), (CHUNK // BLOCK, BLOCK)), axis=1)
+        block = chunk * (CHUNK // BLOCK) + tl.arange(0, CHUNK // BLOCK)
+        tl.store(block_key_ptr + row * chunks * (CHUNK // BLOCK) + block, keys)
 
 
 @triton.jit
@@ -200,38 +218,128 @@ def _search(
 
 
 @triton.jit
+def _largest_reaching(key, amount, low, high, goal):
+    """The largest t in [low, high] whose tokens (key >= t) have the amount; low if none has."""
+    while low < high:
+        middle = (low + high + 1) >> 1
+        reached = tl.sum(tl.where(key >= middle, amount, 0), axis=0) >= goal
+        low = tl.where(reached, middle, low)
+        high = tl.where(reached, high, middle - 1)
+    return low
+
+
+@triton.jit
+def _bound_kernel(
+    block_key_ptr, bound_ptr, found_ptr, temperature_ptr, top_k_ptr, top_p_ptr,
+    vocab, blocks, FEW: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
+    """A key that at least top-k tokens reach, or as many as three quarters of the blocks.
+
+    As many blocks' largest tokens reach it. `found` starts at 0, or past FEW where nothing is to
+    be listed.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    by_count, by_mass = _filtered(temperature_ptr, top_k_ptr, top_p_ptr, row, vocab)
+    if by_count | by_mass:
+        wanted = tl.where(by_count, tl.load(top_k_ptr + row), tl.maximum(blocks * 3 // 4, 1))
+        lane = tl.arange(0, BLOCKS)
+        key = tl.load(block_key_ptr + row * blocks + lane, mask=lane < blocks, other=_NO_KEY)
+        low = tl.full([], _LOWEST_KEY, tl.int64)
+        if vocab > FEW:
+            high = tl.max(key, axis=0).to(tl.int64)
+            ones = tl.full([BLOCKS], 1, tl.int32)
+            low = _largest_reaching(key.to(tl.int64), ones, low, high, wanted)
+        listed = (vocab <= FEW) | (wanted <= blocks)
+        tl.store(bound_ptr + row, low.to(tl.int32))
+        tl.store(found_ptr + row, tl.where(listed, 0, FEW + 1))
+
+
+@triton.jit
+def _list_kernel(
+    logits_ptr, peak_ptr, bound_ptr, few_ptr, found_ptr, mass_ptr,
+    temperature_ptr, top_k_ptr, top_p_ptr, vocab, row_stride, chunks,
+    FEW: tl.constexpr, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
+):  # fmt: skip
+    """Logits of a chunk that reach the bound, in any order, and the mass of the chunk."""
+    row = tl.program_id(1).to(tl.int64)
+    chunk = tl.program_id(0)
+    by_count, by_mass = _filtered(temperature_ptr, top_k_ptr, top_p_ptr, row, vocab)
+    if by_count | by_mass:
+        token = chunk * CHUNK + tl.arange(0, CHUNK)
+        x = _load(logits_ptr, row * row_stride, token, vocab)
+        reached = (token < vocab) & (_key(x) >= tl.load(bound_ptr + row))
+        count = tl.sum(reached.to(tl.int32), axis=0)
+        if count > 0:
+            first = tl.atomic_add(found_ptr + row, count)
+            place = first + tl.cumsum(reached.to(tl.int32), axis=0) - 1
+            tl.store(few_ptr + row * FEW + place, x, mask=reached & (place < FEW))
+        if by_mass:
+            peak = tl.max(_row_peak(peak_ptr, row, chunks, CHUNKS), axis=0)
+            weight = _weights(x, _inverse(tl.load(temperature_ptr + row)), peak)
+            mass = tl.sum(tl.where(token < vocab, weight, 0), axis=0)
+            tl.store(mass_ptr + row * chunks + chunk, mass)
+
+
+@triton.jit
+def _goal(top_p, mass):
+    """ceil(top_p * mass), at least 1."""
+    wanted = top_p.to(tl.float64) * mass.to(tl.float64)
+    goal = wanted.to(tl.int64)
+    return tl.maximum(goal + (goal.to(tl.float64) < wanted).to(tl.int64), 1)
+
+
+@triton.jit
 def _filter_kernel(
-    logits_ptr, peak_ptr, floor_key_ptr, floor_weight_ptr,
-    temperature_ptr, top_k_ptr, top_p_ptr, min_p_ptr,
-    vocab, row_stride, chunks, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
+    logits_ptr, peak_ptr, few_ptr, found_ptr, mass_ptr, floor_key_ptr, floor_weight_ptr,
+    temperature_ptr, top_k_ptr, top_p_ptr, min_p_ptr, vocab, row_stride, chunks,
+    FEW: tl.constexpr, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
 ):  # fmt: skip
     """Cut-off key and weight of a row; a row without top-k and top-p reads no logits."""
     row = tl.program_id(0).to(tl.int64)
-    temperature = tl.load(temperature_ptr + row)
-    top_k = tl.load(top_k_ptr + row).to(tl.int64)
-    top_p = tl.load(top_p_ptr + row)
     floor_key = tl.full([], _LOWEST_KEY, tl.int64)
-    by_count = (top_k > 0) & (top_k < vocab)
-    by_mass = top_p < 1.0
-    if (temperature >= _GREEDY_BELOW) & (by_count | by_mass):
+    by_count, by_mass = _filtered(temperature_ptr, top_k_ptr, top_p_ptr, row, vocab)
+    if by_count | by_mass:
         base = row * row_stride
-        inverse = _inverse(temperature)
+        inverse = _inverse(tl.load(temperature_ptr + row))
+        top_k = tl.load(top_k_ptr + row).to(tl.int64)
+        top_p = tl.load(top_p_ptr + row)
         peak = tl.max(_row_peak(peak_ptr, row, chunks, CHUNKS), axis=0)
+        highest = _key(peak).to(tl.int64)
+        found = tl.load(found_ptr + row)
+        complete = found <= FEW
+        lane = tl.arange(0, FEW)
+        listed = lane < tl.where(complete, found, 0)
+        x = tl.load(few_ptr + row * FEW + lane, mask=listed, other=float("-inf"))
+        key = tl.where(listed, _key(x), _NO_KEY).to(tl.int64)
         if by_count:
-            floor_key = _search(
-                logits_ptr, base, vocab, inverse, peak, floor_key, top_k, False, CHUNK
-            )
+            if complete:
+                ones = tl.full([FEW], 1, tl.int32)
+                floor_key = _largest_reaching(key, ones, floor_key, highest, top_k)
+            else:
+                floor_key = _search(
+                    logits_ptr, base, vocab, inverse, peak, floor_key, top_k, False, CHUNK
+                )
         if by_mass:
-            least = floor_key.to(tl.int32)
-            _, _, _, mass, _, _ = _held(
-                logits_ptr, base, vocab, inverse, peak, least, least, least, least, True, CHUNK
-            )
-            wanted = top_p.to(tl.float64) * mass.to(tl.float64)
-            goal = wanted.to(tl.int64)
-            goal = tl.maximum(goal + (goal.to(tl.float64) < wanted).to(tl.int64), 1)
-            floor_key = _search(
-                logits_ptr, base, vocab, inverse, peak, floor_key, goal, True, CHUNK
-            )
+            weight = tl.where(key >= floor_key, _weights(x, inverse, peak), 0)
+            held = tl.sum(weight, axis=0)
+            mass = held
+            if (not by_count) | (not complete):
+                lanes = tl.arange(0, CHUNKS)
+                masses = tl.load(mass_ptr + row * chunks + lanes, mask=lanes < chunks, other=0)
+                mass = tl.sum(masses, axis=0)
+                if by_count:
+                    least = floor_key.to(tl.int32)
+                    _, _, _, mass, _, _ = _held(
+                        logits_ptr, base, vocab, inverse, peak, least, least, least, least,
+                        True, CHUNK,
+                    )  # fmt: skip
+            goal = _goal(top_p, mass)
+            if complete & (held >= goal):
+                floor_key = _largest_reaching(key, weight, floor_key, highest, goal)
+            else:
+                floor_key = _search(
+                    logits_ptr, base, vocab, inverse, peak, floor_key, goal, True, CHUNK
+                )
     share = tl.load(min_p_ptr + row) * _ONE
     floor_weight = share.to(tl.int64)
     floor_weight += (floor_weight.to(tl.float32) < share).to(tl.int64)
@@ -316,15 +424,29 @@ def sample(
     best = torch.empty((batch, chunks), dtype=torch.int32, device=device)
     sums = torch.empty((batch, chunks), dtype=torch.int64, device=device)
     floors = torch.empty((2, batch), dtype=torch.int64, device=device)  # key, weight
+    block = min(_BLOCK, chunk)
+    blocks = chunks * (chunk // block)
+    block_key = torch.empty((batch, blocks), dtype=torch.int32, device=device)
+    bound, found = torch.empty((2, batch), dtype=torch.int32, device=device)
+    few = torch.empty((batch, _FEW), dtype=torch.float32, device=device)
     stride = logits.stride(0)
     sizes = {"CHUNK": chunk, "CHUNKS": triton.next_power_of_2(chunks)}
     exact = {**sizes, "num_warps": 8, "enable_fp_fusion": False}
+    filters = (temperature, top_k, top_p)
     _peak_kernel[(chunks, batch)](
-        logits, peak, best, vocab, stride, chunks, CHUNK=chunk, num_warps=4
+        logits, peak, best, block_key, *filters, vocab, stride, chunks,
+        CHUNK=chunk, BLOCK=block, num_warps=4,
+    )  # fmt: skip
+    _bound_kernel[(batch,)](
+        block_key, bound, found, *filters, vocab, blocks,
+        FEW=_FEW, BLOCKS=triton.next_power_of_2(blocks), num_warps=4,
+    )  # fmt: skip
+    _list_kernel[(chunks, batch)](
+        logits, peak, bound, few, found, sums, *filters, vocab, stride, chunks, FEW=_FEW, **exact
     )
     _filter_kernel[(batch,)](
-        logits, peak, floors[0], floors[1], temperature, top_k, top_p, min_p,
-        vocab, stride, chunks, **{**exact, "num_warps": 16},
+        logits, peak, few, found, sums, floors[0], floors[1], *filters, min_p,
+        vocab, stride, chunks, FEW=_FEW, **{**exact, "num_warps": 16},
     )  # fmt: skip
     _weigh_kernel[(chunks, batch)](
         logits, peak, sums, floors[0], floors[1], temperature, vocab, stride, chunks, **exact

@@ -91,3 +91,23 @@ def test_a_large_vocabulary_draws_as_the_reference(device: str) -> None:
     count, arguments = parameters(device, repeats=8)
     got, want = both(torch.randn(count, 151936) * 2.5, arguments, device)
     assert torch.equal(got, want)
+
+
+def test_cut_offs_among_few_tokens_and_among_all(device: str) -> None:
+    """Peaked rows settle among the tokens that pass a bound; flat ones need the whole row."""
+    vocab, kinds = 9001 if device == "cuda" else 4200, 6
+    logits = torch.randn(kinds, vocab) * torch.tensor([[0.0], [0.1], [1.0], [4.0], [8.0], [8.0]])
+    logits[5] = logits[5].round()  # and many ties
+    rows = [(kind, *row) for kind in range(kinds) for row in ((7, 1.0), (30, 0.7), (0, 0.8))]
+    rows = rows[:: 1 if device == "cuda" else 2]
+    count = len(rows)
+    arguments = [
+        torch.ones(count),
+        torch.tensor([row[1] for row in rows], dtype=torch.int32),
+        torch.tensor([row[2] for row in rows]),
+        torch.zeros(count),
+        torch.arange(count),
+        torch.arange(count),
+    ]
+    got, want = both(logits[[row[0] for row in rows]], arguments, device)
+    assert torch.equal(got, want)
