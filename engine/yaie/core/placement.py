@@ -33,13 +33,21 @@ class SwapOut(NamedTuple):
 
 
 class Placement:
-    """Pages of all sequences. `swap_min_tokens`: see `SWAP_MIN_TOKENS`."""
+    """Pages of all sequences. `swap_min_tokens`: see `SWAP_MIN_TOKENS`. Without `share_prompts`
+    there are no trunks: each output of a request computes the prompt itself.
+    """
 
     def __init__(
-        self, kv: KVManager, host: HostPages, *, swap_min_tokens: int = SWAP_MIN_TOKENS
+        self,
+        kv: KVManager,
+        host: HostPages,
+        *,
+        swap_min_tokens: int = SWAP_MIN_TOKENS,
+        share_prompts: bool = True,
     ) -> None:
         self.kv = kv
         self.host = host
+        self._share_prompts = share_prompts
         self._swap_min_tokens = swap_min_tokens
         self._trunks: dict[Group, Table] = {}
         self._copied: list[Table] = []
@@ -155,7 +163,8 @@ class Placement:
 
     def open(self, group: Group, sequence: Sequence) -> None:
         """The prompt of `group` is computed in `sequence`: let its other outputs share it."""
-        self._trunks[group] = self.kv.trunk(sequence.owned_table, sequence.n_prompt)
+        if self._share_prompts:
+            self._trunks[group] = self.kv.trunk(sequence.owned_table, sequence.n_prompt)
 
     def has_trunk(self, group: Group) -> bool:
         return group in self._trunks

@@ -50,6 +50,8 @@ class Scheduler:
         max_num_queued_reqs: waiting outputs; with so many, a request is refused with 429.
         eos_token_ids: token ids that end a sequence unless it ignores them.
         enable_prefix_caching: share and keep computed pages.
+        share_prompts: outputs of one request share their prompt's pages; without, and without
+            prefix caching, every sequence starts at position 0.
         seed: seed of the seeds of requests that bring none; None: random.
         policy: order of the waiting queue, by its name in `POLICIES`.
         host_pages: pages in host memory for preempted sequences; 0: they are computed again.
@@ -70,6 +72,7 @@ class Scheduler:
         max_num_queued_reqs: int = 2048,
         eos_token_ids: tuple[int, ...] = (),
         enable_prefix_caching: bool = True,
+        share_prompts: bool = True,
         seed: int | None = None,
         policy: str = "fcfs",
         host_pages: int = 0,
@@ -79,7 +82,9 @@ class Scheduler:
     ) -> None:
         self._kv = KVManager(spec, num_pages, enable_prefix_caching=enable_prefix_caching)
         self._host = HostPages(host_pages)
-        self._placement = Placement(self._kv, self._host, swap_min_tokens=swap_min_tokens)
+        self._placement = Placement(
+            self._kv, self._host, swap_min_tokens=swap_min_tokens, share_prompts=share_prompts
+        )
         self._roster = Roster(self._placement, queue_for(policy, self._kv), max_num_seqs)
         self._commits = Commits(self._roster, vocab_size)
         longest = min(max_model_len, self._kv.capacity_tokens)

@@ -117,6 +117,7 @@ def _scheduler(
         max_num_queued_reqs=config.max_num_queued_reqs,
         eos_token_ids=eos,
         enable_prefix_caching=config.enable_prefix_caching,
+        share_prompts=not loaded.alone,
         seed=config.seed,
         policy=config.scheduling_policy,
         host_pages=_num_host_pages(config, loaded, spec),
