@@ -6,10 +6,19 @@ from typing import Any, cast
 
 import numpy as np
 
-from yaie.core.batch import SlotInit
+from yaie.core.batch import Batch, SlotInit, StepResult
 from yaie.core.kv_spec import KVSpec, LayerGroup
 from yaie.core.matcher import Matcher
-from yaie.core.messages import Command, Event, FinishReason, Generate, Pooling, Tokens
+from yaie.core.messages import (
+    Accepted,
+    Command,
+    Event,
+    FinishReason,
+    Generate,
+    Pooling,
+    Rejected,
+    Tokens,
+)
 from yaie.core.request import SamplingParams
 from yaie.core.scheduler import Scheduler
 from yaie.runtime.budget import StepBudget
@@ -226,3 +235,48 @@ def isolated(
         if matcher is not None and matcher.is_finished:
             return output, "stop"
     return output, "length"
+
+
+# -- a scheduler by hand, without a runner ----------------------------------------------------
+
+
+def schedule(scheduler: Scheduler, budget: int = 32, *, now: float = 0.0) -> Batch:
+    batch = scheduler.schedule(now, budget)
+    assert batch is not None
+    scheduler.check()
+    return batch
+
+
+def commit(
+    scheduler: Scheduler,
+    batch: Batch,
+    token: int = 7,
+    *,
+    bad: tuple[int, ...] = (),
+    now: float = 0.0,
+    **extras: Any,
+) -> list[Tokens]:
+    tokens = tuple(token if row.sample else -1 for row in batch.rows)
+    finite = tuple(index not in bad for index in range(len(batch.rows)))
+    events = scheduler.commit(StepResult(batch.step_id, tokens, finite, **extras), now)
+    scheduler.check()
+    return events
+
+
+def step(scheduler: Scheduler, budget: int = 32, token: int = 7) -> list[Tokens]:
+    return commit(scheduler, schedule(scheduler, budget), token)
+
+
+def add(scheduler: Scheduler, *args: Any, **options: Any) -> None:
+    assert isinstance(scheduler.add(generate(*args, **options)), Accepted)
+
+
+def refuse(scheduler: Scheduler, *args: Any, **options: Any) -> Rejected:
+    answer = scheduler.add(generate(*args, **options))
+    assert isinstance(answer, Rejected)
+    return answer
+
+
+def rows(batch: Batch) -> list[tuple[int, int, int, bool]]:
+    """(sequence, first position, tokens, samples) of each row."""
+    return [(row.seq_id, row.start, row.n_tokens, row.sample) for row in batch.rows]

@@ -5,11 +5,11 @@
     scheduled   positions handed to steps so far; committed <= scheduled
     in_flight   sampled tokens that no commit has seen yet
 
-`len(tokens) + in_flight` is the upper bound of the length: `scheduled + 1` while a sequence decodes,
-so pages and length stops go by `scheduled`. The token at `last_position` would have no successor
-and is never run. The epoch rises at preemption, abort, failure and end, so that commit can tell
-rows of the past. Positions that came from the host or from a copied page are scheduled, not
-committed, until the step that brought them has been collected.
+`len(tokens) + in_flight` is the upper bound of the length. While a sequence decodes that is
+`scheduled + 1`, so pages and length stops go by `scheduled`: the token at `last_position` would
+have no successor and is never run. The epoch rises at preemption, abort, failure and end, so that
+commit can tell rows of the past. Positions that came from the host or from a copied page are
+scheduled, not committed, until the step that brought them has been collected.
 """
 
 from enum import Enum, auto

@@ -1,44 +1,23 @@
 """Scheduling decisions, one case each."""
 
-from typing import Any
-
 import pytest
 
-from engine_harness import PAGE, VOCAB, Rig, generate, isolated, make_scheduler
-from yaie.core.batch import Batch, StepResult
-from yaie.core.messages import Accepted, Rejected, Tokens
+from engine_harness import (
+    PAGE,
+    VOCAB,
+    Rig,
+    add,
+    commit,
+    generate,
+    isolated,
+    make_scheduler,
+    refuse,
+    rows,
+    schedule,
+    step,
+)
+from yaie.core.batch import StepResult
 from yaie.core.outputs import CLOSING, Failure
-from yaie.core.scheduler import Scheduler
-
-
-def schedule(scheduler: Scheduler, budget: int = 32) -> Batch:
-    batch = scheduler.schedule(0.0, budget)
-    assert batch is not None
-    scheduler.check()
-    return batch
-
-
-def commit(
-    scheduler: Scheduler, batch: Batch, token: int = 7, *, bad: tuple[int, ...] = ()
-) -> list[Tokens]:
-    tokens = tuple(token if row.sample else -1 for row in batch.rows)
-    finite = tuple(index not in bad for index in range(len(batch.rows)))
-    events = scheduler.commit(StepResult(batch.step_id, tokens, finite), 0.0)
-    scheduler.check()
-    return events
-
-
-def step(scheduler: Scheduler, budget: int = 32, token: int = 7) -> list[Tokens]:
-    return commit(scheduler, schedule(scheduler, budget), token)
-
-
-def add(scheduler: Scheduler, *args: Any, **options: Any) -> None:
-    assert isinstance(scheduler.add(generate(*args, **options)), Accepted)
-
-
-def rows(batch: Batch) -> list[tuple[int, int, int, bool]]:
-    return [(row.seq_id, row.start, row.n_tokens, row.sample) for row in batch.rows]
-
 
 # -- what a step holds ----------------------------------------------------------------------
 
@@ -341,12 +320,6 @@ def test_fail_all_tells_everyone() -> None:
 
 
 # -- refusals -------------------------------------------------------------------------------
-
-
-def refuse(scheduler: Scheduler, *args: Any, **options: Any) -> Rejected:
-    answer = scheduler.add(generate(*args, **options))
-    assert isinstance(answer, Rejected)
-    return answer
 
 
 @pytest.mark.parametrize(("length", "max_tokens"), [(20, None), (20, 1), (13, 8), (900, None)])
