@@ -1,8 +1,9 @@
-"""Offline speed on a GPU: `python bench/offline.py [--model NAME …] [--cell NAME …]`.
+"""Offline speed on a GPU: `python bench/offline.py [--model NAME] [--cell NAME] [--wish NAME]`.
 
 Runs the workloads through `LLM` with random weights, checks every output's length, and prints one
 table beside the peer's figures (vLLM 0.22.1 on an H200) and the memory bandwidth of the same run.
-Each cell runs once to warm up, on other ids of the same shape, and then once on the clock.
+Each cell runs once to warm up, on other ids of the same shape, and then once on the clock. A wish
+adds sampling parameters; most of them leave the captured path.
 """
 
 import argparse
@@ -12,7 +13,9 @@ import platform
 import sys
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
 import workloads
@@ -40,6 +43,13 @@ UNITS = {
     "prefix": "s",
 }
 MAX_MODEL_LEN = 8192
+WISHES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "filters": {"temperature": 1.0, "top_k": 50, "top_p": 0.9},
+    "penalties": {"repetition_penalty": 1.1, "frequency_penalty": 0.2},
+    "biases": {"logit_bias": {7: 1.0, 8: -100.0}},
+    "logprobs": {"logprobs": 5},
+}
 
 
 def read_bandwidth_tb_s() -> float:
@@ -56,15 +66,12 @@ def read_bandwidth_tb_s() -> float:
     return data.nbytes / best_s / 1e12
 
 
-def run(llm: LLM, cell: str, *, shift: int = 0) -> tuple[float, int, int]:
+def run(llm: LLM, cell: str, wish: str, *, shift: int = 0) -> tuple[float, int, int]:
     """Run a workload; returns (seconds, prompt tokens, output tokens)."""
     prompts, lengths = workloads.workload(cell)
     prompts = [[token + shift for token in prompt] for prompt in prompts]
-    temperature = 1.0 if cell == "nano" else 0.0
-    params = [
-        SamplingParams(temperature=temperature, max_tokens=length, ignore_eos=True)
-        for length in lengths
-    ]
+    common = {"temperature": 1.0 if cell == "nano" else 0.0, "ignore_eos": True} | WISHES[wish]
+    params = [SamplingParams(max_tokens=length, **common) for length in lengths]
     torch.cuda.synchronize()
     started_s = time.perf_counter()
     outputs = llm.generate(prompts, params, use_tqdm=False)
@@ -84,7 +91,9 @@ def figure(cell: str, seconds: float, n_in: int, n_out: int) -> float:
     return n_in / seconds if cell == "prefill" else seconds
 
 
-def bench_model(name: str, cells: list[str], root: Path) -> list[dict[str, object]]:
+def bench_model(
+    name: str, cells: list[str], wishes: list[str], root: Path
+) -> list[dict[str, object]]:
     """Load a model shape and run the cells."""
     started_s = time.perf_counter()
     llm = LLM(
@@ -97,14 +106,15 @@ def bench_model(name: str, cells: list[str], root: Path) -> list[dict[str, objec
     start_s = time.perf_counter() - started_s
     print(f"# {name}: first token after {start_s:.1f} s; {llm.info.kv_pages} KV pages", flush=True)
     rows: list[dict[str, object]] = []
-    for cell in cells:
-        warm_s, _, _ = run(llm, cell, shift=1)
-        seconds, n_in, n_out = run(llm, cell)
+    for cell, wish in product(cells, wishes):
+        warm_s, _, _ = run(llm, cell, wish, shift=1)
+        seconds, n_in, n_out = run(llm, cell, wish)
         value = figure(cell, seconds, n_in, n_out)
         rows.append(
             {
                 "model": name,
                 "cell": cell,
+                "wish": wish,
                 "value": value,
                 "unit": UNITS[cell],
                 "tokens_in": n_in,
@@ -127,7 +137,8 @@ def row_text(row: dict[str, object]) -> str:
     higher = "tok/s" in str(row["unit"])
     ratio = value / peer if higher else peer / value
     return (
-        f"| {row['model']} | {row['cell']} | {value:,.2f} {row['unit']} | {peer:,} | "
+        f"| {row['model']} | {row['cell']} | {row['wish']} "
+        f"| {value:,.2f} {row['unit']} | {peer:,} | "
         f"{ratio:.2f} | {goal:,} |"
     )
 
@@ -137,6 +148,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", action="append", choices=list(workloads.MODELS))
     parser.add_argument("--cell", action="append", choices=list(workloads.NAMES))
+    parser.add_argument("--wish", action="append", choices=list(WISHES))
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if not torch.cuda.is_available():
@@ -147,11 +159,15 @@ def main() -> None:
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {platform.python_version()}"
     )
     print(f"# {about}; read bandwidth {bandwidth:.2f} TB/s")
-    print("| model | cell | yaie | vLLM | ratio | goal |\n|---|---|---|---|---|---|", flush=True)
+    print(
+        "| model | cell | wish | yaie | vLLM | ratio | goal |\n|---|---|---|---|---|---|---|",
+        flush=True,
+    )
     rows: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as root:
         for name in options.model or list(workloads.MODELS):
-            rows += bench_model(name, options.cell or list(workloads.NAMES), Path(root))
+            cells, wishes = options.cell or list(workloads.NAMES), options.wish or ["plain"]
+            rows += bench_model(name, cells, wishes, Path(root))
     if options.json:
         options.json.write_text(
             json.dumps({"about": about, "read_tb_s": bandwidth, "rows": rows}, indent=1)
