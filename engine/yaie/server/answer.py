@@ -13,7 +13,6 @@ from yaie.server.generation import Generation, failure_of
 from yaie.server.metrics import ServerMetrics
 from yaie.server.output import Delta, FinishReason, Output
 from yaie.server.parts import Part, ReasoningPart, TextPart, ToolCall, joined, tool_calls
-from yaie_api.errors import UnavailableError
 from yaie_api.openai import Usage
 
 
@@ -124,11 +123,10 @@ class Answer:
         return [_choice(index, deltas) for index, deltas in enumerate(found)]
 
     def _advance(self, tokens: Tokens) -> Delta | None:
-        if tokens.finish_reason == "error":
+        if tokens.finish_reason in ("error", "abort"):
             raise failure_of(tokens)
-        if tokens.finish_reason == "abort":
-            raise UnavailableError("The engine gave this request up.", retry_after_s=1.0)
-        self._cached_tokens = max(self._cached_tokens, tokens.cached_tokens)
+        if tokens.cached_tokens:
+            self._cached_tokens = max(self._cached_tokens, tokens.cached_tokens)
         if tokens.prompt_logprobs is not None:
             self.prompt_logprobs = tokens.prompt_logprobs
         if tokens.token_ids:

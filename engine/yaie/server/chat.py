@@ -76,13 +76,15 @@ class ChatWriter:
 
     async def events(self, answer: Answer, encoders: Sequence[ChatChunks]) -> AsyncGenerator[bytes]:
         """Roles, then what comes of each choice, and usage where asked for."""
-        body = self._body
-        no_usage = usage_field(None) if body.include_usage else b""
+        body, usage = self._body, usage_field(None) if self._body.include_usage else b""
+        counts, bare = body.continuous_usage, not (body.logprobs or body.return_token_ids)
         try:
-            yield self._opening(answer, encoders, no_usage)
+            yield self._opening(answer, encoders, usage)
             async for index, delta in answer.deltas():
-                usage = usage_field(answer.usage) if body.continuous_usage else no_usage
-                if (text := self._only_text(delta)) is not None:
+                if counts:
+                    usage = usage_field(answer.usage)
+                text = delta.only_text if bare else None
+                if text is not None:
                     yield encoders[index].text(text, usage)
                 elif chunk := self._chunk(encoders[index], delta, usage):
                     yield chunk
@@ -119,13 +121,6 @@ class ChatWriter:
             echo = Delta((TextPart(self._echo),))
             opened += [encoder.delta(echo, top=usage) for encoder in encoders]
         return b"".join(opened)
-
-    def _only_text(self, delta: Delta) -> str | None:
-        """The text of a delta that is nothing else: nearly all of them are."""
-        parts = delta.parts
-        if len(parts) != 1 or delta.finish_reason or delta.logprobs or delta.token_ids:
-            return None
-        return parts[0].text if isinstance(parts[0], TextPart) else None
 
     def _chunk(self, encoder: ChatChunks, given: Delta, usage: bytes) -> bytes:
         delta = given if self._body.include_reasoning else _without_reasoning(given)

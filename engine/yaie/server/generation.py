@@ -74,16 +74,13 @@ class Generation(AsyncIterator[Tokens]):
         elif isinstance(event, Rejected):
             self.fail(error_of(event))
         elif event.index in self._open:
-            self._take(event)
-
-    def _take(self, tokens: Tokens) -> None:
-        self._shown = True
-        self._arrived.append(tokens)
-        if tokens.finish_reason is not None:
-            self._open.discard(tokens.index)
-            if not self._open:
-                self._end(abort=False)
-        self._wake()
+            self._shown = True
+            self._arrived.append(event)
+            if event.finish_reason is not None:
+                self._open.discard(event.index)
+                if not self._open:
+                    self._end(abort=False)
+            self._wake()
 
     def fail(self, error: errors.YaieError) -> None:
         self._error = error
@@ -198,7 +195,9 @@ def error_of(rejected: Rejected) -> errors.YaieError:
 
 
 def failure_of(tokens: Tokens) -> errors.YaieError:
-    """The error that ended an output (finish_reason "error") as an error of the tree."""
+    """What ended an output that has not ended by itself, as an error of the tree."""
+    if tokens.finish_reason == "abort":
+        return errors.UnavailableError("The engine gave this request up.", retry_after_s=1.0)
     message = tokens.error or "The engine failed on this request."
     if tokens.error_code == errors.DeadlineExceededError.default_code:
         return errors.DeadlineExceededError(message)

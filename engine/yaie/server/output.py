@@ -31,6 +31,15 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
     logprobs: tuple[TokenLogprobs, ...] = ()
     token_ids: tuple[int, ...] = ()
 
+    @property
+    def only_text(self) -> str | None:
+        """Its text where it has one text part and no end, as nearly every delta of a stream."""
+        parts = self.parts
+        if len(parts) != 1 or self.finish_reason is not None:
+            return None
+        first = parts[0]
+        return first.text if isinstance(first, TextPart) else None
+
 
 class Output:
     """Makes the deltas of one output.
@@ -87,7 +96,9 @@ class Output:
             self._hold(tokens, self._text.num_tokens - before)
         if tokens.finish_reason is not None or self._text.stopped:
             return self._delta(parts, *self._end(tokens))
-        return self._delta(parts) if parts else None
+        if not parts:
+            return None
+        return self._delta(parts) if self._logprobs or self._token_ids else Delta(parts)
 
     def _plain(self, tokens: Tokens) -> Sequence[Part]:
         text = self._text.push(tokens.token_ids, stop_token_id=tokens.stop_token_id)
@@ -129,8 +140,6 @@ class Output:
         reason: FinishReason | None = None,
         stop: str | int | None = None,
     ) -> Delta:
-        if not self._logprobs and not self._token_ids:
-            return Delta(parts, reason, stop)
         logprobs, self._logprobs = tuple(self._logprobs), []
         token_ids, self._token_ids = tuple(self._token_ids), []
         return Delta(parts, reason, stop, logprobs, token_ids)
