@@ -44,11 +44,7 @@ class Llama:
             rope: angle_table(rope, config.rope_size, max_positions).to(options.device)
             for rope in set(config.ropes)
         }
-        if max_positions > config.max_positions:
-            log.warning(
-                "short sequences are rotated like long ones, for max_model_len asks for long ones",
-                extra=fields(max_model_len=max_positions, short=config.max_positions),
-            )
+        self._say_length(max_positions)
         self.layers = [self.make_layer(index) for index in range(config.num_layers)]
         self.caches = tuple(layer.attention.cache for layer in self.layers)
         self.norm = make_norm(config, options)
@@ -58,6 +54,21 @@ class Llama:
             if config.head == "score"
             else None
         )
+
+    def _say_length(self, longest: int) -> None:
+        """Tell what becomes of a model that rotates short and long sequences differently."""
+        exact, limit = self.config.max_positions, self.config.position_limit
+        if longest > exact:
+            log.warning(
+                "short sequences are rotated like long ones, for max_model_len asks for long ones",
+                extra=fields(max_model_len=longest, short=exact),
+            )
+        elif limit > exact:
+            log.warning(
+                "sequences are as long as the model's short rotary factors hold; max_model_len can "
+                "ask for longer ones, with the long factors for all",
+                extra=fields(max_model_len=longest, at_most=limit),
+            )
 
     def make_layer(self, index: int) -> DecoderLayer:
         """Build layer `index`."""
