@@ -102,6 +102,8 @@ def _errors(one: Endpoint) -> dict[str, Any]:
     statuses = [status for status in _ERRORS if status in _FOR_GET or one.body is not None]
     if one.needs_model and one.body is None:
         statuses += [404, 503]
+    if one.method == "POST" and one.body is None:
+        statuses += [400]
     content = {"application/json": {"schema": {"$ref": _REFERENCE.format(model="Error")}}}
     return {
         str(status): {"description": _ERRORS[status], "content": content}

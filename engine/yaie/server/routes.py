@@ -16,6 +16,13 @@ from yaie.server.classify import classify
 from yaie.server.completions import completions
 from yaie.server.embeddings import embeddings
 from yaie.server.rerank import rerank
+from yaie.server.responses import (
+    cancel_response,
+    delete_response,
+    get_input_items,
+    get_response,
+    responses,
+)
 from yaie.server.score import score
 from yaie.server.tokenize import detokenize, tokenize
 from yaie_api import names
@@ -26,6 +33,7 @@ from yaie_api.openai import (
     TokenizeRequest,
 )
 from yaie_api.pooling import ClassifyRequest, EmbeddingRequest, RerankRequest, ScoreRequest
+from yaie_api.responses import ResponsesRequest
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,7 @@ class Endpoint:
     needs_model: bool = True
 
 
+_RESPONSE: Final = "/v1/responses/{response_id}"
 _LIST: Final = ("object", "data", "model", "usage")
 
 ENDPOINTS: Final = (
@@ -72,6 +81,31 @@ ENDPOINTS: Final = (
         CompletionRequest,
         ("id", "object", "created", "model", "choices", "usage"),
         streams=True,
+    ),
+    Endpoint(
+        "Respond to items",
+        ("/v1/responses",),
+        responses,
+        "POST",
+        ResponsesRequest,
+        ("id", "object", "created_at", "model", "status", "output"),
+        streams=True,
+    ),
+    Endpoint("A stored response", (_RESPONSE,), get_response, answer=("id", "object", "output")),
+    Endpoint(
+        "Forget a response", (_RESPONSE,), delete_response, "DELETE", answer=("id", "deleted")
+    ),
+    Endpoint(
+        "Cancel a response in the background (there are none)",
+        (f"{_RESPONSE}/cancel",),
+        cancel_response,
+        "POST",
+    ),
+    Endpoint(
+        "What a response was asked with",
+        (f"{_RESPONSE}/input_items",),
+        get_input_items,
+        answer=("object", "data"),
     ),
     Endpoint(
         "Embed texts", ("/v1/embeddings",), embeddings, "POST", EmbeddingRequest, answer=_LIST

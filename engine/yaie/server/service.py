@@ -24,6 +24,7 @@ from yaie.server.output import Output
 from yaie.server.params import generation_defaults
 from yaie.server.parts import OutputParser
 from yaie.server.reasoning import ReasoningFormat
+from yaie.server.responses_store import ResponseStore
 from yaie.server.tokenizer import Tokenizer
 from yaie.server.tools import ToolFormat
 from yaie.text import TextStream
@@ -64,6 +65,7 @@ class Service:
     tokenizer_or_none: Tokenizer | None = None
     tool_format: ToolFormat = field(default_factory=lambda: tools.format_for(None))
     reasoning_format: ReasoningFormat | None = None
+    responses: ResponseStore = field(default_factory=ResponseStore)
 
     async def load(self, info: ModelInfo) -> None:
         """Called when an engine process is ready: read the tokenizer once."""

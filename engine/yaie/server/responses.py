@@ -1,0 +1,218 @@
+"""POST /v1/responses and what belongs to it: OpenAI's responses, over the same answers as chat."""
+
+import time
+import uuid
+from collections.abc import AsyncGenerator, Callable, Iterator
+from functools import partial
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from yaie.server.answer import Answer
+from yaie.server.caller import Caller
+from yaie.server.chat import start_chat
+from yaie.server.http import json_response, left_response, read_json, service_of
+from yaie.server.output import Delta
+from yaie.server.responses_input import input_items, renamed, to_chat
+from yaie.server.responses_output import Event, Items, encode
+from yaie.server.responses_store import Stored
+from yaie.server.service import Service
+from yaie.server.stream import EventStream, until_disconnect
+from yaie_api.errors import InvalidRequestError, NotFoundError, YaieError
+from yaie_api.openai import Usage
+from yaie_api.responses import ResponsesRequest
+from yaie_api.wire import parse
+
+
+async def responses(request: Request) -> Any:
+    service = service_of(request)
+    caller = service.caller(request.headers)
+    service.refuse_when_draining()
+    body = parse(ResponsesRequest, await read_json(request))
+    model = service.check_model(body.model)
+    service.count_unknown(body.model_extra)
+    items = [*_earlier(service, caller, body), *input_items(body)]
+    try:
+        answer = await start_chat(service, to_chat(body, items), caller)
+    except InvalidRequestError as error:
+        raise renamed(error) from None
+    keep = partial(service.responses.put, caller.tenant)
+    writer = ResponseWriter(answer, body, items=items, model=model, keep=keep)
+    if body.stream:
+        return EventStream(writer.stream(), ping_s=service.sse_keep_alive_s, done=b"")
+    found = await until_disconnect(request.receive, writer.whole())
+    return left_response() if found is None else json_response(found)
+
+
+async def get_response(request: Request) -> Response:
+    return json_response(_stored(request).response)
+
+
+async def get_input_items(request: Request) -> Response:
+    """The items that the request itself had."""
+    data = _stored(request).input_items
+    ends = {"first_id": data[0].get("id"), "last_id": data[-1].get("id")} if data else {}
+    empty = {"first_id": None, "last_id": None}
+    return json_response({"object": "list", "data": data, "has_more": False} | empty | ends)
+
+
+async def delete_response(request: Request) -> Response:
+    response_id = _stored(request).response["id"]
+    service = service_of(request)
+    service.responses.delete(service.caller(request.headers).tenant, response_id)
+    return json_response({"id": response_id, "object": "response", "deleted": True})
+
+
+async def cancel_response(request: Request) -> Response:
+    """Nothing runs in the background here: closing the connection is what cancels a response."""
+    _stored(request)
+    raise InvalidRequestError(
+        "Only responses in the background can be cancelled, and this server has none. "
+        "Close the connection of a running one.",
+        param="response_id",
+    )
+
+
+def _stored(request: Request) -> Stored:
+    service, response_id = service_of(request), request.path_params["response_id"]
+    found = service.responses.get(service.caller(request.headers).tenant, response_id)
+    if found is None:
+        raise NotFoundError(
+            "There is no such response: it was not stored, or it was forgotten.",
+            param="response_id",
+            code="response_not_found",
+        )
+    return found
+
+
+def _earlier(service: Service, caller: Caller, body: ResponsesRequest) -> list[dict[str, Any]]:
+    """The items of the conversation that this request goes on with."""
+    if body.previous_response_id is None:
+        return []
+    found = service.responses.get(caller.tenant, body.previous_response_id)
+    if found is None:
+        raise InvalidRequestError(
+            "There is no such previous response: it was not stored, or it was forgotten. "
+            "Send its items as input instead.",
+            param="previous_response_id",
+            code="previous_response_not_found",
+        )
+    return found.items
+
+
+class ResponseWriter:
+    """Writes one answer as a response object, whole or as a stream of events.
+
+    `items`: the conversation so far, the request's own included. `keep` stores what is to be kept.
+    """
+
+    def __init__(
+        self,
+        answer: Answer,
+        body: ResponsesRequest,
+        *,
+        items: list[dict[str, Any]],
+        model: str,
+        keep: Callable[[Stored], None],
+    ) -> None:
+        self._keep = keep
+        self._body = body
+        self._input = items
+        self._answer = answer
+        self._items = Items()
+        self._head = _head(body, model)
+
+    async def whole(self) -> dict[str, Any]:
+        """The finished response."""
+        async for _, delta in self._answer.deltas():
+            for _ in self._events(delta):
+                continue
+        return self._finished
+
+    async def stream(self) -> AsyncGenerator[bytes]:
+        """Every event, numbered. An error ends the stream with `response.failed`."""
+        number = 0
+        async for event in self._all_events():
+            yield encode(event, number)
+            number += 1
+
+    async def _all_events(self) -> AsyncGenerator[Event]:
+        begun = self._response("in_progress")
+        yield {"type": "response.created", "response": begun}
+        yield {"type": "response.in_progress", "response": begun}
+        try:
+            async for _, delta in self._answer.deltas():
+                for event in self._events(delta):
+                    yield event
+            kind = self._finished["status"]
+            yield {"type": f"response.{kind}", "response": self._finished}
+        except YaieError as error:
+            failure = {"code": "server_error", "message": error.message}
+            failed = self._response("failed") | {"error": failure}
+            yield {"type": "response.failed", "response": failed}
+        finally:
+            self._answer.close()
+
+    def _events(self, delta: Delta) -> Iterator[Event]:
+        yield from self._items.push(delta.parts)
+        if delta.finish_reason is None:
+            return
+        status = "incomplete" if delta.finish_reason == "length" else "completed"
+        yield from self._items.finish(status)
+        self._finish(status)
+
+    def _finish(self, status: str) -> None:
+        reason = {"reason": "max_output_tokens"} if status == "incomplete" else None
+        self._finished = self._response(status) | {
+            "incomplete_details": reason,
+            "completed_at": int(time.time()),
+            "usage": _usage(self._answer.usage),
+        }
+        if self._body.store:
+            everything = [*self._input, *self._items.output]
+            stored = Stored(self._finished, input_items(self._body), everything)
+            self._keep(stored)
+
+    def _response(self, status: str) -> dict[str, Any]:
+        return self._head | {"status": status, "output": self._items.output}
+
+
+def _head(body: ResponsesRequest, model: str) -> dict[str, Any]:
+    """What a response says from its beginning."""
+    form = body.text_format
+    return {
+        "id": f"resp_{uuid.uuid4().hex}",
+        "object": "response",
+        "created_at": int(time.time()),
+        "model": model,
+        "background": False,
+        "error": None,
+        "incomplete_details": None,
+        "instructions": body.instructions,
+        "max_output_tokens": body.max_output_tokens,
+        "metadata": body.metadata or {},
+        "parallel_tool_calls": body.parallel_tool_calls,
+        "previous_response_id": body.previous_response_id,
+        "reasoning": {"effort": body.reasoning and body.reasoning.effort, "summary": None},
+        "service_tier": "default",
+        "store": body.store,
+        "temperature": body.temperature,
+        "text": {"format": form.model_dump(by_alias=True, exclude_none=True)},
+        "tool_choice": body.tool_choice,
+        "tools": body.tools or [],
+        "top_p": body.top_p,
+        "truncation": body.truncation,
+        "usage": None,
+        "user": body.user,
+    }
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
+        "output_tokens": usage.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+    }

@@ -1,0 +1,222 @@
+"""An answer as items of the responses API, and as the events that tell how they grow.
+
+One item is open at a time: reasoning, a message, or a function call. A part of another kind closes
+it and opens the next. Whole answers are made the same way; their events are just not sent.
+"""
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from yaie.server.chunks import encode_json
+from yaie.server.parts import Part, ReasoningPart, TextPart, ToolCallPart
+
+Event = dict[str, Any]
+
+
+class Item:
+    """An item that is growing. Subclasses say what it looks like and which events it has."""
+
+    prefix = ""
+
+    def __init__(self, output_index: int) -> None:
+        self.id = f"{self.prefix}_{uuid.uuid4().hex}"
+        self.output_index = output_index
+        self.pieces: list[str] = []
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+    def takes(self, part: Part) -> bool:
+        """Whether the part goes on with this item."""
+        raise NotImplementedError
+
+    def wire(self, status: str) -> dict[str, Any]:
+        """The item as it is now."""
+        raise NotImplementedError
+
+    def opening(self) -> list[Event]:
+        return [self._event("response.output_item.added", item=self.wire("in_progress"))]
+
+    def push(self, text: str) -> list[Event]:
+        raise NotImplementedError
+
+    def closing(self, status: str) -> list[Event]:
+        return [self._event("response.output_item.done", item=self.wire(status))]
+
+    def _event(self, kind: str, **fields: Any) -> Event:
+        return {"type": kind, "output_index": self.output_index, **fields}
+
+
+class ContentItem(Item):
+    """An item with one part of content."""
+
+    part_type = ""
+    delta_event = ""
+    extra: Mapping[str, Any] = MappingProxyType({})
+
+    def opening(self) -> list[Event]:
+        added = self._content_event("response.content_part.added", part=self._part(""))
+        # The item itself begins empty: its content comes with the part.
+        (opened,) = super().opening()
+        return [opened | {"item": opened["item"] | {"content": []}}, added]
+
+    def push(self, text: str) -> list[Event]:
+        self.pieces.append(text)
+        return [self._content_event(f"{self.delta_event}.delta", delta=text, **self.extra)]
+
+    def closing(self, status: str) -> list[Event]:
+        return [
+            self._content_event(f"{self.delta_event}.done", text=self.text, **self.extra),
+            self._content_event("response.content_part.done", part=self._part(self.text)),
+            *super().closing(status),
+        ]
+
+    def _content_event(self, kind: str, **fields: Any) -> Event:
+        return self._event(kind, item_id=self.id, content_index=0, **fields)
+
+    def _part(self, text: str) -> dict[str, Any]:
+        return {"type": self.part_type, "text": text}
+
+
+class MessageItem(ContentItem):
+    """Text of the answer itself."""
+
+    prefix = "msg"
+    part_type = "output_text"
+    delta_event = "response.output_text"
+    extra = MappingProxyType({"logprobs": ()})
+
+    def takes(self, part: Part) -> bool:
+        return isinstance(part, TextPart)
+
+    def wire(self, status: str) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "type": "message",
+            "role": "assistant",
+            "status": status,
+            "content": [self._part(self.text)],
+        }
+
+    def _part(self, text: str) -> dict[str, Any]:
+        return super()._part(text) | {"annotations": [], "logprobs": []}
+
+
+class ReasoningItem(ContentItem):
+    """The model's reasoning."""
+
+    prefix = "rs"
+    part_type = "reasoning_text"
+    delta_event = "response.reasoning_text"
+
+    def takes(self, part: Part) -> bool:
+        return isinstance(part, ReasoningPart)
+
+    def wire(self, status: str) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "type": "reasoning",
+            "summary": [],
+            "content": [self._part(self.text)],
+            "status": status,
+        }
+
+
+class CallItem(Item):
+    """A function call."""
+
+    prefix = "fc"
+
+    def __init__(self, output_index: int, part: ToolCallPart) -> None:
+        super().__init__(output_index)
+        self._index = part.index
+        self._call_id = part.call_id or f"call_{uuid.uuid4().hex}"
+        self._name = part.name or ""
+
+    def takes(self, part: Part) -> bool:
+        return isinstance(part, ToolCallPart) and part.index == self._index
+
+    def wire(self, status: str) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "type": "function_call",
+            "call_id": self._call_id,
+            "name": self._name,
+            "arguments": self.text,
+            "status": status,
+        }
+
+    def push(self, text: str) -> list[Event]:
+        if not text:
+            return []
+        self.pieces.append(text)
+        event = "response.function_call_arguments.delta"
+        return [self._event(event, item_id=self.id, delta=text)]
+
+    def closing(self, status: str) -> list[Event]:
+        done = self._event(
+            "response.function_call_arguments.done",
+            item_id=self.id,
+            name=self._name,
+            arguments=self.text,
+        )
+        return [done, *super().closing(status)]
+
+
+class Items:
+    """The items of one answer, in order."""
+
+    def __init__(self) -> None:
+        self._items: list[Item] = []
+        self._open: Item | None = None
+        self._done: list[dict[str, Any]] = []
+
+    @property
+    def output(self) -> list[dict[str, Any]]:
+        """The items that are complete."""
+        return self._done
+
+    def push(self, parts: Sequence[Part]) -> Iterator[Event]:
+        """The events that these parts cause."""
+        for part in parts:
+            if self._open is None or not self._open.takes(part):
+                yield from self._close("completed")
+                yield from self._begin(part)
+            if self._open is not None:
+                text = part.arguments if isinstance(part, ToolCallPart) else part.text
+                yield from self._open.push(text)
+
+    def finish(self, status: str) -> Iterator[Event]:
+        """The last events. An answer without anything has an empty message."""
+        if not self._items:
+            yield from self._begin(TextPart(""))
+        yield from self._close(status)
+
+    def _begin(self, part: Part) -> list[Event]:
+        self._open = _item_for(part, len(self._items))
+        self._items.append(self._open)
+        return self._open.opening()
+
+    def _close(self, status: str) -> list[Event]:
+        item, self._open = self._open, None
+        if item is None:
+            return []
+        self._done.append(item.wire(status))
+        return item.closing(status)
+
+
+def _item_for(part: Part, output_index: int) -> Item:
+    if isinstance(part, ToolCallPart):
+        return CallItem(output_index, part)
+    if isinstance(part, ReasoningPart):
+        return ReasoningItem(output_index)
+    return MessageItem(output_index)
+
+
+def encode(event: Event, number: int) -> bytes:
+    """An event as server-sent bytes, with its place in the stream."""
+    body = encode_json(event | {"sequence_number": number})
+    return b"".join((b"event: ", str(event["type"]).encode(), b"\ndata: ", body, b"\n\n"))
