@@ -51,6 +51,11 @@ class FairQueue:
         """Tenants with a counter."""
         return len(self._tenants)
 
+    def served(self, name: str) -> int:
+        """The counter of a tenant, in weighted tokens."""
+        tenant = self._tenants.get(name)
+        return self._floor if tenant is None else tenant.served
+
     def push(self, sequence: Sequence) -> None:
         tenant = self._tenant(sequence)
         tenant.queue.push(sequence)
