@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 from transformers import AutoConfig
 
-from yaie.models import config
+from yaie.models import config, registry
+from yaie.models.families import FAMILIES
+from yaie.models.llama import Llama
 from yaie.models.shape import ModelConfig
 
 LLAMA: dict[str, Any] = {
@@ -254,6 +256,10 @@ def test_gemma_3_with_images_takes_the_defaults_that_its_text_config_leaves_out(
     assert shape.windows == windows(theirs)
     assert shape.dtype == "bfloat16"
     assert {rope.factor for rope in shape.ropes} == {1.0, 8.0}
+
+
+def test_every_architecture_of_the_table_has_its_class() -> None:
+    assert all(issubclass(registry.model_class(name), Llama) for name in FAMILIES)
 
 
 @pytest.mark.parametrize(
