@@ -57,6 +57,7 @@ class Harness:
         prefix_caching: bool = True,
         dtype: str = "float32",
         max_model_len: int | None = None,
+        mla_form: str = "auto",
     ) -> None:
         engine = factory.create(
             EngineConfig(
@@ -66,6 +67,7 @@ class Harness:
                 cpu_threads=1,
                 max_model_len=max_model_len,
                 model_impl="yaie",
+                mla_form=mla_form,
                 max_num_batched_tokens=step_tokens,
                 kv_cache_tokens=kv_cache_tokens,
                 enable_prefix_caching=prefix_caching,

@@ -4,13 +4,16 @@ identical, in every form of latent attention.
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from engine.models import oracle
 from engine.models.hand import load_runner
 from engine.models.journey import PAGES, SEQUENCES, Traveller, travel
 from engine.models.variants_sparse import EXPERT_NAMES, LATENT_NAMES, SPARSE
+from yaie.layers import moe
 from yaie.models.config_moe import MLAForm
 
 oracle.VARIANTS.update(SPARSE)
@@ -41,9 +44,7 @@ def journeys(tmp_path_factory: pytest.TempPathFactory) -> Journeys:
 
 @pytest.mark.parametrize("sequence", SEQUENCES)
 @pytest.mark.parametrize(("variant", "form"), RUNS)
-def test_a_sequence_matches(
-    journeys: Journeys, variant: str, form: MLAForm, sequence: str
-) -> None:
+def test_a_sequence_matches(journeys: Journeys, variant: str, form: MLAForm, sequence: str) -> None:
     one = journeys.of(variant, form)[sequence]
     oracle.check(variant, one.start, one.ids, one.logits)
 
@@ -54,3 +55,30 @@ def test_the_forms_agree(journeys: Journeys, variant: str) -> None:
     absorbed, latent, naive = (journeys.of(variant, form) for form in FORMS)
     for name in SEQUENCES:
         assert absorbed[name].ids == latent[name].ids == naive[name].ids
+
+
+@pytest.mark.parametrize("variant", sorted(SPARSE))
+def test_no_choice_hangs_on_rounding(
+    journeys: Journeys, variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Experts are the same when router logits move by 2e-6 of their size: many float32 roundings.
+
+    Otherwise two right computations could choose differently, and a comparison would mean nothing.
+    """
+    route = moe.ops.route_experts
+    calls = 0
+
+    def checked(logits: torch.Tensor, bias: torch.Tensor | None, **rule: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        experts, shares = route(logits, bias, **rule)
+        noise = torch.randn(logits.shape, generator=torch.Generator().manual_seed(calls))
+        moved = logits + 2e-6 * logits.abs().max() * noise
+        near = route(moved, bias, **rule)[0]
+        assert torch.equal(experts.sort(-1).values, near.sort(-1).values)
+        return experts, shares
+
+    runner = load_runner(journeys.saved(variant), pages=PAGES)
+    monkeypatch.setattr(moe.ops, "route_experts", checked)
+    travel(variant, runner)
+    assert calls > 0

@@ -1,11 +1,11 @@
 """Tiny mixtures of experts and latent-attention models: one variant for each option that changes
 the arithmetic.
 
-Experts are few and strongly unlike each other. A choice between two experts flips in float32 only
-where their scores are closer than rounding, about 1e-6 of them; over the few thousand choices of
-these tests the closest pair is some hundred times further apart, so all runs choose alike and a
-flip would be a fault. (A variant whose seed drew a tie would fail against transformers' own
-float32 run as well; `test_no_choice_hangs_on_rounding` looks at the margins.)
+Experts are few and strongly unlike each other. A choice between two of them (or two groups) is the
+same in float32 and float64 unless their scores are closer than rounding, about 1e-6. The thousand
+choices of a run seldom come that near, but they do: a run whose seed drew such a tie differs from
+transformers at that token, and so may transformers from itself. The tests' seeds have no tie
+(`test_no_choice_hangs_on_rounding` moves every logit by more than rounding does).
 """
 
 from typing import Any
