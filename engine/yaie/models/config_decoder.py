@@ -42,7 +42,7 @@ def decoder(raw: Raw, **own: Any) -> ModelConfig:
         "windows": (None,) * layers,
         "attention_scale": head_dim**-0.5,
         "tie_word_embeddings": flag(raw, "tie_word_embeddings"),
-        "dtype": raw.get("dtype") or raw.get("torch_dtype"),
+        "dtype": _dtype(raw),
     }
     if "activation" not in own:
         own["activation"] = activation(raw, "hidden_act", "silu")
@@ -88,6 +88,13 @@ def whole_heads(shape: ModelConfig) -> ModelConfig:
         share = rope.rotary_dim(shape.head_dim) / shape.head_dim
         require(share == 1.0, "partial_rotary_factor", share)
     return shape
+
+
+def _dtype(raw: Raw) -> str | None:
+    name = raw.get("dtype") or raw.get("torch_dtype")
+    if name is not None and not isinstance(name, str):
+        raise malformed("dtype", name)
+    return name
 
 
 def _require_plain(raw: Raw) -> None:

@@ -73,15 +73,12 @@ def read_rope(
     """Read a model's one table. `theta`: the family's default base."""
     table = rope_table(raw)
     require("full_attention" not in table, "rope_parameters", table)
+    if (partial := raw.get("partial_rotary_factor")) is not None:
+        table = {"partial_rotary_factor": partial} | table
+    if (original := raw.get("original_max_position_embeddings")) is not None:
+        table = table | {"original_max_position_embeddings": original}
     theta = number(raw, "rope_theta", theta)
-    outside = {
-        name: raw[name]
-        for name in ("original_max_position_embeddings", "partial_rotary_factor")
-        if raw.get(name) is not None
-    }
-    own = outside.pop("original_max_position_embeddings", None)
-    merged = outside | table | ({} if own is None else {"original_max_position_embeddings": own})
-    return read_table(merged, head_dim=head_dim, max_positions=max_positions, theta=theta)
+    return read_table(table, head_dim=head_dim, max_positions=max_positions, theta=theta)
 
 
 def rope_table(raw: Raw) -> Raw:
@@ -113,10 +110,10 @@ def read_table(table: Raw, *, head_dim: int, max_positions: int, theta: float) -
         mscale_all_dim=optional_number(table, "mscale_all_dim"),
         truncate=flag(table, "truncate", default=True),
     )
-    rotated = rope.rotary_dim(head_dim)
-    valid = 0 < rotated <= head_dim and rotated % 2 == 0 and rope.theta > 1 and rope.factor > 0
-    require(valid, "partial_rotary_factor, rope_theta or factor", table)
-    return _with_factors(rope, table, rotated // 2) if kind == "longrope" else rope
+    if kind == "longrope":
+        rope = _with_factors(rope, table, rope.rotary_dim(head_dim) // 2)
+    _require_sane(rope, head_dim)
+    return rope
 
 
 def _kind(table: Raw) -> RopeKind:
@@ -140,3 +137,17 @@ def _with_factors(rope: RopeConfig, table: Raw, pairs: int) -> RopeConfig:
         short_factor=numbers(table, "short_factor", pairs),
         long_factor=numbers(table, "long_factor", pairs),
     )
+
+
+def _require_sane(rope: RopeConfig, head_dim: int) -> None:
+    """Refuse what would divide by zero, or take the logarithm of what has none."""
+    rotated = rope.rotary_dim(head_dim)
+    whole = 0 < rotated <= head_dim and rotated % 2 == 0
+    require(whole, "partial_rotary_factor", rope.partial_rotary_factor)
+    require(rope.theta > 1, "rope_theta", rope.theta)
+    require(rope.factor > 0, "factor", rope.factor)
+    require(rope.high_freq_factor > rope.low_freq_factor > 0, "low_freq_factor", rope)
+    require(rope.beta_fast > 0 and rope.beta_slow > 0, "beta_fast", rope)
+    require(rope.original_max_positions != 1, "original_max_position_embeddings", 1)
+    require(min((1.0, *rope.short_factor)) > 0, "short_factor", rope.short_factor)
+    require(min((1.0, *rope.long_factor)) > 0, "long_factor", rope.long_factor)

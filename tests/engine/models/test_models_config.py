@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from yaie.layers.rotary import angle_table
 from yaie.models import config
 from yaie.models.config_fields import UnsupportedModelError
+from yaie.models.families import FAMILIES
 from yaie_api.errors import InvalidRequestError
 
 LLAMA: dict[str, Any] = {
@@ -39,6 +41,16 @@ def test_qwen3_windows_start_at_max_window_layers() -> None:
     assert config.parse(QWEN3 | window | {"use_sliding_window": False}).windows == (None, None)
 
 
+ORIGINAL = "original_max_position_embeddings"
+OPTIONAL = (
+    "rope_scaling",
+    "rope_parameters",
+    "layer_types",
+    "sliding_window",
+    "head_dim",
+    "query_pre_attn_scalar",
+    "dtype",
+)
 LONGROPE = {
     "rope_type": "longrope",
     "short_factor": [1.0] * 8,
@@ -59,6 +71,11 @@ LONGROPE = {
         ({"use_bidirectional_attention": True}, "use_bidirectional_attention"),
         ({"rope_scaling": {"type": "mrope"}}, "rope_type"),
         ({"rope_scaling": {"type": "linear"}}, "factor"),
+        ({"rope_scaling": {"type": "linear", "factor": 0}}, "factor"),
+        ({"rope_scaling": {"type": "yarn", "factor": 2, "beta_fast": -1}}, "beta_fast"),
+        ({"rope_scaling": {"type": "default", "low_freq_factor": 4.0}}, "low_freq_factor"),
+        ({"rope_scaling": LONGROPE | {"short_factor": [0.0] * 8}}, "short_factor"),
+        ({"rope_theta": 0.5}, "rope_theta"),
         ({"rope_scaling": {"type": "default", "mrope_section": [2, 3, 3]}}, "mrope_section"),
         ({"rope_scaling": {"type": "longrope"}}, "short_factor"),
         ({"rope_scaling": LONGROPE | {"long_factor": [1.0]}}, "long_factor"),
@@ -106,6 +123,7 @@ def test_what_a_family_does_not_do_is_named(
         ({"rope_scaling": "linear"}, "rope_parameters"),
         ({"rope_scaling": LONGROPE | {"long_factor": ["x"] * 8}}, "long_factor"),
         ({"attention_bias": "yes"}, "attention_bias"),
+        ({"torch_dtype": {"a": 1}}, "dtype"),
         ({"architectures": []}, "architectures"),
         ({"architectures": ["A", "B"]}, "architectures"),
     ],
@@ -121,16 +139,28 @@ def test_longrope_is_limited_to_what_its_short_factors_hold() -> None:
     assert (shape.max_positions, shape.position_limit) == (64, 256)
 
 
-def test_no_number_in_a_config_breaks_the_reader_otherwise() -> None:
-    """Every field of every family with every kind of wrong value: refused or read."""
-    values = (None, -1, 0, 10**30, 0.5, float("nan"), "x", [], {}, True)
-    for architecture in ("LlamaForCausalLM", "Gemma3ForCausalLM", "Phi3ForCausalLM"):
-        base = LLAMA | {
-            "architectures": [architecture],
-            "rope_parameters": None,
-            "layer_types": None,
-        }
-        for name in (*base, "rope_scaling", "sliding_window", "head_dim", "query_pre_attn_scalar"):
-            for value in values:
+@pytest.mark.parametrize(
+    "architecture", [name for name in sorted(FAMILIES) if name.endswith("ForCausalLM")]
+)
+def test_whatever_a_field_holds_it_is_read_or_refused(architecture: str) -> None:
+    """Every field with every kind of wrong value; angles are computed for what was read."""
+    base = LLAMA | {"architectures": [architecture]}
+    for name in (*LLAMA, *OPTIONAL):
+        for value in (None, -1, 0, 1, 10**30, 0.5, float("nan"), "x", [], {}, [0], {"a": 0}, True):
+            with contextlib.suppress(InvalidRequestError):
+                shape = config.parse(base | {name: value})
+                assert len(shape.ropes) == len(shape.windows) == shape.num_layers
+    for kind in ("linear", "dynamic", "yarn", "longrope", "llama3", "proportional"):
+        for name in (
+            "factor",
+            "beta_slow",
+            "attention_factor",
+            "mscale",
+            "long_factor",
+            "original",
+        ):
+            for value in (None, -1, 0, 1, 1e30, "x", [1.0] * 8):
+                table = LONGROPE | {"rope_type": kind, "factor": 2.0, name: value}
                 with contextlib.suppress(InvalidRequestError):
-                    config.parse(base | {name: value})
+                    rope = config.parse(base | {"rope_scaling": table}).ropes[0]
+                    assert angle_table(rope, 16, 4).isfinite().all()
