@@ -19,12 +19,17 @@ class Vocabulary(Protocol):
     """What the detokenizer needs of a tokenizer."""
 
     @property
-    def byte_level(self) -> bool:
+    def is_exact(self) -> bool:
         """Whether text is exactly the tokens' bytes, joined and decoded as UTF-8."""
         ...
 
+    @property
+    def strips_space(self) -> bool:
+        """Whether one space at the text's beginning is left out."""
+        ...
+
     def token_bytes(self, token_id: int) -> bytes:
-        """Bytes of one token of a byte-level vocabulary; empty for an unknown id."""
+        """Bytes of one token of an exact vocabulary; empty for an unknown id."""
         ...
 
     def token_text(self, token_id: int) -> str:
@@ -179,7 +184,7 @@ def detokenizer(
     shown: frozenset[str] = frozenset(),
 ) -> Detokenizer:
     """The exact byte detokenizer where the vocabulary allows it, the windowed one elsewhere."""
-    made = ByteDetokenizer if tokenizer.byte_level else WindowDetokenizer
+    made = ByteDetokenizer if tokenizer.is_exact else WindowDetokenizer
     return made(tokenizer, skip_special_tokens=skip_special_tokens, shown=shown)
 
 
@@ -193,7 +198,10 @@ def _hidden(tokenizer: Vocabulary, shown: frozenset[str]) -> Callable[[int], boo
 
 
 class ByteDetokenizer:
-    """Byte-level vocabularies: tokens are bytes, text is their UTF-8 decoding. Exact and linear."""
+    """Byte-level and byte-fallback vocabularies: tokens are bytes, text is their UTF-8 decoding.
+
+    Exact and linear: what is broken shows as U+FFFD, whatever stands beside it is kept.
+    """
 
     def __init__(
         self,
@@ -206,18 +214,23 @@ class ByteDetokenizer:
         self._is_hidden = _hidden(tokenizer, shown)
         self._skip = skip_special_tokens
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._strips = tokenizer.strips_space
 
     def push(self, token_ids: Sequence[int]) -> str:
         if self._skip:
             token_ids = [i for i in token_ids if not self._is_hidden(i)]
-        return self._decoder.decode(b"".join(map(self._token_bytes, token_ids)))
+        text = self._decoder.decode(b"".join(map(self._token_bytes, token_ids)))
+        if self._strips and text:
+            self._strips = False
+            return text.removeprefix(" ")
+        return text
 
     def finish(self) -> str:
         return self._decoder.decode(b"", final=True)
 
 
 class WindowDetokenizer:
-    """Other vocabularies (byte fallback, word pieces): the decoder sees a short window of tokens.
+    """Other vocabularies (word pieces and such): the decoder sees a short window of tokens.
 
     `_ids` is [context | pending]. The context is the group that was shown last, so it begins at a
     character's border; pending tokens wait while their text is empty or ends in a broken character.

@@ -5,13 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.text_vocabularies import byte_fallback, byte_level
+from engine.text_vocabularies import byte_fallback, byte_level, space_marks, word_pieces
 from yaie.core.request import SamplingParams
 from yaie.server.tokenizer import Tokenizer
 from yaie.text import ByteDetokenizer, StopStrings, TextStream, WindowDetokenizer
 
 BYTES = Tokenizer(byte_level(), None)
 FALLBACK = Tokenizer(byte_fallback(), None)
+PIECES = Tokenizer(word_pieces(), None)
+MARKS = Tokenizer(space_marks(), None)
 byte_ids = st.lists(st.integers(0, BYTES.vocab_size + 3), max_size=40)
 
 
@@ -33,8 +35,10 @@ def stream(
 
 
 def test_the_right_detokenizer_is_chosen() -> None:
-    assert BYTES.byte_level
-    assert not FALLBACK.byte_level
+    assert (BYTES.is_exact, BYTES.strips_space) == (True, False)
+    assert (FALLBACK.is_exact, FALLBACK.strips_space) == (True, True)
+    assert not PIECES.is_exact
+    assert not MARKS.is_exact
 
 
 @settings(max_examples=300)
@@ -73,9 +77,69 @@ def test_byte_fallback_text_streams_like_its_full_decode(
     assert text == FALLBACK.decode(ids)
 
 
+@settings(max_examples=300)
+@given(
+    ids=st.lists(
+        st.integers(0, FALLBACK.vocab_size - 1) | st.integers(3 + 0xC0, 3 + 0xFF), max_size=30
+    ),
+    sizes=st.lists(st.integers(0, 5), max_size=10),
+)
+def test_random_tokens_with_byte_fallback_are_their_bytes(ids: list[int], sizes: list[int]) -> None:
+    """Where bytes are broken, the good ones beside them stay; the library drops the whole run."""
+    text, _ = stream(FALLBACK, ids, sizes, skip_special_tokens=False)
+    whole = b"".join(map(FALLBACK.token_bytes, ids)).decode(errors="replace").removeprefix(" ")
+    assert text == whole
+    if "\ufffd" not in whole:
+        assert text == FALLBACK.decode(ids, skip_special_tokens=False)
+
+
+@settings(max_examples=200)
+@given(
+    numbers=st.lists(st.integers(0, 99), max_size=15), sizes=st.lists(st.integers(0, 4), max_size=9)
+)
+@pytest.mark.parametrize("tokenizer", [PIECES, MARKS])
+@pytest.mark.parametrize("skip", [False, True])
+def test_pieces_stream_like_their_full_decode(
+    tokenizer: Tokenizer, numbers: list[int], sizes: list[int], skip: bool
+) -> None:
+    ids = [number % tokenizer.vocab_size for number in numbers]
+    text, _ = stream(tokenizer, ids, sizes, skip_special_tokens=skip)
+    assert text == tokenizer.decode(ids, skip_special_tokens=skip)
+
+
+@settings(max_examples=200)
+@given(
+    ids=st.lists(st.integers(0, 270), max_size=20),
+    stops=st.lists(
+        st.sampled_from(["a", "ab", "é", "日a", " hello", "stop", "\ufffd"]), max_size=3
+    ),
+    sizes=st.lists(st.integers(0, 4), max_size=9),
+)
+@pytest.mark.parametrize("tokenizer", [BYTES, FALLBACK, PIECES, MARKS])
+def test_stop_strings_across_chunks_in_every_vocabulary(
+    tokenizer: Tokenizer, ids: list[int], stops: list[str], sizes: list[int]
+) -> None:
+    ids = [token_id % tokenizer.vocab_size for token_id in ids]
+    whole, _ = stream(tokenizer, ids)
+    shown, state = stream(tokenizer, ids, sizes, stop=tuple(stops))
+    assert (shown, state.stop_reason) == reference_stop(whole, stops)
+
+
+def test_special_tokens_that_a_parser_needs_are_shown() -> None:
+    ids = [*BYTES.encode("<|im_start|>hi"), *BYTES.encode("<|im_end|>")]
+    text = TextStream(BYTES, SamplingParams(), frozenset({"<|im_start|>"}))
+    assert text.push(ids) + text.finish() == "<|im_start|>hi"
+    window = TextStream(PIECES, SamplingParams(), frozenset({"[X]"}))
+    assert window.push([11, 3, 11]) + window.finish() == PIECES.decode(
+        [11, 3, 11], skip_special_tokens=False
+    )
+    hidden = TextStream(PIECES, SamplingParams())
+    assert hidden.push([11, 3, 11]) + hidden.finish() == "the"
+
+
 def test_endless_broken_bytes_do_not_pile_up() -> None:
-    broken = FALLBACK.token_text(3 + 0xFF)
-    assert broken == "<0xFF>"
+    exact = ByteDetokenizer(FALLBACK, skip_special_tokens=True)
+    assert "".join(exact.push([3 + 0xFF]) for _ in range(100)) == "\ufffd" * 100
     window = WindowDetokenizer(FALLBACK, skip_special_tokens=True)
     for _ in range(100):
         window.push([3 + 0xFF])

@@ -54,6 +54,27 @@ def byte_fallback() -> Tokenizer:
     return tokenizer
 
 
+@functools.cache
+def word_pieces() -> Tokenizer:
+    """Pieces inside a word begin with `##`: the text of a piece depends on what stands before."""
+    pieces = ["[UNK]", "play", "##ing", "the", "dog", "##s", "##é", "日", "##本", ".", "'", "[X]"]
+    vocabulary = {piece: index for index, piece in enumerate(pieces)}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.decoder = decoders.WordPiece(prefix="##", cleanup=True)
+    tokenizer.add_special_tokens([AddedToken("[X]", special=True)])
+    return tokenizer
+
+
+@functools.cache
+def space_marks() -> Tokenizer:
+    """Pieces with a space mark and no byte tokens; spaces come from the decoder."""
+    pieces = ["<unk>", "▁", "▁hello", "▁world", "a", "b", "é", "▁日", "本", "▁▁"]
+    vocabulary = {piece: index for index, piece in enumerate(pieces)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>"))
+    tokenizer.decoder = decoders.Metaspace()
+    return tokenizer
+
+
 def write_model_folder(folder: Path, template: str | None = CHATML) -> Path:
     """tokenizer.json and tokenizer_config.json of the byte-level vocabulary."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,7 @@ from typing import Any, Final
 from tokenizers import Tokenizer as FastTokenizer
 
 from yaie.server.guard import any_of, broken, guard_for
+from yaie.server.spelling import spelling_of
 from yaie.server.template import RENDER_S, ChatTemplate, load_chat_template
 from yaie_api.errors import InvalidRequestError
 
@@ -41,7 +42,9 @@ class Tokenizer:
         self._special_ids = frozenset(i for i, token in added.items() if token.special)
         self._special_by_content = {t.content: (i, t) for i, t in added.items() if t.special}
         self._special_pattern = any_of(list(self._special_by_content))
-        self.byte_level: bool = _is_byte_level(fast)
+        decoder = json.loads(fast.to_str()).get("decoder") or {}
+        self.byte_level: bool = decoder.get("type") == "ByteLevel"
+        self._spelling = spelling_of(decoder)
         self._bytes: dict[int, bytes] = {}  # filled on demand, bounded by the vocabulary
         self.vocab_size: int = fast.get_vocab_size()
 
@@ -172,14 +175,26 @@ class Tokenizer:
             (text,) = self._fast.decode_batch([ids], skip_special_tokens=skip)
         return text
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether text is exactly the tokens' bytes, joined and decoded as UTF-8."""
+        return self._spelling is not None
+
+    @property
+    def strips_space(self) -> bool:
+        """Whether one space at the text's beginning is left out."""
+        return self._spelling is not None and self._spelling.strips_space
+
     def is_special(self, token_id: int) -> bool:
         return token_id in self._special_ids
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Bytes of one token of a byte-level vocabulary; empty for an unknown id."""
+        """Bytes of one token where `is_exact`; empty for an unknown id."""
         known = self._bytes.get(token_id)
         if known is None:
-            known = self._bytes[token_id] = _bytes_of(self.token_text(token_id))
+            text, spelling = self.token_text(token_id), self._spelling
+            known = text.encode() if spelling is None else spelling.bytes_of(text)
+            self._bytes[token_id] = known
         return known
 
     def token_text(self, token_id: int) -> str:
@@ -229,28 +244,3 @@ def _until_last_message(text: str, messages: Sequence[Mapping[str, Any]]) -> str
             param="continue_final_message",
         )
     return text[: place + len(last)]
-
-
-def _is_byte_level(fast: FastTokenizer) -> bool:
-    decoder = json.loads(fast.to_str()).get("decoder") or {}
-    return bool(decoder.get("type") == "ByteLevel")
-
-
-def _bytes_of(token: str) -> bytes:
-    """A byte-level token's bytes; one with other characters (an added token) stands for itself."""
-    try:
-        return bytes(_BYTE_OF_CHARACTER[c] for c in token)
-    except KeyError:
-        return token.encode()
-
-
-def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's printable stand-ins: visible Latin-1 for itself, the rest from U+0100 upwards."""
-    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    hidden = [byte for byte in range(256) if byte not in visible]
-    table = {chr(byte): byte for byte in visible}
-    table |= {chr(0x100 + index): byte for index, byte in enumerate(hidden)}
-    return table
-
-
-_BYTE_OF_CHARACTER: Final = _byte_alphabet()
