@@ -77,7 +77,7 @@ def test_byte_fallback_text_streams_like_its_full_decode(
     assert text == FALLBACK.decode(ids)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     ids=st.lists(
         st.integers(0, FALLBACK.vocab_size - 1) | st.integers(3 + 0xC0, 3 + 0xFF), max_size=30
@@ -93,7 +93,7 @@ def test_random_tokens_with_byte_fallback_are_their_bytes(ids: list[int], sizes:
         assert text == FALLBACK.decode(ids, skip_special_tokens=False)
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(
     numbers=st.lists(st.integers(0, 99), max_size=15), sizes=st.lists(st.integers(0, 4), max_size=9)
 )
@@ -107,7 +107,7 @@ def test_pieces_stream_like_their_full_decode(
     assert text == tokenizer.decode(ids, skip_special_tokens=skip)
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(
     ids=st.lists(st.integers(0, 270), max_size=20),
     stops=st.lists(
