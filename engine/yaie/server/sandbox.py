@@ -107,11 +107,17 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         """A string's `format`, without widths."""
         wrapped = super().wrap_str_format(value)
-        if wrapped is not None:
-            pattern: str = value.__self__
-            if _NESTED_WIDTH.search(pattern) or any(len(run) > 4 for run in _digit_runs(pattern)):
-                raise TemplateLimitError
-        return wrapped
+        if wrapped is None:
+            return None
+        pattern: str = value.__self__
+        if _NESTED_WIDTH.search(pattern):
+            raise TemplateLimitError
+
+        def bounded(*args: Any, **named: Any) -> str:
+            _check_filled(pattern, "{", [*args, *named.values()])
+            return wrapped(*args, **named)
+
+        return bounded
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         template = super()._parse(source, name, filename)
@@ -125,9 +131,11 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def _format(self, pattern: str, *values: Any, **named: Any) -> str:
         """`%` and the filter of that name, without widths: they make texts of any length."""
-        if any(len(run) > 4 for run in _digit_runs(str(pattern))) or "*" in str(pattern):
+        text = str(pattern)
+        if "*" in text:
             raise TemplateLimitError
-        return str(pattern) % (named or values)
+        _check_filled(text, "%", [*values, *named.values()])
+        return text % (named or values)
 
 
 class GenerationBlock(Extension):
@@ -195,6 +203,14 @@ def _check_method(text: str, method: str, args: tuple[Any, ...], named: dict[str
 def _check_replacement(text: str, old: str, new: str) -> None:
     times = text.count(old)
     _check_size(len(text) + times * (len(new) - len(old)))
+
+
+def _check_filled(pattern: str, mark: str, values: list[Any]) -> None:
+    """Refuse a pattern with widths, and one that a text fills beyond the limit."""
+    if any(len(run) > 4 for run in _digit_runs(pattern)):
+        raise TemplateLimitError
+    longest = max((len(value) for value in values if isinstance(value, str)), default=0)
+    _check_size(len(pattern) + pattern.count(mark) * longest)
 
 
 def _digit_runs(text: str) -> list[str]:
