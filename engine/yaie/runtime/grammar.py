@@ -23,6 +23,7 @@ from yaie.core.request import Grammar
 from yaie.runtime import grammar_build
 from yaie.runtime.compiling import TokenMasks
 from yaie.runtime.grammar_probe import Probe
+from yaie.runtime.host import usable_cores
 from yaie_api.errors import EngineError, InvalidRequestError, OverloadedError, YaieError
 
 MAX_PENDING: Final = 256
@@ -33,8 +34,11 @@ CACHE_BYTES: Final = 256 << 20
 """What compiled grammars may hold."""
 MIN_COMPILED_BYTES: Final = 64 << 10
 """A matcher's tables where the C library does not tell."""
-MIN_PARALLEL_ROWS: Final = 4
-"""Fewer rows are filled faster one by one than handed to other threads."""
+MIN_PARALLEL_ROWS: Final = 16
+"""Fewer rows are filled faster one by one (8 us each) than handed to other threads."""
+MIN_PARALLEL_CORES: Final = 4
+"""With fewer, threads wait for each other: on two busy cores 16 rows took 12 ms instead of 0.5."""
+MAX_MASK_THREADS: Final = 8
 
 Key = tuple[str, str]
 
@@ -248,19 +252,25 @@ class _Masks:
     def __init__(self, vocab_size: int) -> None:
         self._n_words = -(-vocab_size // 32)
         self._arrays = [np.empty((0, self._n_words), np.int32) for _ in range(2)]
+        self._cores = usable_cores()
         self._executor: LLExecutor | None = None
 
     def fill(self, pairs: Sequence[tuple[int, Matcher]]) -> TokenMasks:
         words = self._array(len(pairs))
         native = [_native(matcher) for _, matcher in pairs]
-        if len(native) < MIN_PARALLEL_ROWS:
+        executor = self._threads() if len(native) >= MIN_PARALLEL_ROWS else None
+        if executor is None:
             for index, matcher in enumerate(native):
                 llguidance.numpy.fill_next_token_bitmask(matcher, words, index)
         else:
-            self._executor = self._executor or LLExecutor()
             rows = [(matcher, index) for index, matcher in enumerate(native)]
-            llguidance.numpy.fill_next_token_bitmask_par(self._executor, rows, words)
+            llguidance.numpy.fill_next_token_bitmask_par(executor, rows, words)
         return TokenMasks(tuple(row for row, _ in pairs), words)
+
+    def _threads(self) -> LLExecutor | None:
+        if self._executor is None and self._cores >= MIN_PARALLEL_CORES:
+            self._executor = LLExecutor(min(MAX_MASK_THREADS, self._cores - 2))
+        return self._executor
 
     def _array(self, n_rows: int) -> NDArray[np.int32]:
         self._arrays.reverse()

@@ -161,13 +161,19 @@ def test_a_grammar_is_compiled_once(compiler: GrammarCompiler) -> None:
     assert compiler.pending == 0
 
 
-def test_rows_of_many_matchers_are_those_of_each(compiler: GrammarCompiler) -> None:
+@pytest.mark.parametrize("cores", [2, 4])
+def test_rows_of_many_matchers_are_those_of_each(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch, cores: int
+) -> None:
+    monkeypatch.setattr(grammar_module, "MIN_PARALLEL_ROWS", 4)
+    monkeypatch.setattr(compiler._masks, "_cores", cores)
     matchers = [compiled(compiler, schema({"const": "x" * n})) for n in range(6)]
     for number, matcher in enumerate(matchers):
         assert feed(matcher, '"' + "x" * (number // 2))
     alone = [options(compiler, matcher) for matcher in matchers]
     masks = compiler.masks([(7 - n, matcher) for n, matcher in enumerate(matchers)])
     assert masks is not None
+    assert (compiler._masks._executor is not None) == (cores == 4)
     assert masks.rows == (7, 6, 5, 4, 3, 2)
     assert masks.words.shape == (6, -(-SIZE // 32))
     bits = np.unpackbits(masks.words.view(np.uint8), axis=1, bitorder="little")
