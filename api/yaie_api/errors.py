@@ -5,6 +5,7 @@
     │   └── ContextLengthError       400  prompt (+ max_tokens) does not fit the model's context
     ├── AuthenticationError          401
     ├── NotFoundError                404  unknown model or path
+    ├── MethodNotAllowedError        405
     ├── PayloadTooLargeError         413
     ├── OverloadedError              429  queue full: retry after a while
     ├── EngineError                  500  this request failed inside the engine
@@ -109,6 +110,14 @@ class NotFoundError(YaieError):
 
     status = 404
     type = "not_found_error"
+
+
+class MethodNotAllowedError(YaieError):
+    """The path does not take this method."""
+
+    status = 405
+    type = "invalid_request_error"
+    default_code = "method_not_allowed"
 
 
 class PayloadTooLargeError(YaieError):

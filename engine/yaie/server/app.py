@@ -13,11 +13,17 @@ from starlette.responses import Response
 
 from yaie.server import openapi
 from yaie.server.edge import Edge, Limits
-from yaie.server.http import error_response, json_response
+from yaie.server.http import error_response
 from yaie.server.routes import ENDPOINTS, Endpoint
 from yaie.server.service import Service
 from yaie_api import __version__
-from yaie_api.errors import EngineError, NotFoundError, YaieError
+from yaie_api.errors import (
+    EngineError,
+    InvalidRequestError,
+    MethodNotAllowedError,
+    NotFoundError,
+    YaieError,
+)
 
 
 def create_app(
@@ -47,36 +53,34 @@ def create_app(
 def _add_routes(app: FastAPI, endpoints: Sequence[Endpoint]) -> None:
     for one in endpoints:
         for path in one.paths:
-            app.add_api_route(path, one.handler, methods=[one.method], response_model=None)
+            methods: list[str] = ["GET", "HEAD"] if one.method == "GET" else [one.method]
+            app.add_api_route(path, one.handler, methods=methods, response_model=None)
     described = openapi.document(endpoints)
     app.openapi = lambda: described  # type: ignore[method-assign]  # FastAPI's own way to set it
 
 
 async def _on_error(request: Request, error: Exception) -> Response:
-    del request
     if not isinstance(error, YaieError):
         raise error
-    return error_response(error)
+    return error_response(error, request.url.path)
 
 
 async def _on_crash(request: Request, error: Exception) -> Response:
     """The answer to a defect of ours. The error itself goes on to `Edge`, which logs it."""
-    del request, error
-    return error_response(EngineError("The request failed. Its id is in the headers."))
+    del error
+    failure = EngineError("The request failed. Its id is in the headers.")
+    return error_response(failure, request.url.path)
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     """404 and 405 of the router, in our envelope."""
     if not isinstance(error, HTTPException):
         raise error
-    if error.status_code == 404:
-        return error_response(NotFoundError("No such path.", code="path_not_found"))
-    body = {
-        "message": f"{request.method} is not allowed here."
-        if error.status_code == 405
-        else str(error.detail),
-        "type": "invalid_request_error",
-        "param": None,
-        "code": "method_not_allowed" if error.status_code == 405 else None,
+    known: dict[int, YaieError] = {
+        404: NotFoundError("No such path.", code="path_not_found"),
+        405: MethodNotAllowedError(f"{request.method} is not allowed here."),
     }
-    return json_response({"error": body}, error.status_code, dict(error.headers or {}))
+    ours = known.get(error.status_code) or InvalidRequestError(str(error.detail))
+    response = error_response(ours, request.url.path)
+    response.headers.update(error.headers or {})
+    return response

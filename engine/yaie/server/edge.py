@@ -94,8 +94,7 @@ class Edge:
             exchange.check_declared_size()
             await self._app(exchange.scope, exchange.receive, exchange.send)
         except PayloadTooLargeError as error:
-            await exchange.discard_body()
-            await exchange.fail(error)
+            await exchange.refuse_body(error)
         except YaieError as error:
             await exchange.fail(error)
         except Exception:
@@ -105,8 +104,7 @@ class Edge:
     def _check_key(self, exchange: "Exchange") -> None:
         if not self._key_digests or exchange.path in OPEN_PATHS:
             return
-        scheme, _, key = exchange.header(b"authorization").partition(b" ")
-        given = _digest(key.strip() if scheme.lower() == b"bearer" else b"")
+        given = _digest(exchange.key)
         # Every key is compared, so that time does not tell which one was nearly right.
         matches = [hmac.compare_digest(given, digest) for digest in self._key_digests]
         if not any(matches):
@@ -151,6 +149,14 @@ class Exchange:
         route = self.scope.get("route")
         return str(getattr(route, "path", "unmatched"))
 
+    @property
+    def key(self) -> bytes:
+        """The key that the client shows, as OpenAI's clients do or as Anthropic's; b"": none."""
+        scheme, _, key = self.header(b"authorization").partition(b" ")
+        if scheme:
+            return key.strip() if scheme.lower() == b"bearer" else b""
+        return self.header(b"x-api-key").strip()
+
     def header(self, name: bytes) -> bytes:
         values: list[bytes] = [v for n, v in self.scope["headers"] if n == name]
         return values[0] if len(values) == 1 else b""
@@ -188,7 +194,22 @@ class Exchange:
         self._body_complete = not message.get("more_body", False)
         return message
 
-    async def discard_body(self) -> None:
+    async def refuse_body(self, error: YaieError) -> None:
+        """Answer at once, then read and drop what still comes: a connection that is closed with
+        unread data is reset, and the client may never see the answer.
+        """
+        if self.status:
+            return
+        response = error_response(error, self.path)
+        headers = [*response.raw_headers, (b"connection", b"close")]
+        status = {"type": "http.response.start", "status": response.status_code}
+        await self.send({**status, "headers": headers})
+        body = {"type": "http.response.body", "body": bytes(response.body), "more_body": True}
+        await self.send(body)
+        await self._discard_body()
+        await self.send({"type": "http.response.body", "body": b""})
+
+    async def _discard_body(self) -> None:
         """Read and drop the rest of the body, within limits."""
         left = self._limits.discard_bytes
         with contextlib.suppress(TimeoutError):
@@ -209,7 +230,7 @@ class Exchange:
         """Answer with the error; when the response has begun, it can only be cut off."""
         if self.status:
             return
-        await error_response(error)(self.scope, self._receive, self.send)
+        await error_response(error, self.path)(self.scope, self._receive, self.send)
 
     def _too_large(self) -> PayloadTooLargeError:
         return PayloadTooLargeError(

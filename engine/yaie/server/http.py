@@ -7,10 +7,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from yaie.server.service import Service
+from yaie_api import anthropic
 from yaie_api.errors import InvalidRequestError, YaieError
+from yaie_api.logs import request_id
 
 _json: Final = msgspec.json.Encoder().encode
 STATUS_CLIENT_LEFT: Final = 499
+ANTHROPIC_PATH: Final = "/v1/messages"
 
 
 def service_of(request: Request) -> Service:
@@ -40,9 +43,14 @@ def json_response(body: Any, status: int = 200, headers: dict[str, str] | None =
     return Response(_json(body), status, headers, media_type="application/json")
 
 
-def error_response(error: YaieError) -> Response:
-    """OpenAI's envelope, with what a client should know about retries in the headers."""
-    return json_response(error.envelope(), error.status, error.headers)
+def error_response(error: YaieError, path: str = "") -> Response:
+    """The error in the envelope that clients of this path know, OpenAI's or Anthropic's. What they
+    should know about retries is in the headers.
+    """
+    body = error.envelope()
+    if path.startswith(ANTHROPIC_PATH):
+        body = anthropic.envelope(error, request_id.get())
+    return json_response(body, error.status, error.headers)
 
 
 def left_response() -> Response:

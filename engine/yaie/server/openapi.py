@@ -43,6 +43,22 @@ ERROR_SCHEMA: Final = {
 }
 
 
+ANTHROPIC_ERROR_SCHEMA: Final = {
+    "type": "object",
+    "required": ["type", "error"],
+    "properties": {
+        "type": {"const": "error"},
+        "error": {
+            "type": "object",
+            "required": ["type", "message"],
+            "properties": {"type": {"type": "string"}, "message": {"type": "string"}},
+        },
+        "request_id": {"type": "string"},
+    },
+}
+ERROR_SCHEMAS: Final = {"Error": ERROR_SCHEMA, "AnthropicError": ANTHROPIC_ERROR_SCHEMA}
+
+
 def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
     """The document for these endpoints."""
     endpoints = tuple(endpoints)
@@ -61,7 +77,7 @@ def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
         "info": {"title": "yaie engine", "version": __version__},
         "paths": paths,
         "components": {
-            "schemas": schemas.get("$defs", {}) | {"Error": ERROR_SCHEMA},
+            "schemas": schemas.get("$defs", {}) | ERROR_SCHEMAS,
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{}, {"key": []}],
@@ -104,7 +120,7 @@ def _errors(one: Endpoint) -> dict[str, Any]:
         statuses += [404, 503]
     if one.method == "POST" and one.body is None:
         statuses += [400]
-    content = {"application/json": {"schema": {"$ref": _REFERENCE.format(model="Error")}}}
+    content = {"application/json": {"schema": {"$ref": _REFERENCE.format(model=one.error)}}}
     return {
         str(status): {"description": _ERRORS[status], "content": content}
         for status in sorted(statuses)

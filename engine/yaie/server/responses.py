@@ -13,9 +13,10 @@ from yaie.server.answer import Answer
 from yaie.server.caller import Caller
 from yaie.server.chat import start_chat
 from yaie.server.http import json_response, left_response, read_json, service_of
+from yaie.server.items import Event, Items, encode_event
 from yaie.server.output import Delta
 from yaie.server.responses_input import input_items, renamed, to_chat
-from yaie.server.responses_output import Event, Items, encode
+from yaie.server.responses_output import item_for
 from yaie.server.responses_store import Stored
 from yaie.server.service import Service
 from yaie.server.stream import EventStream, until_disconnect
@@ -120,7 +121,7 @@ class ResponseWriter:
         self._body = body
         self._input = items
         self._answer = answer
-        self._items = Items()
+        self._items = Items(item_for)
         self._head = _head(body, model)
 
     async def whole(self) -> dict[str, Any]:
@@ -134,7 +135,7 @@ class ResponseWriter:
         """Every event, numbered. An error ends the stream with `response.failed`."""
         number = 0
         async for event in self._all_events():
-            yield encode(event, number)
+            yield encode_event(event | {"sequence_number": number})
             number += 1
 
     async def _all_events(self) -> AsyncGenerator[Event]:

@@ -1,18 +1,14 @@
-"""An answer as items of the responses API, and as the events that tell how they grow.
-
-One item is open at a time: reasoning, a message, or a function call. A part of another kind closes
-it and opens the next. Whole answers are made the same way; their events are just not sent.
+"""The items of the responses API (reasoning, a message, a function call) and the events that tell
+how they grow. Whole answers are made the same way; their events are just not sent.
 """
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from yaie.server.chunks import encode_json
+from yaie.server.items import Event
 from yaie.server.parts import Part, ReasoningPart, TextPart, ToolCallPart
-
-Event = dict[str, Any]
 
 
 class Item:
@@ -166,57 +162,10 @@ class CallItem(Item):
         return [done, *super().closing(status)]
 
 
-class Items:
-    """The items of one answer, in order."""
-
-    def __init__(self) -> None:
-        self._items: list[Item] = []
-        self._open: Item | None = None
-        self._done: list[dict[str, Any]] = []
-
-    @property
-    def output(self) -> list[dict[str, Any]]:
-        """The items that are complete."""
-        return self._done
-
-    def push(self, parts: Sequence[Part]) -> Iterator[Event]:
-        """The events that these parts cause."""
-        for part in parts:
-            if self._open is None or not self._open.takes(part):
-                yield from self._close("completed")
-                yield from self._begin(part)
-            if self._open is not None:
-                text = part.arguments if isinstance(part, ToolCallPart) else part.text
-                yield from self._open.push(text)
-
-    def finish(self, status: str) -> Iterator[Event]:
-        """The last events. An answer without anything has an empty message."""
-        if not self._items:
-            yield from self._begin(TextPart(""))
-        yield from self._close(status)
-
-    def _begin(self, part: Part) -> list[Event]:
-        self._open = _item_for(part, len(self._items))
-        self._items.append(self._open)
-        return self._open.opening()
-
-    def _close(self, status: str) -> list[Event]:
-        item, self._open = self._open, None
-        if item is None:
-            return []
-        self._done.append(item.wire(status))
-        return item.closing(status)
-
-
-def _item_for(part: Part, output_index: int) -> Item:
+def item_for(part: Part, output_index: int) -> Item:
+    """The item that begins with this part."""
     if isinstance(part, ToolCallPart):
         return CallItem(output_index, part)
     if isinstance(part, ReasoningPart):
         return ReasoningItem(output_index)
     return MessageItem(output_index)
-
-
-def encode(event: Event, number: int) -> bytes:
-    """An event as server-sent bytes, with its place in the stream."""
-    body = encode_json(event | {"sequence_number": number})
-    return b"".join((b"event: ", str(event["type"]).encode(), b"\ndata: ", body, b"\n\n"))

@@ -15,6 +15,7 @@ from yaie.server.chat import chat_completions
 from yaie.server.classify import classify
 from yaie.server.completions import completions
 from yaie.server.embeddings import embeddings
+from yaie.server.messages import count_tokens, messages
 from yaie.server.rerank import rerank
 from yaie.server.responses import (
     cancel_response,
@@ -26,6 +27,7 @@ from yaie.server.responses import (
 from yaie.server.score import score
 from yaie.server.tokenize import detokenize, tokenize
 from yaie_api import names
+from yaie_api.anthropic import CountTokensRequest, MessagesRequest
 from yaie_api.openai import (
     ChatCompletionRequest,
     CompletionRequest,
@@ -44,6 +46,7 @@ class Endpoint:
         body: what a POST takes.
         answer: fields that every answer has.
         media: the type of an answer.
+        error: the envelope of its errors.
         streams: whether the body can ask for server-sent events instead.
         needs_model: whether it answers 404 and 503 for want of a model.
 
@@ -57,6 +60,7 @@ class Endpoint:
     answer: tuple[str, ...] = ()
     media: str = "application/json"
     streams: bool = False
+    error: Literal["Error", "AnthropicError"] = "Error"
     needs_model: bool = True
 
 
@@ -90,6 +94,25 @@ ENDPOINTS: Final = (
         ResponsesRequest,
         ("id", "object", "created_at", "model", "status", "output"),
         streams=True,
+    ),
+    Endpoint(
+        "Answer a conversation in Anthropic's shape",
+        ("/v1/messages",),
+        messages,
+        "POST",
+        MessagesRequest,
+        ("id", "type", "role", "model", "content", "stop_reason", "usage"),
+        streams=True,
+        error="AnthropicError",
+    ),
+    Endpoint(
+        "Count the tokens of a prompt in Anthropic's shape",
+        ("/v1/messages/count_tokens",),
+        count_tokens,
+        "POST",
+        CountTokensRequest,
+        ("input_tokens",),
+        error="AnthropicError",
     ),
     Endpoint("A stored response", (_RESPONSE,), get_response, answer=("id", "object", "output")),
     Endpoint(

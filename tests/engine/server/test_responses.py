@@ -10,9 +10,10 @@ import openai
 import pytest
 
 from engine.server.running import Answer, Server, serving
+from yaie.server.items import Items
 from yaie.server.parts import ReasoningPart, TextPart, ToolCallPart
 from yaie.server.responses_input import turns
-from yaie.server.responses_output import Items
+from yaie.server.responses_output import item_for
 from yaie.server.responses_store import ResponseStore, Stored
 from yaie_api.errors import InvalidRequestError
 
@@ -192,7 +193,7 @@ def test_unknown_items_are_refused() -> None:
 
 
 def test_parts_of_another_kind_close_an_item_and_open_the_next() -> None:
-    items = Items()
+    items = Items(item_for)
     parts = [
         ReasoningPart("hm"),
         TextPart("I "),
@@ -215,7 +216,7 @@ def test_parts_of_another_kind_close_an_item_and_open_the_next() -> None:
 
 
 def test_an_answer_without_anything_has_an_empty_message() -> None:
-    items = Items()
+    items = Items(item_for)
     assert len(list(items.finish("completed"))) == 5
     assert items.output[0]["content"][0]["text"] == ""
 

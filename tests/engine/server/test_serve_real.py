@@ -70,6 +70,36 @@ def test_a_streamed_answer_equals_the_whole_one(server: Server) -> None:
     assert len(events) > 5
 
 
+def test_required_tools_are_called_in_every_shape(server: Server) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"city": {"enum": ["Paris", "Rome"]}},
+        "required": ["city"],
+        "additionalProperties": False,
+    }
+    question = "What is the weather in Paris?"
+    with openai.OpenAI(base_url=server.url + "/v1", api_key="none") as client:
+        with client.responses.stream(
+            model="demo",
+            input=question,
+            tools=[{"type": "function", "name": "weather", "parameters": schema, "strict": True}],
+            tool_choice="required",
+            parallel_tool_calls=False,
+        ) as stream:
+            (item,) = stream.get_final_response().output
+        assert item.type == "function_call"
+        assert json.loads(item.arguments)["city"] in ("Paris", "Rome")
+    body = {
+        "messages": [{"role": "user", "content": question}],
+        "max_tokens": 100,
+        "tools": [{"name": "weather", "input_schema": schema}],
+        "tool_choice": {"type": "tool", "name": "weather", "disable_parallel_tool_use": True},
+    }
+    message = server.call("/v1/messages", body).json
+    assert message["stop_reason"] == "tool_use"
+    assert message["content"][-1]["input"]["city"] in ("Paris", "Rome")
+
+
 def test_the_answer_ends_by_itself_and_its_usage_adds_up(server: Server) -> None:
     with openai.OpenAI(base_url=server.url + "/v1", api_key="none") as client:
         answer = client.chat.completions.create(

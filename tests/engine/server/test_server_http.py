@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import socket
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -516,6 +517,25 @@ def test_paths_and_methods_that_do_not_exist_have_the_envelope(server: Server) -
 def test_a_body_that_is_too_large_is_refused(server: Server) -> None:
     answer = server.call("/v1/completions", b" " * (4 * 1024 * 1024 + 1))
     assert (answer.status, answer.error["code"]) == (413, "payload_too_large")
+
+
+def test_a_body_that_says_that_it_is_huge_is_answered_before_it_comes(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
+        raw.sendall(
+            b"POST /v1/completions HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+            b"content-length: 99999999999\r\n\r\n{"
+        )
+        started = time.monotonic()
+        answer = raw.recv(4096)
+    assert time.monotonic() - started < 4
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b"connection: close" in answer.lower()
+
+
+def test_head_is_answered_like_get_without_a_body(server: Server) -> None:
+    for path in ("/readyz", "/v1/models", "/metrics"):
+        answer = server.call(path, method="HEAD")
+        assert (answer.status, answer.body) == (200, b"")
 
 
 def test_a_chunked_body_that_grows_too_large_is_refused(server: Server) -> None:

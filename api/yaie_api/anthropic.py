@@ -1,0 +1,121 @@
+"""POST /v1/messages: Anthropic's way to ask for an answer.
+
+Content blocks are checked where they are translated into turns (`yaie.server.messages_input`);
+everything else is checked here. Errors have an envelope of their own.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from yaie_api.errors import InvalidRequestError, YaieError
+from yaie_api.wire import Integer, ModelName, Wire
+
+MAX_TURNS: Final = 2048
+MAX_BLOCKS: Final = 2048
+MAX_TOOLS: Final = 128
+
+Block = dict[str, Any]
+Content = str | Annotated[list[Block], Field(max_length=MAX_BLOCKS, fail_fast=True)]
+
+
+class Turn(Wire):
+    """One turn: text, or blocks of text, tool use, tool results and thinking."""
+
+    role: Literal["user", "assistant", "system"]
+    content: Content
+
+
+class AnthropicTool(Wire):
+    """A function that the model may call."""
+
+    type: str = "custom"
+    name: str
+    description: str | None = None
+    input_schema: dict[str, Any] | None = None
+
+
+class AnthropicToolChoice(Wire):
+    """How the model chooses among the tools."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool = False
+
+
+class Thinking(Wire):
+    """Whether the model reasons first. Its budget is not enforced: max_tokens is."""
+
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: Integer | None = None
+
+
+class OutputFormat(Wire):
+    """The form of the output."""
+
+    type: Literal["json_schema"]
+    json_schema: dict[str, Any] = Field(alias="schema")
+
+
+class OutputConfig(Wire):
+    """`output_config` of a request."""
+
+    format: OutputFormat | None = None
+    effort: Annotated[str, Field(max_length=32)] | None = None
+
+
+class CountTokensRequest(Wire):
+    """POST /v1/messages/count_tokens: what the prompt of a message would be."""
+
+    model: ModelName | None = None
+    messages: Annotated[list[Turn], Field(min_length=1, max_length=MAX_TURNS, fail_fast=True)]
+    system: Content | None = None
+    tools: Annotated[list[AnthropicTool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
+    tool_choice: AnthropicToolChoice | None = None
+    thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
+
+    @classmethod
+    def refuse(cls, given: Mapping[str, Any]) -> None:
+        """Fields that would be ignored although they ask for something."""
+        for name in ("mcp_servers", "container", "context_management"):
+            if given.get(name):
+                raise InvalidRequestError(
+                    f"{name} is not supported by this server; leave it out.", param=name
+                )
+
+
+class MessagesRequest(CountTokensRequest):
+    """POST /v1/messages."""
+
+    max_tokens: Annotated[Integer, Field(ge=1)]
+    stop_sequences: Annotated[list[str], Field(max_length=64, fail_fast=True)] | None = None
+    stream: bool = False
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: Integer | None = None
+    metadata: dict[str, Any] | None = None
+    cache_salt: str | None = None
+    priority: Integer = 0
+
+
+_TYPE_OF_STATUS: Final = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+def envelope(error: YaieError, request_id: str = "") -> dict[str, Any]:
+    """Anthropic's error body."""
+    kind = _TYPE_OF_STATUS.get(error.status, "api_error")
+    return {
+        "type": "error",
+        "error": {"type": kind, "message": error.message},
+        "request_id": request_id,
+    }

@@ -1,0 +1,114 @@
+"""POST /v1/messages and /v1/messages/count_tokens, over the same answers as chat."""
+
+import uuid
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from yaie.server.answer import Answer
+from yaie.server.chat import start_chat
+from yaie.server.http import json_response, left_response, read_json, service_of
+from yaie.server.items import Event, Items, encode_event
+from yaie.server.messages_input import to_chat
+from yaie.server.messages_output import block_for
+from yaie.server.output import Delta
+from yaie.server.prompts import chat_ids
+from yaie.server.stream import EventStream, until_disconnect
+from yaie_api import anthropic
+from yaie_api.anthropic import CountTokensRequest, MessagesRequest
+from yaie_api.errors import YaieError
+from yaie_api.openai import Usage
+from yaie_api.wire import parse
+
+_STOP_REASONS: Final = {"length": "max_tokens", "tool_calls": "tool_use"}
+
+
+async def messages(request: Request) -> Any:
+    service = service_of(request)
+    caller = service.caller(request.headers)
+    service.refuse_when_draining()
+    body = parse(MessagesRequest, await read_json(request))
+    model = service.check_model(body.model)
+    service.count_unknown(body.model_extra)
+    answer = await start_chat(service, to_chat(body), caller)
+    writer = MessageWriter(answer, model)
+    if body.stream:
+        return EventStream(writer.stream(), ping_s=service.sse_keep_alive_s, done=b"")
+    found = await until_disconnect(request.receive, writer.whole())
+    return left_response() if found is None else json_response(found)
+
+
+async def count_tokens(request: Request) -> Response:
+    service = service_of(request)
+    body = parse(CountTokensRequest, await read_json(request))
+    service.check_model(body.model)
+    return json_response({"input_tokens": len(await chat_ids(service, to_chat(body)))})
+
+
+class MessageWriter:
+    """Writes one answer as a message, whole or as a stream of events."""
+
+    def __init__(self, answer: Answer, model: str) -> None:
+        self._answer = answer
+        self._blocks = Items(block_for)
+        self._head = {
+            "id": f"msg_{uuid.uuid4().hex}",
+            "type": "message",
+            "role": "assistant",
+            "model": model,
+        }
+        self._end: dict[str, Any] = {"stop_reason": None, "stop_sequence": None}
+
+    async def whole(self) -> dict[str, Any]:
+        """The finished message."""
+        async for _, delta in self._answer.deltas():
+            for _ in self._events(delta):
+                continue
+        return self._message()
+
+    async def stream(self) -> AsyncGenerator[bytes]:
+        """Every event. An error ends the stream with an `error` event."""
+        yield encode_event({"type": "message_start", "message": self._message()})
+        yield encode_event({"type": "ping"})
+        try:
+            async for _, delta in self._answer.deltas():
+                for event in self._events(delta):
+                    yield encode_event(event)
+            usage = _usage(self._answer.usage)
+            yield encode_event({"type": "message_delta", "delta": self._end, "usage": usage})
+            yield encode_event({"type": "message_stop"})
+        except YaieError as error:
+            yield encode_event(anthropic.envelope(error))
+        finally:
+            self._answer.close()
+
+    def _events(self, delta: Delta) -> Iterator[Event]:
+        yield from self._blocks.push(delta.parts)
+        if delta.finish_reason is not None:
+            yield from self._blocks.finish("completed")
+            self._end = _end(delta)
+
+    def _message(self) -> dict[str, Any]:
+        usage = _usage(self._answer.usage)
+        return self._head | {"content": self._blocks.output, "usage": usage} | self._end
+
+
+def _end(delta: Delta) -> dict[str, Any]:
+    """Why the message ended, in Anthropic's words."""
+    sequence = delta.stop_reason if isinstance(delta.stop_reason, str) else None
+    reason = _STOP_REASONS.get(delta.finish_reason or "", "end_turn")
+    if sequence is not None and reason == "end_turn":
+        reason = "stop_sequence"
+    return {"stop_reason": reason, "stop_sequence": sequence}
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    """Tokens that the prefix cache held are counted apart from the others."""
+    return {
+        "input_tokens": usage.prompt_tokens - usage.cached_tokens,
+        "cache_read_input_tokens": usage.cached_tokens,
+        "cache_creation_input_tokens": 0,
+        "output_tokens": usage.completion_tokens,
+    }

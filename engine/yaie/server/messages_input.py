@@ -1,0 +1,156 @@
+"""From a request in Anthropic's shape to a chat request: blocks become turns. Pure.
+
+Tool results stand in the user's turn there and are turns of their own here, before its text.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from yaie_api.anthropic import (
+    AnthropicTool,
+    AnthropicToolChoice,
+    Content,
+    CountTokensRequest,
+    MessagesRequest,
+    Turn,
+)
+from yaie_api.errors import InvalidRequestError
+from yaie_api.openai import ChatCompletionRequest
+from yaie_api.wire import parse
+
+_PARAMS: Final = {"stop": "stop_sequences", "max_completion_tokens": "max_tokens"}
+_SAMPLING: Final = ("temperature", "top_p", "top_k", "max_tokens", "cache_salt", "priority")
+_CHOICES: Final = {"auto": "auto", "any": "required", "none": "none"}
+
+
+def to_chat(body: CountTokensRequest) -> ChatCompletionRequest:
+    """The chat request that asks for the same.
+
+    Raises:
+        InvalidRequestError: what is wrong, `param` naming the field of the request.
+
+    """
+    fields: dict[str, Any] = {"model": body.model, "messages": _conversation(body)}
+    if isinstance(body, MessagesRequest):
+        fields |= {name: getattr(body, name) for name in _SAMPLING}
+        fields |= {"stop": body.stop_sequences or None, "stream": body.stream}
+    if body.tools:
+        fields["tools"] = [_tool(tool) for tool in body.tools]
+        fields |= _tool_choice(body.tool_choice)
+    if body.thinking is not None:
+        thinks = body.thinking.type != "disabled"
+        fields["chat_template_kwargs"] = {"enable_thinking": thinks, "thinking": thinks}
+    if body.output_config is not None:
+        fields |= _output(body)
+    try:
+        return parse(ChatCompletionRequest, fields)
+    except InvalidRequestError as error:
+        error.param = _PARAMS.get(error.param or "", error.param)
+        raise
+
+
+def _conversation(body: CountTokensRequest) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    if body.system:
+        found.append({"role": "system", "content": _text_of(body.system)})
+    for turn in body.messages:
+        found += _turns(turn)
+    return found
+
+
+def _turns(turn: Turn) -> Iterable[dict[str, Any]]:
+    if isinstance(turn.content, str):
+        return [{"role": turn.role, "content": turn.content}]
+    if turn.role == "assistant":
+        return [_assistant(turn.content)]
+    results = [_result(block) for block in turn.content if block.get("type") == "tool_result"]
+    others = [block for block in turn.content if block.get("type") != "tool_result"]
+    text = [{"role": turn.role, "content": _text_of(others)}] if others else []
+    return [*results, *text]
+
+
+def _assistant(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    kinds = ("tool_use", "thinking", "redacted_thinking")
+    found: dict[str, Any] = {"role": "assistant"}
+    found["content"] = _text_of([block for block in blocks if block.get("type") not in kinds])
+    calls = [_call(block) for block in blocks if block.get("type") == "tool_use"]
+    thoughts = [str(b.get("thinking", "")) for b in blocks if b.get("type") == "thinking"]
+    if calls:
+        found["tool_calls"] = calls
+    if thoughts:
+        found["reasoning_content"] = "\n".join(thoughts)
+    return found
+
+
+def _call(block: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
+    function = {"name": block.get("name"), "arguments": arguments}
+    return {"id": block.get("id"), "type": "function", "function": function}
+
+
+def _result(block: Mapping[str, Any]) -> dict[str, Any]:
+    content = _text_of(block.get("content") or "")
+    if block.get("is_error"):
+        content = f"Error: {content}"
+    return {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": content}
+
+
+def _text_of(content: Content | Any) -> str:
+    """The text of a content that may hold nothing else.
+
+    Raises:
+        InvalidRequestError: a block that is no text.
+
+    """
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list) or not all(isinstance(block, Mapping) for block in content):
+        raise InvalidRequestError("content must be a text or a list of blocks.", param="messages")
+    return "\n".join(_text(block) for block in content)
+
+
+def _text(block: Mapping[str, Any]) -> str:
+    if block.get("type") != "text":
+        raise InvalidRequestError(
+            f"This server is text-only and takes no blocks of type {str(block.get('type'))[:64]!r} "
+            "here.",
+            param="messages",
+        )
+    text = block.get("text")
+    if not isinstance(text, str):
+        raise InvalidRequestError("a text block needs its text.", param="messages")
+    return text
+
+
+def _tool(tool: AnthropicTool) -> dict[str, Any]:
+    if tool.type != "custom":
+        raise InvalidRequestError(
+            "This server runs no tools of its own: only custom tools are supported.", param="tools"
+        )
+    function = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.input_schema,
+    }
+    return {"type": "function", "function": function}
+
+
+def _tool_choice(choice: AnthropicToolChoice | None) -> dict[str, Any]:
+    if choice is None:
+        return {}
+    parallel = {"parallel_tool_calls": not choice.disable_parallel_tool_use}
+    if choice.type != "tool":
+        return parallel | {"tool_choice": _CHOICES[choice.type]}
+    return parallel | {"tool_choice": {"type": "function", "function": {"name": choice.name}}}
+
+
+def _output(body: CountTokensRequest) -> dict[str, Any]:
+    config = body.output_config
+    if config is None:
+        return {}
+    found: dict[str, Any] = {"reasoning_effort": config.effort}
+    if config.format is not None:
+        schema = {"name": "output", "schema": config.format.json_schema}
+        found["response_format"] = {"type": "json_schema", "json_schema": schema}
+    return found

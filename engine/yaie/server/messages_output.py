@@ -1,0 +1,135 @@
+"""The content blocks of Anthropic's messages (thinking, text, tool use), and the events that tell
+how they grow.
+"""
+
+import json
+import uuid
+from typing import Any
+
+from yaie.server.items import Event
+from yaie.server.parts import Part, ReasoningPart, TextPart, ToolCallPart
+
+
+class Block:
+    """A block that is growing. Subclasses say what it looks like and what its deltas are."""
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+        self._pieces: list[str] = []
+
+    @property
+    def text(self) -> str:
+        return "".join(self._pieces)
+
+    def takes(self, part: Part) -> bool:
+        """Whether the part goes on with this block."""
+        raise NotImplementedError
+
+    def empty(self) -> dict[str, Any]:
+        """The block as it begins."""
+        raise NotImplementedError
+
+    def wire(self, status: str) -> dict[str, Any]:
+        """The block as it is now."""
+        raise NotImplementedError
+
+    def delta(self, text: str) -> dict[str, Any]:
+        """More of it."""
+        raise NotImplementedError
+
+    def opening(self) -> list[Event]:
+        return [self._event("content_block_start", content_block=self.empty())]
+
+    def push(self, text: str) -> list[Event]:
+        if not text:
+            return []
+        self._pieces.append(text)
+        return [self._event("content_block_delta", delta=self.delta(text))]
+
+    def closing(self, status: str) -> list[Event]:
+        del status
+        return [self._event("content_block_stop")]
+
+    def _event(self, kind: str, **fields: Any) -> Event:
+        return {"type": kind, "index": self._index, **fields}
+
+
+class TextBlock(Block):
+    """Text of the answer itself."""
+
+    def takes(self, part: Part) -> bool:
+        return isinstance(part, TextPart)
+
+    def empty(self) -> dict[str, Any]:
+        return {"type": "text", "text": ""}
+
+    def wire(self, status: str) -> dict[str, Any]:
+        del status
+        return {"type": "text", "text": self.text}
+
+    def delta(self, text: str) -> dict[str, Any]:
+        return {"type": "text_delta", "text": text}
+
+
+class ThinkingBlock(Block):
+    """The model's reasoning. Signatures are Anthropic's own; here they are empty."""
+
+    def takes(self, part: Part) -> bool:
+        return isinstance(part, ReasoningPart)
+
+    def empty(self) -> dict[str, Any]:
+        return {"type": "thinking", "thinking": "", "signature": ""}
+
+    def wire(self, status: str) -> dict[str, Any]:
+        del status
+        return {"type": "thinking", "thinking": self.text, "signature": ""}
+
+    def delta(self, text: str) -> dict[str, Any]:
+        return {"type": "thinking_delta", "thinking": text}
+
+    def closing(self, status: str) -> list[Event]:
+        signature = {"type": "signature_delta", "signature": ""}
+        return [self._event("content_block_delta", delta=signature), *super().closing(status)]
+
+
+class ToolUseBlock(Block):
+    """A function call."""
+
+    def __init__(self, index: int, part: ToolCallPart) -> None:
+        super().__init__(index)
+        self._call = part.index
+        self._head = {
+            "type": "tool_use",
+            "id": part.call_id or f"toolu_{uuid.uuid4().hex}",
+            "name": part.name or "",
+        }
+
+    def takes(self, part: Part) -> bool:
+        return isinstance(part, ToolCallPart) and part.index == self._call
+
+    def empty(self) -> dict[str, Any]:
+        return self._head | {"input": {}}
+
+    def wire(self, status: str) -> dict[str, Any]:
+        del status
+        return self._head | {"input": _values(self.text)}
+
+    def delta(self, text: str) -> dict[str, Any]:
+        return {"type": "input_json_delta", "partial_json": text}
+
+
+def block_for(part: Part, index: int) -> Block:
+    """The block that begins with this part."""
+    if isinstance(part, ToolCallPart):
+        return ToolUseBlock(index, part)
+    if isinstance(part, ReasoningPart):
+        return ThinkingBlock(index)
+    return TextBlock(index)
+
+
+def _values(arguments: str) -> Any:
+    """Arguments as values; those of a call that was cut off have none."""
+    try:
+        return json.loads(arguments or "{}", parse_constant=str)
+    except (ValueError, RecursionError):
+        return {}

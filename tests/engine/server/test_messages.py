@@ -1,0 +1,221 @@
+"""Anthropic's messages over the scripted engine, which repeats the prompt."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from engine.server.running import Answer, Server, serving
+from yaie.server.items import Items
+from yaie.server.messages_input import to_chat
+from yaie.server.messages_output import block_for
+from yaie.server.parts import ReasoningPart, TextPart, ToolCallPart
+from yaie_api.anthropic import MessagesRequest
+from yaie_api.errors import InvalidRequestError
+from yaie_api.openai import ChatCompletionRequest
+from yaie_api.wire import parse
+
+USER = [{"role": "user", "content": "hello there"}]
+TOOL = {"name": "f", "description": "does f", "input_schema": {"type": "object"}}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("messages"), "--api-key", "secret") as running:
+        running.wait_ready()
+        yield running
+
+
+def ask(server: Server, path: str = "/v1/messages", key: str = "secret", **body: Any) -> Answer:
+    fields = {"messages": USER, "max_tokens": 7} | body
+    return server.call(path, fields, headers={"x-api-key": key})
+
+
+def events_of(answer: Answer) -> list[dict[str, Any]]:
+    found = []
+    for block in answer.body.decode().removesuffix("\n\n").split("\n\n"):
+        name, data = block.split("\n")
+        found.append(json.loads(data.removeprefix("data: ")))
+        assert name == f"event: {found[-1]['type']}"
+    return found
+
+
+def test_a_message_has_blocks_and_counts_cached_tokens_apart(server: Server) -> None:
+    message = ask(server).json
+    assert (message["type"], message["role"], message["model"]) == ("message", "assistant", "stub")
+    assert message["content"] == [{"type": "text", "text": "user\nhell"}]
+    assert (message["stop_reason"], message["stop_sequence"]) == ("max_tokens", None)
+    usage = message["usage"]
+    assert (usage["output_tokens"], usage["cache_read_input_tokens"]) == (7, 5)
+    counted = ask(server, "/v1/messages/count_tokens").json["input_tokens"]
+    assert usage["input_tokens"] + 5 == counted
+
+
+def test_a_stop_sequence_is_named(server: Server) -> None:
+    message = ask(server, max_tokens=100, stop_sequences=["there"]).json
+    assert (message["stop_reason"], message["stop_sequence"]) == ("stop_sequence", "there")
+
+
+def test_the_end_of_the_model_s_turn_is_the_end(server: Server) -> None:
+    words = [{"role": "user", "content": "stop at once"}]
+    assert ask(server, messages=words, max_tokens=50).json["stop_reason"] == "end_turn"
+
+
+def test_a_stream_has_the_exact_sequence_of_events(server: Server) -> None:
+    words = [{"role": "user", "content": "burst of words"}]
+    answer = ask(server, messages=words, stream=True)
+    events = events_of(answer)
+    assert [event["type"] for event in events] == [
+        "message_start",
+        "ping",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+    ]
+    start, end = events[0]["message"], events[-2]
+    assert start["content"] == []
+    assert start["stop_reason"] is None
+    assert end["delta"] == {"stop_reason": "max_tokens", "stop_sequence": None}
+    assert end["usage"]["output_tokens"] == 7
+    assert events[3]["delta"]["text"] == ask(server, messages=words).json["content"][0]["text"]
+
+
+def test_an_error_in_the_middle_of_a_stream_is_an_error_event(server: Server) -> None:
+    words = [{"role": "user", "content": "fail now"}]
+    last = events_of(ask(server, messages=words, stream=True))[-1]
+    assert last["error"]["type"] == "api_error"
+
+
+def test_errors_have_anthropic_s_envelope(server: Server) -> None:
+    cases: list[tuple[int, str, Answer]] = [
+        (401, "authentication_error", ask(server, key="wrong")),
+        (404, "not_found_error", ask(server, model="nope")),
+        (404, "not_found_error", ask(server, "/v1/messages/nope")),
+        (400, "invalid_request_error", ask(server, max_tokens=0)),
+        (413, "request_too_large", ask(server, system="x" * (5 << 20))),
+        (429, "rate_limit_error", ask(server, messages=[{"role": "user", "content": "refuse"}])),
+    ]
+    for status, kind, answer in cases:
+        assert answer.status == status
+        assert answer.json["type"] == "error"
+        assert answer.json["error"]["type"] == kind
+        assert answer.json["request_id"] == answer.headers["x-request-id"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"messages": []},
+        {"messages": [{"role": "tool", "content": "x"}]},
+        {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
+        {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
+        {"messages": [{"role": "assistant", "content": [{"type": "tool_use", "name": 3}]}]},
+        {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
+        {"tools": [TOOL], "tool_choice": {"type": "tool", "name": "g"}},
+        {"tool_choice": {"type": "any"}, "tools": []},
+        {"temperature": 3.0},
+        {"mcp_servers": [{"url": "http://x"}]},
+        {"output_config": {"format": {"type": "json_schema"}}},
+        {"max_tokens": None},
+    ],
+)
+def test_bad_requests_are_refused(server: Server, fields: dict[str, Any]) -> None:
+    answer = ask(server, **fields)
+    if fields == {"tool_choice": {"type": "any"}, "tools": []}:
+        assert answer.status == 200  # no tools, nothing to choose
+    else:
+        assert answer.status == 400, answer.body
+
+
+# -- translation ------------------------------------------------------------------------------
+
+
+def chat_of(**fields: Any) -> ChatCompletionRequest:
+    body = {"messages": USER, "max_tokens": 5} | fields
+    return to_chat(parse(MessagesRequest, body))
+
+
+def test_a_conversation_with_tools_becomes_turns() -> None:
+    chat = chat_of(
+        system=[{"type": "text", "text": "Be brief."}],
+        messages=[
+            {"role": "user", "content": "hi"},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "thinking", "thinking": "hm", "signature": ""},
+                    {"type": "text", "text": "Let me look."},
+                    {"type": "tool_use", "id": "t1", "name": "f", "input": {"x": "ä"}},
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "t1", "content": "no", "is_error": True},
+                    {"type": "text", "text": "Well?"},
+                ],
+            },
+        ],
+    )
+    found = chat.conversation()
+    assert [turn["role"] for turn in found] == ["system", "user", "assistant", "tool", "user"]
+    assert found[2]["content"] == "Let me look."
+    assert found[2]["reasoning_content"] == "hm"
+    assert found[2]["tool_calls"][0]["function"]["arguments"] == {"x": "ä"}
+    assert (found[3]["tool_call_id"], found[3]["content"]) == ("t1", "Error: no")
+    assert found[4]["content"] == "Well?"
+
+
+@pytest.mark.parametrize(
+    ("choice", "mode", "parallel"),
+    [
+        (None, "auto", True),
+        ({"type": "auto", "disable_parallel_tool_use": True}, "auto", False),
+        ({"type": "any"}, "required", True),
+        ({"type": "none"}, "none", True),
+        ({"type": "tool", "name": "f"}, "named", True),
+    ],
+)
+def test_choices_among_tools(choice: Any, mode: str, parallel: bool) -> None:
+    chat = chat_of(tools=[TOOL], tool_choice=choice)
+    assert (chat.tool_mode, chat.parallel_tool_calls) == (mode, parallel)
+
+
+def test_thinking_reaches_the_template() -> None:
+    assert chat_of(thinking={"type": "disabled"}).template_variables["enable_thinking"] is False
+    enabled = chat_of(thinking={"type": "enabled", "budget_tokens": 1024})
+    assert enabled.template_variables["enable_thinking"] is True
+
+
+def test_refusals_name_the_field_of_this_api() -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        chat_of(stop_sequences=[""] * 65)
+    assert caught.value.param == "stop_sequences"
+
+
+def test_parts_become_blocks() -> None:
+    blocks = Items(block_for)
+    parts = [ReasoningPart("hm"), TextPart("I look"), ToolCallPart(0, "", "c1", "f")]
+    events = [event for part in parts for event in blocks.push([part])]
+    events += [*blocks.push([ToolCallPart(0, '{"x":')]), *blocks.push([ToolCallPart(0, "1}")])]
+    events += blocks.finish("completed")
+    assert blocks.output == [
+        {"type": "thinking", "thinking": "hm", "signature": ""},
+        {"type": "text", "text": "I look"},
+        {"type": "tool_use", "id": "c1", "name": "f", "input": {"x": 1}},
+    ]
+    deltas = [event["delta"]["type"] for event in events if event["type"] == "content_block_delta"]
+    assert deltas == [
+        "thinking_delta", "signature_delta", "text_delta", "input_json_delta", "input_json_delta",
+    ]  # fmt: skip
+    assert [e["index"] for e in events if e["type"] == "content_block_stop"] == [0, 1, 2]
+
+
+def test_a_call_that_was_cut_off_has_no_input() -> None:
+    blocks = Items(block_for)
+    list(blocks.push([ToolCallPart(0, '{"x": [1,', "c1", "f")]))
+    list(blocks.finish("incomplete"))
+    assert blocks.output[0]["input"] == {}
