@@ -26,6 +26,7 @@ LATENT: dict[str, Any] = {
     "v_head_dim": 12,
     "num_key_value_heads": 4,
     "first_k_dense_replace": 1,
+    "rms_norm_eps": 1e-3,
     "n_routed_experts": 8,
     "num_experts_per_tok": 3,
     "moe_intermediate_size": 24,
