@@ -23,7 +23,8 @@ class PoolingRequest(Wire):
     """What these requests share.
 
     `truncate_prompt_tokens`: keep this many tokens of an input that has more; -1: as many as the
-    model takes. Without it an input that is too long is an error.
+    model takes. Without it an input that is too long is an error. `use_activation`: classifiers
+    answer with probabilities, otherwise with logits.
     """
 
     model: ModelName | None = None
@@ -31,6 +32,7 @@ class PoolingRequest(Wire):
     truncation_side: Literal["left", "right"] = "right"
     cache_salt: Annotated[str, Field(max_length=MAX_SALT_LENGTH)] | None = None
     priority: Annotated[int, Field(strict=True, ge=-(2**31), lt=2**31)] = 0
+    use_activation: bool = True
 
     @model_validator(mode="after")
     def _check_truncation(self) -> Self:
@@ -76,9 +78,7 @@ class EmbeddingRequest(InputRequest):
 
 
 class ClassifyRequest(InputRequest):
-    """POST /classify. `use_activation` false: logits instead of probabilities."""
-
-    use_activation: bool = True
+    """POST /classify."""
 
 
 class ScoreRequest(PoolingRequest):
@@ -91,7 +91,6 @@ class ScoreRequest(PoolingRequest):
     items: str | _Texts | None = None
     data_1: str | _Texts | None = None
     data_2: str | _Texts | None = None
-    use_activation: bool = True
 
     def pairs(self) -> list[tuple[str, str]]:
         """One left text goes with every right one; otherwise the two lists pair up."""
@@ -130,7 +129,6 @@ class RerankRequest(PoolingRequest):
     documents: Annotated[list[str | Document], Field(fail_fast=True)]
     top_n: Annotated[int, Field(strict=True, ge=0)] | None = None
     return_documents: bool = True
-    use_activation: bool = True
 
     def texts(self) -> list[str]:
         """The documents' texts. At least one, at most MAX_INPUTS, none empty."""

@@ -31,7 +31,7 @@ URLS: Final = tuple(
     path
     for endpoint in ENDPOINTS
     for path in endpoint.paths
-    if endpoint.method == "POST" and path.startswith("/v1/")
+    if endpoint.body is not None and path.startswith("/v1/")
 )
 
 

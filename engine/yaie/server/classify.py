@@ -12,8 +12,9 @@ from starlette.responses import Response
 
 from yaie import vectors
 from yaie.server import pooled
+from yaie.server.caller import Caller
 from yaie.server.http import json_response, left_response, read_json, service_of
-from yaie.server.pooled import Pooled
+from yaie.server.pooled import Job, Pooled
 from yaie.server.service import Service
 from yaie.server.stream import until_disconnect
 from yaie_api.pooling import ClassifyRequest
@@ -24,15 +25,18 @@ NOT_A_CLASSIFIER: Final = "Use a model with a sequence classification head."
 
 async def classify(request: Request) -> Response:
     service = service_of(request)
+    caller = service.caller(request.headers)
     service.refuse_when_draining()
     body = parse(ClassifyRequest, await read_json(request))
     model = service.check_model(body.model)
     service.count_unknown(body.model_extra)
-    found = await until_disconnect(request.receive, _classes(service, body))
+    found = await until_disconnect(request.receive, _classes(service, body, caller))
     return left_response() if found is None else json_response(_answer(service, model, found))
 
 
-async def _classes(service: Service, body: ClassifyRequest) -> list[tuple[Pooled, vectors.Vector]]:
+async def _classes(
+    service: Service, body: ClassifyRequest, caller: Caller
+) -> list[tuple[Pooled, vectors.Vector]]:
     pooled.require(service, "classify", NOT_A_CLASSIFIER)
     prompts = [
         await pooled.encode(service, body, one, special=body.add_special_tokens, param="input")
@@ -42,7 +46,7 @@ async def _classes(service: Service, body: ClassifyRequest) -> list[tuple[Pooled
     def finish(one: Pooled) -> tuple[Pooled, vectors.Vector]:
         return one, vectors.softmax(one.vector) if body.use_activation else one.vector
 
-    return await pooled.pool_all(service, body, prompts, "classify", finish)
+    return await pooled.pool_all(service, Job(body, caller), prompts, "classify", finish)
 
 
 def _answer(

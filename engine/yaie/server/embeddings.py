@@ -9,8 +9,9 @@ from starlette.responses import Response
 
 from yaie import vectors
 from yaie.server import pooled
+from yaie.server.caller import Caller
 from yaie.server.http import json_response, left_response, read_json, service_of
-from yaie.server.pooled import Pooled
+from yaie.server.pooled import Job, Pooled
 from yaie.server.service import Service
 from yaie.server.stream import until_disconnect
 from yaie_api.errors import InvalidRequestError
@@ -23,15 +24,16 @@ NOT_AN_EMBEDDER: Final = "Use a model that generates text or was trained for emb
 
 async def embeddings(request: Request) -> Response:
     service = service_of(request)
+    caller = service.caller(request.headers)
     service.refuse_when_draining()
     body = parse(EmbeddingRequest, await read_json(request))
     model = service.check_model(body.model)
     service.count_unknown(body.model_extra)
-    answer = await until_disconnect(request.receive, embed(service, body))
+    answer = await until_disconnect(request.receive, embed(service, body, caller))
     return left_response() if answer is None else json_response(answer | {"model": model})
 
 
-async def embed(service: Service, body: EmbeddingRequest) -> dict[str, Any]:
+async def embed(service: Service, body: EmbeddingRequest, caller: Caller) -> dict[str, Any]:
     """The answer without the model's name."""
     pooled.require(service, "embed", NOT_AN_EMBEDDER)
     _check_dimensions(service, body)
@@ -44,7 +46,9 @@ async def embed(service: Service, body: EmbeddingRequest) -> dict[str, Any]:
         # Encoded as it comes: all at once would hold the event loop for long.
         return one, msgspec.Raw(_json(_number_list(one.vector, body)))
 
-    found = await pooled.pool_all(service, body, prompts, pooled.embedding_pooling(service), finish)
+    found = await pooled.pool_all(
+        service, Job(body, caller), prompts, pooled.embedding_pooling(service), finish
+    )
     data = [
         {"object": "embedding", "index": index, "embedding": encoded}
         for index, (_, encoded) in enumerate(found)

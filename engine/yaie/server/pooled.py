@@ -15,10 +15,11 @@ from typing import Any, Final, TypeVar
 from yaie import vectors
 from yaie.core.messages import Generate, Pooling, Tokens
 from yaie.core.request import SamplingParams
+from yaie.server.caller import Caller
+from yaie.server.generation import failure_of
 from yaie.server.service import Service, generation_id
 from yaie_api.errors import (
     ContextLengthError,
-    EngineError,
     InvalidRequestError,
     UnavailableError,
     YaieError,
@@ -38,6 +39,35 @@ class Pooled:
     vector: vectors.Vector
     prompt_tokens: int
     cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A request over several prompts, and who asks."""
+
+    body: PoolingRequest
+    caller: Caller
+
+    def generate(self, prompt: Sequence[int], pooling: Pooling) -> Generate:
+        """What is asked of the engine for one of the prompts."""
+        return Generate(
+            generation_id(),
+            tuple(prompt),
+            _NOTHING,
+            priority=self.body.priority,
+            salt=self.caller.salt(self.body.cache_salt),
+            tenant=self.caller.tenant,
+            timeout_s=self.caller.timeout_s,
+            pooling=pooling,
+        )
+
+
+def check_priority(service: Service, body: PoolingRequest) -> None:
+    """Raise InvalidRequestError for a priority that nobody would heed."""
+    if body.priority and not service.priorities:
+        raise InvalidRequestError(
+            "priority must be 0: this server does not schedule by priority.", param="priority"
+        )
 
 
 def require(service: Service, task: str, instead: str) -> None:
@@ -104,7 +134,7 @@ def checked(service: Service, body: PoolingRequest, ids: list[int], param: str) 
 
 async def pool_all(
     service: Service,
-    body: PoolingRequest,
+    job: Job,
     prompts: Sequence[list[int]],
     pooling: Pooling,
     finish: Callable[[Pooled], T],
@@ -115,18 +145,14 @@ async def pool_all(
         YaieError: the first failure; the rest is aborted.
 
     """
+    check_priority(service, job.body)
     gate = asyncio.Semaphore(CONCURRENCY)
 
     async def one(prompt: list[int]) -> T:
         async with gate:
-            return finish(await _pool(service, body, prompt, pooling))
+            return finish(await _pool(service, job, prompt, pooling))
 
-    return await all_or_none([one(prompt) for prompt in prompts])
-
-
-async def all_or_none(work: Sequence[Any]) -> list[Any]:
-    """Results in order; the first error cancels what is left and is raised."""
-    tasks = [asyncio.ensure_future(one) for one in work]
+    tasks = [asyncio.ensure_future(one(prompt)) for prompt in prompts]
     try:
         return list(await asyncio.gather(*tasks))
     finally:
@@ -135,23 +161,14 @@ async def all_or_none(work: Sequence[Any]) -> list[Any]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _pool(
-    service: Service, body: PoolingRequest, prompt: list[int], pooling: Pooling
-) -> Pooled:
+async def _pool(service: Service, job: Job, prompt: list[int], pooling: Pooling) -> Pooled:
     started_s, outcome = time.monotonic(), "abort"
-    request = Generate(
-        generation_id(),
-        tuple(prompt),
-        _NOTHING,
-        priority=body.priority,
-        salt=body.cache_salt or "",
-        pooling=pooling,
-    )
-    generation = await service.engine.submit(request)
+    generation = await service.engine.submit(job.generate(prompt, pooling))
     try:
         tokens = await _last(generation)
-        outcome = "error" if tokens.pooled is None else "stop"
-        return Pooled(_vector(tokens), len(prompt), tokens.cached_tokens)
+        vector = _vector(tokens)
+        outcome = "stop"
+        return Pooled(vector, len(prompt), tokens.cached_tokens)
     except YaieError:
         outcome = "error"
         raise
@@ -162,10 +179,9 @@ async def _pool(
 
 async def _last(messages: AsyncIterable[Tokens]) -> Tokens:
     """The message that ends a request."""
-    last: Tokens | None = None
-    async for last in messages:
-        if last.finish_reason is not None:
-            return last
+    async for tokens in messages:
+        if tokens.finish_reason is not None:
+            return tokens
     raise UnavailableError("The engine gave this request up.", retry_after_s=1.0)
 
 
@@ -173,7 +189,7 @@ def _vector(tokens: Tokens) -> vectors.Vector:
     if tokens.pooled is not None:
         return vectors.from_bytes(tokens.pooled)
     if tokens.finish_reason == "error":
-        raise EngineError(tokens.error or "The engine failed on this request.")
+        raise failure_of(tokens)
     raise UnavailableError("The engine gave this request up.", retry_after_s=1.0)
 
 

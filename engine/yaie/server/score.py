@@ -15,11 +15,11 @@ from starlette.responses import Response
 from yaie import vectors
 from yaie.server import pooled
 from yaie.server.http import json_response, left_response, read_json, service_of
-from yaie.server.pooled import Pooled
+from yaie.server.pooled import Job, Pooled
 from yaie.server.service import Service
 from yaie.server.stream import until_disconnect
 from yaie_api.errors import InvalidRequestError
-from yaie_api.pooling import RerankRequest, ScoreRequest
+from yaie_api.pooling import ScoreRequest
 from yaie_api.wire import parse
 
 NOT_A_SCORER: Final = "Use a model that embeds, or a sequence classifier with one label."
@@ -29,17 +29,18 @@ Scores = tuple[list[float], dict[str, Any]]
 
 async def score(request: Request) -> Response:
     service = service_of(request)
+    caller = service.caller(request.headers)
     service.refuse_when_draining()
     body = parse(ScoreRequest, await read_json(request))
     model = service.check_model(body.model)
     service.count_unknown(body.model_extra)
-    found = await until_disconnect(request.receive, score_pairs(service, body, body.pairs()))
+    found = await until_disconnect(
+        request.receive, score_pairs(service, Job(body, caller), body.pairs())
+    )
     return left_response() if found is None else json_response(_answer(model, found))
 
 
-async def score_pairs(
-    service: Service, body: ScoreRequest | RerankRequest, pairs: Sequence[tuple[str, str]]
-) -> Scores:
+async def score_pairs(service: Service, job: Job, pairs: Sequence[tuple[str, str]]) -> Scores:
     """Score each pair of texts.
 
     Raises:
@@ -47,29 +48,25 @@ async def score_pairs(
 
     """
     if "classify" in service.info.tasks:
-        return await _cross_encode(service, body, pairs)
+        return await _cross_encode(service, job, pairs)
     pooled.require(service, "embed", NOT_A_SCORER)
-    return await _cosines(service, body, pairs)
+    return await _cosines(service, job, pairs)
 
 
-async def _cosines(
-    service: Service, body: ScoreRequest | RerankRequest, pairs: Sequence[tuple[str, str]]
-) -> Scores:
+async def _cosines(service: Service, job: Job, pairs: Sequence[tuple[str, str]]) -> Scores:
     texts = list(dict.fromkeys(text for pair in pairs for text in pair))
     prompts = [
-        await pooled.encode(service, body, text, special=True, param="text_2") for text in texts
+        await pooled.encode(service, job.body, text, special=True, param="text_2") for text in texts
     ]
     found = await pooled.pool_all(
-        service, body, prompts, pooled.embedding_pooling(service), lambda one: one
+        service, job, prompts, pooled.embedding_pooling(service), lambda one: one
     )
     embedded = {text: vectors.embedding(one.vector) for text, one in zip(texts, found, strict=True)}
     scores = [vectors.cosine(embedded[left], embedded[right]) for left, right in pairs]
     return scores, pooled.usage_of(found)
 
 
-async def _cross_encode(
-    service: Service, body: ScoreRequest | RerankRequest, pairs: Sequence[tuple[str, str]]
-) -> Scores:
+async def _cross_encode(service: Service, job: Job, pairs: Sequence[tuple[str, str]]) -> Scores:
     if service.info.num_labels != 1:
         raise InvalidRequestError(
             f"The model has {service.info.num_labels} labels, and a score needs one. "
@@ -77,13 +74,13 @@ async def _cross_encode(
             param="model",
             code="task_not_supported",
         )
-    prompts = [await pooled.encode_pair(service, body, pair) for pair in pairs]
+    prompts = [await pooled.encode_pair(service, job.body, pair) for pair in pairs]
 
     def finish(one: Pooled) -> tuple[Pooled, float]:
         logit = float(one.vector[0])
-        return one, vectors.sigmoid(logit) if body.use_activation else logit
+        return one, vectors.sigmoid(logit) if job.body.use_activation else logit
 
-    found = await pooled.pool_all(service, body, prompts, "classify", finish)
+    found = await pooled.pool_all(service, job, prompts, "classify", finish)
     return [value for _, value in found], pooled.usage_of([one for one, _ in found])
 
 

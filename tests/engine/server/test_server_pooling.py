@@ -10,6 +10,7 @@ import openai
 import pytest
 
 from engine.server.running import Answer, Server, serving
+from yaie_api.names import HEADER_TIMEOUT
 
 SIZE = 8
 
@@ -106,6 +107,7 @@ def test_what_is_too_long_is_refused_or_cut(server: Server) -> None:
         ({"input": "a", "dimensions": SIZE + 1}, "dimensions"),
         ({"input": "a", "encoding_format": "hex"}, "encoding_format"),
         ({"input": "a", "truncate_prompt_tokens": 0}, "truncate_prompt_tokens"),
+        ({"input": "a", "priority": 1}, "priority"),
         ({"messages": [{"role": "user", "content": "a"}]}, "messages"),
     ],
 )
@@ -114,6 +116,11 @@ def test_bad_embedding_requests_name_the_field(
 ) -> None:
     answer = server.call("/v1/embeddings", fields)
     assert (answer.status, answer.error["param"]) == (400, param)
+
+
+def test_a_time_limit_that_is_no_number_is_refused(server: Server) -> None:
+    answer = server.call("/v1/embeddings", {"input": "a"}, headers={HEADER_TIMEOUT: "soon"})
+    assert (answer.status, answer.error["code"]) == (400, "invalid_timeout")
 
 
 def test_a_score_is_the_cosine_of_two_embeddings(server: Server) -> None:
