@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast e2e lint fmt bench manifests images constraints clean
+.PHONY: help setup demo test test-fast e2e compat soak fuzz lint fmt bench manifests images constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -48,6 +48,15 @@ test-fast: $(STAMP) ## the tests that need neither Go nor minutes
 
 e2e: $(STAMP) ## a real Kubernetes node, the chart, the images, an OpenAI client (needs root and Go)
 	tests/e2e/run.sh
+
+compat: $(STAMP) ## real clients against serve and router, each in its own environment; writes docs/compat.md
+	$(BIN)/python tests/compat/run.py --output docs/compat.md
+
+soak: $(STAMP) ## 200 mixed clients for ten minutes, a third of which vanish; nothing may be lost or grow
+	$(BIN)/python tests/soak/run.py
+
+fuzz: $(STAMP) ## coverage-guided fuzzing of what reads foreign bytes (ten minutes)
+	$(BIN)/python tests/fuzz/run.py
 
 bench: $(STAMP) ## batching, prefix cache and stalls as ratios, measured on this machine's CPU
 	$(BIN)/python bench/promises.py
