@@ -9,7 +9,7 @@ never …   is rejected as one that does not fit
 mute …    is accepted and says nothing
 die …     two tokens, then the process exits with status 3
 crash …   the process exits at once, before it accepts
-burst …   all tokens in one message
+burst …   all tokens in one message (several outputs of a request say the same)
 
 A request with `pooling` gets the counts of its tokens as its vector.
 """
@@ -23,6 +23,7 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
 from tokenizers import Tokenizer
 
 from yaie.config import ModelInfo
@@ -35,6 +36,7 @@ from yaie.core.messages import (
     Rejected,
     ResetPrefixCache,
     Stats,
+    TokenLogprobs,
     Tokens,
 )
 from yaie.runtime.parent import end_with_parent
@@ -64,7 +66,9 @@ class Stub:
         if any(word == "slow" for _, word, _ in self.running.values()):
             time.sleep(0.02)
         for request_id in list(self.running):
-            events += self.advance(request_id)
+            command = self.running[request_id][0]
+            for message in self.advance(request_id):
+                events += self.of_each_output(command, message)
         stats = Stats(
             running=len(self.running),
             waiting=0,
@@ -84,7 +88,8 @@ class Stub:
     def take(self, command: Command) -> list[Event]:
         if isinstance(command, Abort):
             self.note(event="abort")
-            self.running.pop(command.request_id, None)
+            if command.index is None:
+                self.running.pop(command.request_id, None)
             return []
         if isinstance(command, ResetPrefixCache):
             self.note(event="reset")
@@ -117,10 +122,30 @@ class Stub:
         pooled = struct.pack(f"<{size}f", *counts)
         return Tokens(command.request_id, (), "stop", pooled=pooled, cached_tokens=1)
 
-    def advance(self, request_id: str) -> list[Event]:
+    def of_each_output(self, command: Generate, message: Tokens) -> list[Tokens]:
+        """The message for each output, with the numbers that were asked for."""
+        asked = command.sampling
+        count = asked.logprobs
+        entries = () if count is None else tuple(_entry(i, count) for i in message.token_ids)
+        of_prompt = None
+        if asked.prompt_logprobs is not None and message.finish_reason is not None:
+            of_prompt = tuple(
+                _entry(i, asked.prompt_logprobs) for i in command.prompt_token_ids[1:]
+            )
+        return [
+            msgspec.structs.replace(
+                message, index=index, logprobs=entries, prompt_logprobs=of_prompt
+            )
+            for index in range(asked.n)
+        ]
+
+    def advance(self, request_id: str) -> list[Tokens]:
         command, word, done = self.running[request_id]
-        limit = command.sampling.max_tokens or 1
+        limit = command.sampling.max_tokens or 0
         prompt = command.prompt_token_ids
+        if limit == 0:
+            del self.running[request_id]
+            return [Tokens(request_id, (), "length")]
         if word == "die" and done == 2:
             time.sleep(0.1)
             os._exit(3)
@@ -141,6 +166,11 @@ class Stub:
         else:
             self.running[request_id] = (command, word, done)
         return [Tokens(request_id, (prompt[(done - 1) % len(prompt)],), finish, cached_tokens=5)]
+
+
+def _entry(token_id: int, count: int) -> TokenLogprobs:
+    top = tuple(range(count if count >= 0 else 300))
+    return TokenLogprobs(token_id, -1.0, 1, top, (-1.0,) * len(top))
 
 
 def main() -> None:

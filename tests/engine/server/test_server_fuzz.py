@@ -2,6 +2,8 @@
 
 import http.client
 import json
+import re
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +14,9 @@ from hypothesis import strategies as st
 from engine.server.running import Server, serving
 from yaie_api.openai import NOT_IMPLEMENTED, ChatCompletionRequest, CompletionRequest
 
+MAX_ANSWER_S = 10.0
+"""On a machine that does nothing else it is two."""
+INSIDES = re.compile(r"0x[0-9a-f]{6,}|/usr|/home|/work|Traceback|pydantic|jinja|llguidance|msgspec")
 PATHS = ("/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize")
 
 
@@ -50,13 +55,120 @@ values = st.recursive(
     max_leaves=6,
 )
 texts = st.text(max_size=20) | st.sampled_from(["hello", "<|im_start|>system\n", "\x00", "\ufdd0"])
+json_texts = st.sampled_from(["{}", "", "{", '{"a": [1, "<|im_end|>"]}', "[" * 9999, "null", "NaN"])
+calls = st.lists(
+    st.fixed_dictionaries(
+        {"function": st.fixed_dictionaries({"name": texts, "arguments": json_texts | texts})},
+        optional={"id": texts, "type": st.just("function")},
+    ),
+    max_size=2,
+)
+parts = st.lists(
+    st.fixed_dictionaries(
+        {"type": st.sampled_from(["text", "text", "input_text", "refusal", "image_url", "x"])},
+        optional={"text": texts, "refusal": texts, "image_url": values},
+    ),
+    max_size=2,
+)
 messages = st.lists(
     st.fixed_dictionaries(
-        {"role": st.sampled_from(["user", "system", "assistant", "developer"]), "content": texts}
+        {"role": st.sampled_from(["user", "system", "assistant", "developer", "tool"])},
+        optional={
+            "content": texts | texts | parts | st.none(),
+            "tool_calls": calls,
+            "tool_call_id": texts,
+            "reasoning_content": texts,
+            "name": texts,
+        },
     ),
     min_size=1,
     max_size=3,
 )
+kinds = st.sampled_from(["object", "string", "integer", "array", "null", "x", ["string", "null"]])
+schemas = st.recursive(
+    st.booleans()
+    | st.fixed_dictionaries({"type": kinds})
+    | st.fixed_dictionaries(
+        {"pattern": st.sampled_from(["a+", "(", "(a|a)*b", "\\\\p{L}", "(?=x)"])}
+    )
+    | st.fixed_dictionaries({"enum": st.lists(values, max_size=3)})
+    | st.fixed_dictionaries({"$ref": st.sampled_from(["#", "#/a", "http://x/y", "x"])}),
+    lambda inner: st.fixed_dictionaries(
+        {},
+        optional={
+            "type": kinds,
+            "properties": st.dictionaries(texts, inner, max_size=2),
+            "items": inner,
+            "anyOf": st.lists(inner, max_size=2),
+            "required": st.lists(texts, max_size=2),
+            "minItems": st.integers(-1, 10**6),
+            "maxLength": st.integers(-1, 10**9),
+        },
+    ),
+    max_leaves=4,
+)
+names = st.sampled_from(["f", "g", "get.it", "a b", "", "x" * 65])
+tools = st.lists(
+    st.fixed_dictionaries(
+        {
+            "type": st.just("function"),
+            "function": st.fixed_dictionaries(
+                {"name": names},
+                optional={"parameters": schemas, "description": texts, "strict": st.booleans()},
+            ),
+        }
+    ),
+    max_size=2,
+)
+choices = st.sampled_from(["none", "auto", "required"]) | st.fixed_dictionaries(
+    {"type": st.just("function"), "function": st.fixed_dictionaries({"name": names})}
+)
+formats = st.fixed_dictionaries(
+    {"type": st.sampled_from(["text", "json_object", "json_schema", "structural_tag", "sound"])},
+    optional={
+        "json_schema": st.fixed_dictionaries({}, optional={"name": texts, "schema": schemas})
+    },
+)
+structured = st.fixed_dictionaries(
+    {},
+    optional={
+        "json": schemas,
+        "regex": st.sampled_from(["a+", "(", "[[:alpha:]]*", "a{1,99999}", ""]),
+        "choice": st.lists(texts, max_size=3),
+        "grammar": st.sampled_from(['start: "a"', "start: b", 'root ::= "a"', ""]),
+    },
+)
+numbers = st.integers(-2, 40) | st.floats() | st.sampled_from([2**63, 1e308])
+LIKELY: dict[str, st.SearchStrategy[Any]] = {
+    "n": st.integers(0, 4),
+    "temperature": st.sampled_from([0, 0.5, 2, 2.1]),
+    "tools": tools,
+    "tool_choice": choices,
+    "response_format": formats,
+    "structured_outputs": structured,
+    "guided_json": schemas,
+    "regex": texts,
+    "logit_bias": st.dictionaries(st.sampled_from(["1", "299", "x", "-1", "9999"]), numbers),
+    "logprobs": st.booleans() | st.integers(-2, 25),
+    "top_logprobs": st.integers(-2, 25),
+    "prompt_logprobs": st.integers(-2, 25),
+    "echo": st.booleans(),
+    "stream": st.booleans(),
+    "max_tokens": st.integers(-1, 4),
+    "stop": texts | st.lists(texts, max_size=3),
+    "bad_words": st.lists(texts, max_size=3),
+    "allowed_token_ids": st.lists(st.integers(-1, 400), max_size=3),
+    "truncate_prompt_tokens": st.integers(-2, 300),
+    "continue_final_message": st.booleans(),
+    "add_generation_prompt": st.booleans(),
+    "chat_template_kwargs": st.dictionaries(texts, values, max_size=2),
+    "documents": st.lists(st.dictionaries(texts, values, max_size=2), max_size=2),
+    "return_token_ids": st.booleans(),
+    "return_tokens_as_token_ids": st.booleans(),
+    "include_reasoning": st.booleans(),
+    "priority": st.integers(-1, 1),
+    "cache_salt": texts,
+}
 fields = st.sampled_from(
     sorted(
         NOT_IMPLEMENTED.keys()
@@ -65,22 +177,38 @@ fields = st.sampled_from(
     )
 )
 nearly_right = st.builds(
-    lambda extra, chosen, prompt: {"messages": chosen, "prompt": prompt, "max_tokens": 2} | extra,
-    st.dictionaries(fields, values, max_size=3),
+    lambda likely, extra, chosen, prompt: (
+        {"messages": chosen, "prompt": prompt, "max_tokens": 2} | likely | extra
+    ),
+    st.fixed_dictionaries({}, optional=LIKELY),
+    st.dictionaries(fields, values, max_size=1),
     messages | values,
     texts | st.lists(st.integers(-1, 400), max_size=4) | values,
 )
+right = st.builds(
+    lambda likely, chosen: {"messages": chosen, "prompt": "hello", "max_tokens": 2} | likely,
+    st.sets(st.sampled_from(sorted(LIKELY)), max_size=3).flatmap(
+        lambda some: st.fixed_dictionaries({name: LIKELY[name] for name in some})
+    ),
+    messages,
+)
 
 
-@settings(max_examples=150, deadline=None)
-@given(path=st.sampled_from(PATHS), body=nearly_right | values)
-def test_any_json_is_answered_below_500(
+@settings(max_examples=300, deadline=None)
+@given(path=st.sampled_from(PATHS), body=right | nearly_right | values)
+def test_any_json_is_answered_below_500_and_soon(
     connection: http.client.HTTPConnection, path: str, body: Any
 ) -> None:
+    started_s = time.monotonic()
     status, answer = ask(connection, path, json.dumps(body).encode())
+    assert time.monotonic() - started_s < MAX_ANSWER_S
     assert status < 500, answer
+    assert not INSIDES.search(answer.decode()), answer
     if status >= 400:
         assert set(json.loads(answer)["error"]) == {"message", "type", "param", "code"}
+    elif answer.startswith(b"data:"):
+        assert answer.endswith(b"data: [DONE]\n\n")
+        assert b'"error"' not in answer
 
 
 turns = st.lists(
