@@ -52,9 +52,15 @@ class Compiling:
     def __init__(self, grammars: Grammars | None) -> None:
         self._grammars = grammars
         self._pending: dict[str, Pending] = {}
+        self._submitted = 0
 
     def __len__(self) -> int:
         return len(self._pending)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether the compiler has, or will have, something to be taken."""
+        return self._submitted > 0
 
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._pending
@@ -71,6 +77,7 @@ class Compiling:
                 "This model is served without structured output.", param="structured_outputs"
             )
         self._grammars.submit(request)
+        self._submitted += 1
         self._pending[request.request_id] = Pending(request, arrived_s, deadline_s, [])
 
     def abort(self, abort: Abort) -> Generate | None:
@@ -85,9 +92,10 @@ class Compiling:
 
     def take(self) -> Iterator[tuple[Pending, Matcher | YaieError]]:
         """What was compiled since the last call, less what was taken back meanwhile."""
-        if self._grammars is None or not self._pending:
+        if self._grammars is None:
             return
         for request, outcome in self._grammars.take():
+            self._submitted -= 1
             pending = self._pending.get(request.request_id)
             if pending is not None and pending.request is request:  # ids may be used again
                 yield self._pending.pop(request.request_id), outcome

@@ -36,7 +36,7 @@ class Intake:
             else:
                 self._scheduler.reset_prefix_cache()
                 events.append(Accepted(command.request_id))
-        if self._compiling:
+        if self._compiling.has_work:
             events += self._take(now)
         events += self._scheduler.expire(now)
         return events

@@ -50,6 +50,8 @@ class FaultyRunner(StubRunner):
 
     def launch(self, batch: Batch) -> _Ticket:
         self.trip("before launch")
+        if batch.swap_out:
+            self.trip("swap")
         ticket = super().launch(batch)
         self.trip("after launch")
         return ticket
@@ -189,7 +191,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.rig.send(Abort(request_id, index))
 
     @precondition(lambda self: not self.calm)
-    @rule(stage=st.sampled_from(["before launch", "after launch", "sample", "collect"]))
+    @rule(stage=st.sampled_from(["before launch", "swap", "after launch", "sample", "collect"]))
     def break_a_step(self, stage: str) -> None:
         self.runner.fault = stage
         self.faults += 1

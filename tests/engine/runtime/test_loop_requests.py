@@ -131,6 +131,16 @@ def test_an_abort_withdraws_a_compilation() -> None:
     assert engine.port.of(Tokens)[-1].finish_reason == "stop"
 
 
+def test_a_withdrawn_compilation_is_still_taken_from_the_compiler() -> None:
+    engine = rig(delay=2)
+    grammars = engine.loop._intake._compiling._grammars
+    assert isinstance(grammars, FakeGrammars)
+    engine.run(generate("a", [1], grammar=FIVE), Abort("a"))
+    for _ in range(4):
+        engine.step()
+    assert grammars.compiling == []
+
+
 def test_one_output_can_be_aborted_before_any_runs() -> None:
     engine = rig()
     engine.run(generate("a", [1], grammar=FIVE, n=2), Abort("a", 1))
