@@ -195,6 +195,8 @@ def sample(
     min_p: Tensor,
     seed: Tensor,
     position: Tensor,
+    *,
+    filtered: bool = True,
 ) -> Tensor:
     """One token id per row -> [B] int64; the same ids on every device for the same float32 logits.
 
@@ -202,10 +204,11 @@ def sample(
     top_k[B] int32 (0 = off); top_p[B] float32 (1 = off); min_p[B] float32 (0 = off); seed[B] and
     position[B] int64: the draw is a function of these two and the row's logits alone.
     Filters apply in the order temperature, top-k, top-p, min-p; tokens tied with the last kept
-    one are kept. A row with a NaN or +inf logit yields some valid id: check rows before.
+    one are kept. filtered=False: the host knows that no row has top-k or top-p, which spares work.
+    A row with a NaN or +inf logit yields some valid id: check rows before.
     """
     return backend(logits).sample(  # type: ignore[no-any-return]  # module chosen by name
-        logits, temperature, top_k, top_p, min_p, seed, position
+        logits, temperature, top_k, top_p, min_p, seed, position, filtered=filtered
     )
 
 

@@ -17,14 +17,15 @@ from yaie.models.model import Model
 from yaie.runtime.kv_tensors import KVTensors
 from yaie.runtime.sampler import Draw, draw
 from yaie.runtime.slots import Slots
+from yaie.runtime.wishes import How
 from yaie_api.logs import fields
 
 log = logging.getLogger(__name__)
 
 FIRST_CONTEXT = 2048
 """Smallest context bound that a graph is captured for; each next one is four times larger."""
-Tail = Literal["greedy", "draw", "logits"]
-"""How a captured step ends: all rows take the most likely token, rows draw, or nothing is drawn."""
+Tail = How | Literal["logits"]
+"""How a captured step draws, or that it ends at the logits."""
 SIZES = (1, 2, 4, 8, *range(16, 129, 16), *range(160, 513, 32))
 
 
@@ -141,4 +142,4 @@ class DecodeGraphs:
         logits = self.model.logits(hidden)
         if tail == "logits":
             return logits, None
-        return logits, draw(logits, self.slots, slots, seq_lens, greedy=tail == "greedy")
+        return logits, draw(logits, self.slots, slots, seq_lens, how=tail)

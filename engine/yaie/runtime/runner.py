@@ -17,7 +17,7 @@ from yaie.core.batch import Batch, Row, StepResult
 from yaie.layers.attention import Segment, StepInput
 from yaie.models.model import Model
 from yaie.runtime.arrange import Ints, StepArrays, arrange, spans
-from yaie.runtime.graphs import DecodeGraph, DecodeGraphs, Tail
+from yaie.runtime.graphs import DecodeGraph, DecodeGraphs
 from yaie.runtime.kv_tensors import KVTensors
 from yaie.runtime.logprobs import score_pieces
 from yaie.runtime.loop import FatalRunnerError, TokenMasks
@@ -162,7 +162,7 @@ class ModelRunner:
         decodes_only = arrays.n_decode == len(arrays.sampled) == n_rows > 0
         if self.graphs is None or not decodes_only:
             return None
-        tail: Tail = "logits" if not plan.plain else "greedy" if plan.greedy else "draw"
+        tail = plan.how if plan.plain else "logits"
         return self.graphs.find(n_rows, int(arrays.seq_lens.max()), tail)
 
     def _replay(self, ticket: Ticket, graph: DecodeGraph, step: "_DeviceStep") -> None:

@@ -13,7 +13,7 @@ from yaie.runtime.logprobs import Scores, score
 from yaie.runtime.slots import Slots
 from yaie.runtime.token_state import TokenState
 from yaie.runtime.transfer import upload
-from yaie.runtime.wishes import NO_LOGPROBS, Plan, Wishes
+from yaie.runtime.wishes import NO_LOGPROBS, How, Plan, Wishes
 from yaie_kernels import wants
 
 
@@ -25,7 +25,7 @@ class Draw(NamedTuple):
 
 
 def draw(
-    logits: torch.Tensor, slots: Slots, rows: torch.Tensor, positions: torch.Tensor, *, greedy: bool
+    logits: torch.Tensor, slots: Slots, rows: torch.Tensor, positions: torch.Tensor, *, how: How
 ) -> Draw:
     """Sample one token per row and remember it as the slot's last.
 
@@ -34,14 +34,14 @@ def draw(
         slots: sampling parameters by slot; `last_token` is written.
         rows: [S] int64 slot of each row.
         positions: [S] int64 position of the drawn token: the RNG counter.
-        greedy: every row takes its most likely token (temperature 0).
+        how: what the most demanding row does.
 
     A row with NaN, +inf or only -inf gets token 0 and finite False; the others are not affected.
 
     """
     best, tokens = logits.max(dim=-1)
     finite = best.isfinite()
-    if not greedy:
+    if how != "greedy":
         tokens = ops.sample(
             logits,
             slots.temperature[rows],
@@ -50,6 +50,7 @@ def draw(
             slots.min_p[rows],
             slots.seed[rows],
             positions,
+            filtered=how == "filtered",
         )
     tokens = tokens * finite
     slots.last_token[rows] = tokens
@@ -97,9 +98,9 @@ class Sampler:
             wanted = wanted.copy()
             wanted[masks.rows] |= wants.GRAMMAR
         if not wanted.any():
-            return draw(logits, self.slots, rows, positions, greedy=plan.greedy)
+            return draw(logits, self.slots, rows, positions, how=plan.how)
         adjusted, bits = self.state.adjust(logits, rows, positions, wanted)
-        drawn = draw(adjusted, self.slots, rows, positions, greedy=plan.greedy)
+        drawn = draw(adjusted, self.slots, rows, positions, how=plan.how)
         self.state.remember(drawn.tokens, rows, positions, bits)
         return drawn
 

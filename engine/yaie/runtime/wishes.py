@@ -4,7 +4,7 @@ A step whose rows are all plain samples inside its CUDA graph; any other one end
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,8 @@ from yaie.runtime.arrange import Ints
 from yaie_kernels import wants
 
 NO_LOGPROBS = -2
+How = Literal["greedy", "plain", "filtered"]
+"""All rows take their most likely token; some draw; some draw by top-k or top-p."""
 
 
 class Plan(NamedTuple):
@@ -22,7 +24,7 @@ class Plan(NamedTuple):
 
     Attributes:
         slots: [S] of each row.
-        greedy: every row takes its most likely token.
+        how: what the most demanding row does.
         wanted: [S] bits of `yaie_kernels.wants`, without those of grammar masks to come.
         logprobs: [S] how many most likely tokens each row reports; NO_LOGPROBS: none at all.
         masked: a grammar's mask may come before the draw.
@@ -30,7 +32,7 @@ class Plan(NamedTuple):
     """
 
     slots: Ints
-    greedy: bool
+    how: How
     wanted: Ints
     logprobs: Ints
     masked: bool
@@ -53,7 +55,8 @@ class Wishes:
 
     def __init__(self, rows: int, vocab_size: int) -> None:
         self._vocab_size = vocab_size
-        self._greedy = np.ones(rows, dtype=np.bool_)
+        self._drawn = np.zeros(rows, dtype=np.bool_)
+        self._filtered = np.zeros(rows, dtype=np.bool_)
         self._wanted = np.zeros(rows, dtype=np.int32)
         self._early_until = np.zeros(rows, dtype=np.int32)
         self._logprobs = np.full(rows, NO_LOGPROBS, dtype=np.int32)
@@ -64,7 +67,8 @@ class Wishes:
         """Sequences enter slots."""
         for init in inits:
             slot, sampling = init.slot, init.sampling
-            self._greedy[slot] = sampling.greedy
+            self._drawn[slot] = not sampling.greedy
+            self._filtered[slot] = sampling.top_k > 0 or sampling.top_p < 1.0
             self._wanted[slot] = lasting(sampling)
             forbids = bool(sampling.min_tokens and init.stop_ids)
             self._early_until[slot] = init.prompt_tokens + sampling.min_tokens if forbids else 0
@@ -77,11 +81,17 @@ class Wishes:
         early = positions < self._early_until[slots]
         return Plan(
             slots=slots,
-            greedy=bool(self._greedy[slots].all()),
+            how=self._how(slots),
             wanted=self._wanted[slots] | np.where(early, wants.EARLY, 0).astype(np.int32),
             logprobs=self._logprobs[slots],
             masked=bool(self._masked[slots].any()),
         )
+
+    def _how(self, slots: Ints) -> How:
+        drawn = self._drawn[slots]
+        if not drawn.any():
+            return "greedy"
+        return "filtered" if (drawn & self._filtered[slots]).any() else "plain"
 
     def prompt_logprobs(self, slot: int) -> int:
         """How many most likely tokens the prompt in `slot` reports at each position."""

@@ -41,6 +41,8 @@ def sample(
     min_p: Tensor,
     seed: Tensor,
     position: Tensor,
+    *,
+    filtered: bool = True,
 ) -> Tensor:
     if logits.shape[0] == 0:
         return logits.new_empty(0, dtype=torch.int64)
@@ -50,7 +52,9 @@ def sample(
         return logits.argmax(dim=-1)
     chosen = torch.tensor(greedy, device=logits.device) if any(greedy) else None
     weights = token_weights(logits, _masked(temperature, chosen, 1.0))
-    _filter(logits, weights, _masked(top_k, chosen, 0), _masked(top_p, chosen, 1.0), min_p)
+    if filtered:
+        _filter(logits, weights, _masked(top_k, chosen, 0), _masked(top_p, chosen, 1.0))
+    _drop_unlikely(weights, min_p)
     sums = weights.cumsum_(dim=-1)
     target = targets(seed, position, sums[:, -1].clamp(min=1))
     ids = torch.searchsorted(sums, target.unsqueeze(1), right=True).squeeze(1)
@@ -76,8 +80,8 @@ def token_weights(logits: Tensor, temperature: Tensor) -> Tensor:
     return power.to(torch.int64)
 
 
-def _filter(logits: Tensor, weights: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> None:
-    """Zero the weights of tokens that the filters drop."""
+def _filter(logits: Tensor, weights: Tensor, top_k: Tensor, top_p: Tensor) -> None:
+    """Zero the weights of tokens that top-k and top-p drop."""
     vocab = logits.shape[1]
     counts: list[int] = top_k.tolist()
     by_count = [row for row, count in enumerate(counts) if 0 < count < vocab]
@@ -90,6 +94,10 @@ def _filter(logits: Tensor, weights: Tensor, top_k: Tensor, top_p: Tensor, min_p
         few = max(counts[row] or _FEW for row in by_mass) + _SPARE
         least = _keep_top_p(logits[rows], weights[rows], top_p[rows], min(few, vocab))
         _drop_below(logits, weights, rows, least)
+
+
+def _drop_unlikely(weights: Tensor, min_p: Tensor) -> None:
+    """Zero the weights of tokens that min-p drops."""
     if any(share > 0 for share in min_p.tolist()):
         floor = (min_p * float(2**WEIGHT_BITS)).ceil().long()
         weights.masked_fill_(weights < floor.unsqueeze(1), 0)

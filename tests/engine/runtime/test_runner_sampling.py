@@ -76,11 +76,13 @@ def test_rows_that_are_not_finite_are_flagged_and_harm_nobody(greedy: bool) -> N
     slots.top_p.fill_(1.0)
     logits = torch.randn(4, 50, generator=torch.Generator().manual_seed(3))
     rows, positions = torch.arange(4), torch.arange(4)
-    clean = sampler.draw(logits.clone(), slots, rows, positions, greedy=greedy)
+    clean = sampler.draw(
+        logits.clone(), slots, rows, positions, how="greedy" if greedy else "plain"
+    )
     logits[1] = torch.nan
     logits[2] = -torch.inf
     logits[3, 4] = torch.inf
-    spoiled = sampler.draw(logits, slots, rows, positions, greedy=greedy)
+    spoiled = sampler.draw(logits, slots, rows, positions, how="greedy" if greedy else "plain")
     assert clean.finite.tolist() == [True] * 4
     assert spoiled.finite.tolist() == [True, False, False, False]
     assert spoiled.tokens[0] == clean.tokens[0]

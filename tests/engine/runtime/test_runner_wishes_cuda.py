@@ -35,7 +35,7 @@ def test_any_mixture_gives_the_textbooks_tokens(graphs: bool) -> None:
         assert {slot: drive.output(slot) for slot in wanted} == wanted
     if graphs and runner.graphs is not None:
         tails = {tail for _, _, tail in runner.graphs._captured}
-        assert tails == {"greedy", "draw", "logits"}
+        assert tails == {"greedy", "plain", "filtered", "logits"}
 
 
 @pytest.mark.parametrize("wish", ["nothing", "all"])
