@@ -7,7 +7,9 @@ range is checked against the shape, the dtype, its neighbours and the file's len
 import json
 import math
 import mmap
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +24,16 @@ DTYPES = {
     "F16": torch.float16,
     "BF16": torch.bfloat16,
 }
+INTEGERS = {
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+"""Tables of ids and masks, which some models keep among their weights."""
+NO_DTYPES: Mapping[str, torch.dtype] = MappingProxyType({})
 
 
 class TensorEntry(NamedTuple):
@@ -34,11 +46,14 @@ class TensorEntry(NamedTuple):
 
 
 class SafetensorsFile:
-    """A checked, memory-mapped file. Tensors are views of the mapping (private, copy on write)."""
+    """A checked, memory-mapped file. Tensors are views of the mapping (private, copy on write).
 
-    def __init__(self, path: Path) -> None:
+    Floating-point tensors are taken, and those of the dtypes in `more`.
+    """
+
+    def __init__(self, path: Path, more: Mapping[str, torch.dtype] = NO_DTYPES) -> None:
         self.name = path.name
-        self.entries = read_header(path)
+        self.entries = read_header(path, more)
         with path.open("rb") as file:
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
 
@@ -51,7 +66,7 @@ class SafetensorsFile:
         return torch.frombuffer(self._map, dtype=dtype, count=count, offset=start).view(shape)
 
 
-def read_header(path: Path) -> dict[str, TensorEntry]:
+def read_header(path: Path, more: Mapping[str, torch.dtype] = NO_DTYPES) -> dict[str, TensorEntry]:
     """Read and check the header of a safetensors file.
 
     Raises:
@@ -74,25 +89,28 @@ def read_header(path: Path) -> dict[str, TensorEntry]:
     _check(isinstance(raw, dict), path, "header")
     base = LENGTH_BYTES + length
     raw.pop("__metadata__", None)
-    entries = {name: _entry(path, name, value, base) for name, value in raw.items()}
+    dtypes = DTYPES | dict(more)
+    entries = {name: _entry(path, name, value, base, dtypes) for name, value in raw.items()}
     _check_layout(path, entries, base, size)
     return entries
 
 
-def _entry(path: Path, name: str, value: Any, base: int) -> TensorEntry:
+def _entry(
+    path: Path, name: str, value: Any, base: int, dtypes: Mapping[str, torch.dtype]
+) -> TensorEntry:
     _check(isinstance(value, dict), path, name)
     shape, offsets, dtype = (value.get(key) for key in ("shape", "data_offsets", "dtype"))
     _check(isinstance(shape, list) and all(_is_size(n) for n in shape), path, name)
     _check(isinstance(offsets, list) and len(offsets) == 2, path, name)
     _check(all(_is_size(n) for n in offsets), path, name)
-    if dtype not in DTYPES:
+    if dtype not in dtypes:
         raise InvalidRequestError(
-            f"{path.name}: {name} has dtype {dtype!r}; supported: {', '.join(DTYPES)}.",
+            f"{path.name}: {name} has dtype {dtype!r}; supported: {', '.join(dtypes)}.",
             param="model",
         )
     start, end = offsets
-    _check(end - start == math.prod(shape) * DTYPES[dtype].itemsize, path, name)
-    return TensorEntry(DTYPES[dtype], tuple(shape), base + start, base + end)
+    _check(end - start == math.prod(shape) * dtypes[dtype].itemsize, path, name)
+    return TensorEntry(dtypes[dtype], tuple(shape), base + start, base + end)
 
 
 def _check_layout(path: Path, entries: dict[str, TensorEntry], base: int, size: int) -> None:

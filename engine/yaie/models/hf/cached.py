@@ -35,8 +35,9 @@ class CachedTransformer:
         model: transformers' model, filled.
         options: its device and dtype.
         carry: how its cache is used.
-        masked: tell it in each step that no token is padding, which some models need to count
-            tokens and others take for a mask of this step's tokens.
+        told: what it is told in each step beside tokens: position_ids, attention_mask, or nothing.
+            Some models count by themselves only, some by what they are told, and some take a mask
+            for one of this step's tokens.
 
     Raises:
         UnfitError: the model has no cache that can be handed back to it.
@@ -47,16 +48,14 @@ class CachedTransformer:
     num_labels = 0
 
     def __init__(
-        self, model: Any, options: TensorOptions, carry: Carry, *, masked: bool = False
+        self, model: Any, options: TensorOptions, carry: Carry, told: frozenset[str] = frozenset()
     ) -> None:
         self.architecture = type(model).__name__
         self.options = options
         self.carry = carry
         self._model = model
         self._cache_name = _cache_name(model) if carry is not Carry.NOTHING else None
-        self._names = signature(model.forward).parameters.keys() - (
-            set() if masked else {"attention_mask"}
-        )
+        self._names = {"input_ids", "use_cache", self._cache_name, *told}
         self._reset()
         self._split = Split(model, **self._arguments(torch.zeros((1, 4), dtype=torch.int64), 0))
         if self._cache_name and self._cache_name not in self._split.takes:
@@ -120,7 +119,12 @@ class CachedTransformer:
         }
         if self._cache_name is not None:
             arguments[self._cache_name] = self._cache
-        return {name: value for name, value in arguments.items() if name in self._names}
+        takes = signature(self._model.forward).parameters
+        return {
+            name: value
+            for name, value in arguments.items()
+            if name in self._names and name in takes
+        }
 
 
 def _cache_name(model: Any) -> str:

@@ -31,7 +31,8 @@ Logits = Sequence[torch.Tensor]
 
 def sequences(config: Any, lengths: Sequence[int], vocab_size: int) -> list[torch.Tensor]:
     """Random token ids [T] for each length, none of them one that the configuration names."""
-    named = {value for name, value in vars(config).items() if name.endswith("token_id")}
+    values = [value for name, value in vars(config).items() if name.endswith("token_id")]
+    named = {token for value in values for token in (value if isinstance(value, list) else [value])}
     usable = torch.tensor([token for token in range(min(vocab_size, 4096)) if token not in named])
     generator = torch.Generator().manual_seed(0)
     return [
@@ -96,7 +97,8 @@ def _noise(model: Any, seed: int) -> Iterator[None]:
 
     def hook(_module: Any, _args: Any, output: Any) -> Any:
         if isinstance(output, tuple | list) and isinstance(output[0], torch.Tensor):
-            return type(output)((moved(output[0]), *output[1:]))
+            make = getattr(type(output), "_make", type(output))
+            return make((moved(output[0]), *output[1:]))
         return moved(output) if isinstance(output, torch.Tensor) else None
 
     hooks = [layer.register_forward_hook(hook) for layer in _layers(model)]

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -19,9 +19,18 @@ from yaie.models.model import Model
 from yaie_api.errors import InvalidRequestError
 from yaie_api.logs import fields
 
+T = TypeVar("T")
+
 log = logging.getLogger(__name__)
 FATAL = (torch.OutOfMemoryError, torch.AcceleratorError)
 """These say nothing about the model."""
+TOLD = (
+    frozenset[str](),
+    frozenset({"position_ids"}),
+    frozenset({"attention_mask"}),
+    frozenset({"position_ids", "attention_mask"}),
+)
+"""What a model on its own cache may need to be told; the first that proves right is taken."""
 
 
 class Chosen(NamedTuple):
@@ -51,28 +60,48 @@ def choose(model: Any, options: TensorOptions, max_model_len: int) -> Chosen:
         "model does not run in pages: one sequence at a time, without a prefix cache",
         extra=fields(architecture=name, reason=reason),
     )
-    for carry, masked in product(Carry, (False, True)):
-        reason, cached = _try(partial(_cached, model, options, carry, masked=masked))
-        if cached is not None:
-            log.info("model runs on its own cache", extra=fields(takes=carry.value))
-            return Chosen(cached, carry)
-    raise InvalidRequestError(f"This model cannot be served: {reason}.", param="model")
+    why, chosen = _try(partial(_alone, model, options))
+    if chosen is None:
+        raise InvalidRequestError(
+            f"This model cannot be served. In pages: {reason}. On its own cache: {why}.",
+            param="model",
+        )
+    log.info("model runs on its own cache", extra=fields(takes=chosen.carry.value))
+    return Chosen(chosen, chosen.carry)
 
 
 def _paged(model: Any, options: TensorOptions, max_model_len: int) -> Model:
-    ids = check.sequences(model.config, check.LENGTHS, _vocab_size(model))
-    yardstick = check.Yardstick(model, ids)
+    yardstick = _yardstick(model)
     paged = PagedTransformer(model, options, max_model_len)
     check.prove_paged(paged, yardstick)
     return paged
 
 
-def _cached(model: Any, options: TensorOptions, carry: Carry, *, masked: bool) -> Model:
-    ids = check.sequences(model.config, check.LENGTHS, _vocab_size(model))
-    yardstick = check.Yardstick(model, ids)
-    cached = CachedTransformer(model, options, carry, masked=masked)
+def _alone(model: Any, options: TensorOptions) -> CachedTransformer:
+    yardstick = _yardstick(model)
+    why = ""
+    for carry, told in product(Carry, TOLD):
+        why, cached = _try(partial(_cached, model, options, yardstick, carry, told))
+        if cached is not None:
+            return cached
+    raise UnfitError(why)
+
+
+def _cached(
+    model: Any,
+    options: TensorOptions,
+    yardstick: check.Yardstick,
+    carry: Carry,
+    told: frozenset[str],
+) -> CachedTransformer:
+    cached = CachedTransformer(model, options, carry, told)
     check.prove_cached(cached, yardstick)
     return cached
+
+
+def _yardstick(model: Any) -> check.Yardstick:
+    ids = check.sequences(model.config, check.LENGTHS, _vocab_size(model))
+    return check.Yardstick(model, ids)
 
 
 def _vocab_size(model: Any) -> int:
@@ -80,7 +109,7 @@ def _vocab_size(model: Any) -> int:
     return size
 
 
-def _try(make: Callable[[], Model]) -> tuple[str, Model | None]:
+def _try(make: Callable[[], T]) -> tuple[str, T | None]:
     """What `make` returns, or why it cannot. Whatever foreign code raises is a reason."""
     try:
         return "", make()

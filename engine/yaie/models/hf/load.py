@@ -3,6 +3,7 @@ folder: it gets a table of settings and a table of tensors, both read and checke
 """
 
 import logging
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 from yaie.layers.options import TensorOptions
 from yaie.models import source
-from yaie.models.safetensors import SafetensorsFile
+from yaie.models.safetensors import INTEGERS, SafetensorsFile
 from yaie_api.errors import InvalidRequestError
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,10 @@ def config_of(raw: dict[str, Any]) -> Any:
 
     """
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_MAPPING_NAMES
+    from transformers.utils import logging as library
 
+    library.set_verbosity_error()
+    library.disable_progress_bar()
     kind = raw.get("model_type")
     if kind not in CONFIG_MAPPING_NAMES:
         raise _refused(f"model type {kind!r} is not known to the installed version")
@@ -69,29 +73,32 @@ def max_positions(config: Any) -> int:
     return DEFAULT_LENGTH
 
 
-def class_of(config: Any, raw: dict[str, Any]) -> type[Any]:
-    """Return the causal language model's class for a configuration.
+def class_of(config: Any, raw: dict[str, Any]) -> tuple[Any, type[Any]]:
+    """Return the configuration and the class of the causal language model: those of the text part
+    where the configuration has several parts.
 
     Raises:
         InvalidRequestError: not a causal language model, or one that lacks a dependency.
 
     """
-    from transformers.models.auto.modeling_auto import (
-        MODEL_FOR_CAUSAL_LM_MAPPING,
-        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-    )
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    names = raw.get("architectures") or []
-    known = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type)
+    names = raw.get("architectures") or [None]
+    causal = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     if config.is_encoder_decoder:
         raise _refused("it is an encoder and a decoder, not a decoder alone")
-    if known is None or (names and names[0] not in set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values())):
-        raise _refused(_other_kind(config.model_type, names))
+    if names[0] is None:
+        names = [causal.get(config.model_type)]
+    if names[0] not in causal.values():
+        raise _refused(_other_kind(config.model_type, names[0]))
     try:
-        found: type[Any] = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+        found: type[Any] = getattr(import_module("transformers"), names[0])
     except ImportError as error:
         raise _refused(f"it needs a package that is not installed: {_needed(error)}") from error
-    return found
+    text = config.get_text_config(decoder=True)
+    if isinstance(config, found.config_class) or not isinstance(text, found.config_class):
+        return config, found
+    return text, found
 
 
 @torch.inference_mode()
@@ -140,7 +147,7 @@ def _filled(
 
 def _tensors(folder: Path) -> dict[str, torch.Tensor]:
     source.refuse_pickled_weights(folder)
-    files = [SafetensorsFile(folder / name) for name in source.weight_files(folder)]
+    files = [SafetensorsFile(folder / name, INTEGERS) for name in source.weight_files(folder)]
     return {name: file.tensor(name) for file in files for name in file.entries}
 
 
@@ -153,13 +160,15 @@ def _check_layers(table: dict[str, Any]) -> None:
 
 
 def _settings(value: Any) -> Any:
-    """A copy without the keys that choose code, at any depth."""
+    """A copy without the keys that choose code, at any depth; infinite numbers are tables there."""
+    if isinstance(value, dict) and value.keys() == {"__float__"}:
+        return float(value["__float__"])
     if isinstance(value, dict):
         return {key: _settings(item) for key, item in value.items() if key not in CODE_KEYS}
     return [_settings(item) for item in value] if isinstance(value, list) else value
 
 
-def _other_kind(model_type: str, names: list[Any]) -> str:
+def _other_kind(model_type: str, name: str | None) -> str:
     from transformers.models.auto import modeling_auto as auto
 
     kinds = {
@@ -171,11 +180,9 @@ def _other_kind(model_type: str, names: list[Any]) -> str:
         ),
     }
     reasons = (
-        reason
-        for reason, table in kinds.items()
-        if model_type in table or (names and names[0] in table.values())
+        reason for reason, table in kinds.items() if model_type in table or name in table.values()
     )
-    return next(reasons, f"{names[0] if names else model_type} is not a causal language model")
+    return next(reasons, f"{name or model_type} is not a causal language model")
 
 
 def _needed(error: ImportError) -> str:
