@@ -8,9 +8,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Final, NamedTuple
+from typing import Final
 
 import llguidance.numpy
 import numpy as np
@@ -43,17 +44,30 @@ MAX_MASK_THREADS: Final = 8
 Key = tuple[str, str]
 
 
-class Compiled(NamedTuple):
-    """A matcher at its grammar's beginning, never fed itself. `size_bytes`: what it holds."""
+@dataclass(slots=True)
+class Compiled:
+    """A matcher at its grammar's beginning, never fed itself. `size_bytes`: what it holds.
+
+    Copies have one lexer in common: what one of them has explored is fast for all, and a limit that
+    one runs into ends them all. Such a grammar is `exhausted` and has to be compiled anew.
+    """
 
     matcher: LLMatcher
     size_bytes: int
+    exhausted: bool = False
+
+    def begin(self) -> "TokenMatcher":
+        """A matcher for one output."""
+        return TokenMatcher(self, self.matcher.deep_copy())
 
 
 class TokenMatcher:
     """Follows one output through its grammar."""
 
-    def __init__(self, matcher: LLMatcher) -> None:
+    __slots__ = ("_grammar", "matcher")
+
+    def __init__(self, grammar: Compiled, matcher: LLMatcher) -> None:
+        self._grammar = grammar
         self.matcher = matcher
 
     def consume(self, token_id: int) -> bool:
@@ -62,8 +76,11 @@ class TokenMatcher:
         An end-of-sequence token is allowed where the grammar may end. A matcher that ran into a
         limit takes nothing more.
         """
-        matcher = self.matcher
-        return not matcher.is_error() and matcher.try_consume_tokens([token_id]) == 1
+        consumed: bool = self.matcher.try_consume_tokens([token_id]) == 1
+        if self.matcher.is_error():
+            self._grammar.exhausted = True
+            return False
+        return consumed
 
     @property
     def is_finished(self) -> bool:
@@ -72,7 +89,7 @@ class TokenMatcher:
 
     def fork(self) -> "TokenMatcher":
         """A matcher in the same state, for another output."""
-        return TokenMatcher(self.matcher.deep_copy())
+        return TokenMatcher(self._grammar, self.matcher.deep_copy())
 
 
 class GrammarCompiler:
@@ -108,8 +125,8 @@ class GrammarCompiler:
         if grammar is None:
             raise ValueError("the request has no grammar")
         key = (grammar.kind, grammar.text)
-        if (known := self._cache.get(key)) is not None:
-            self._ready.append((request, _begin(known)))
+        if (matcher := self._cached(key)) is not None:
+            self._ready.append((request, matcher))
         elif self._n_waiting >= MAX_PENDING:
             busy = "Too many requests with new grammars are waiting."
             self._ready.append((request, OverloadedError(busy, retry_after_s=1.0)))
@@ -139,6 +156,13 @@ class GrammarCompiler:
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._workshop.close()
 
+    def _cached(self, key: Key) -> TokenMatcher | None:
+        known = self._cache.get(key)
+        if known is not None and known.exhausted:
+            self._cache.drop(key)
+            return None
+        return None if known is None else known.begin()
+
     def _wait_for(self, key: Key, grammar: Grammar, request: Generate) -> None:
         waiting = self._waiting.setdefault(key, [])
         waiting.append(request)
@@ -161,13 +185,9 @@ class GrammarCompiler:
         self._n_waiting -= len(requests)
         if isinstance(outcome, Compiled):
             self._cache.put(key, outcome)
-            self._ready.extend((request, _begin(outcome)) for request in requests)
+            self._ready.extend((request, outcome.begin()) for request in requests)
         else:
             self._ready.extend((request, outcome) for request in requests)
-
-
-def _begin(compiled: Compiled) -> TokenMatcher:
-    return TokenMatcher(compiled.matcher.deep_copy())
 
 
 class _Workshop:
@@ -237,6 +257,9 @@ class _Cache:
         if (found := self._entries.get(key)) is not None:
             self._entries.move_to_end(key)
         return found
+
+    def drop(self, key: Key) -> None:
+        self._size_bytes -= self._entries.pop(key).size_bytes
 
     def put(self, key: Key, compiled: Compiled) -> None:
         self._entries[key] = compiled

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from llguidance import LLMatcher
+from llguidance import LLMatcher, LLParserLimits
 
 from engine.grammars import DEMO, EOS, PADDING, demo
 from yaie.core.matcher import Matcher
@@ -267,6 +267,30 @@ def test_the_cache_forgets_the_least_recently_used() -> None:
     assert cache.get(("regex", "giant")) is None
 
 
+def test_a_grammar_that_ran_into_a_limit_is_compiled_anew(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies share a lexer, so an exhausted one must not come out of the cache."""
+    limits = LLParserLimits(step_lexer_fuel=1000, verbose_errors=False)
+    monkeypatch.setattr(grammar_build, "LIMITS", limits)
+    asked = request("lark", 'start: "a" /(x{1,30}y|.{1,20}z){40}/')
+    text = "a" + "x" * 20 + "y" * 20
+    tired = compiled(compiler, asked)
+    assert not feed_with_masks(compiler, tired, text)
+    assert not tired.is_finished
+    monkeypatch.undo()
+    fresh = compiled(compiler, asked)
+    assert feed_with_masks(compiler, fresh, text)
+
+
+def feed_with_masks(compiler: GrammarCompiler, matcher: Matcher, text: str) -> bool:
+    for token_id in demo().encode(text, add_special_tokens=False).ids:
+        compiler.masks([(0, matcher)])
+        if not matcher.consume(token_id):
+            return False
+    return True
+
+
 def test_a_panic_of_the_builder_is_an_error_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
     class PanicException(BaseException):
         pass
@@ -291,6 +315,8 @@ def test_a_matcher_that_ran_into_a_limit_takes_nothing_more() -> None:
     vocabulary = grammar_build.load_vocabulary(DEMO, SIZE, EOS)
     native = LLMatcher(vocabulary, "start: /a/", log_level=0)
     assert not native.consume_token(5)
-    matcher = TokenMatcher(native)
+    compiled_one = grammar_module.Compiled(native, 1)
+    matcher = TokenMatcher(compiled_one, native)
     assert not matcher.consume(EOS[0])
     assert not matcher.is_finished
+    assert compiled_one.exhausted
