@@ -142,13 +142,19 @@ def _reduce_kernel(
     tl.store(out_ptr + at * value_dim + col, out, mask=col < value_dim)
 
 
-def choose_splits(batch: int, heads: int, max_tokens: int) -> tuple[int, int]:
+def choose_splits(
+    batch: int, heads: int, max_tokens: int, programs: int | None = None
+) -> tuple[int, int]:
     """(programs for one sequence and block of heads, how many of them a sequence wants).
 
     Enough of them to fill the GPU, and more where a sequence is so long that it needs them.
+    `programs`: at most so many in all, where a program fills a multiprocessor and one more than
+    fit at once costs another round.
     """
+    rows = max(1, batch * heads)
+    filling = triton.cdiv(_PROGRAMS, rows) if programs is None else programs // rows
     useful = triton.cdiv(max_tokens, _LEAST_TOKENS)
-    wanted = max(1, min(triton.cdiv(_PROGRAMS, max(1, batch * heads)), useful, _MAX_SPLITS))
+    wanted = max(1, min(filling, useful, _MAX_SPLITS))
     longest = min(triton.cdiv(max_tokens, _MOST_TOKENS), _MAX_SPLITS)
     return max(wanted, longest), wanted
 
@@ -169,6 +175,13 @@ def _head_block(group: int, shape: Layout, dtype: torch.dtype) -> int:
         most = 16 if dtype == torch.float32 else 64
     block: int = triton.next_power_of_2(min(group, most))
     return max(16, block)
+
+
+def _programs(shape: Layout, block_g: int) -> int | None:
+    """Most programs of a latent cache: two rounds of small ones, one of large ones (measured)."""
+    if shape.keys <= 256:
+        return None
+    return _PROGRAMS if block_g < 64 else _PROGRAMS // 2
 
 
 def decode(
@@ -199,7 +212,8 @@ def decode(
     blocks = triton.cdiv(group, block_g)
     reach = max_seq_len if window is None else min(window, max_seq_len)
     if splits is None:
-        splits, wanted = choose_splits(batch, kv_heads * blocks, reach)
+        programs = _programs(shape, block_g)
+        splits, wanted = choose_splits(batch, kv_heads * blocks, reach, programs)
     else:
         wanted = splits
     part, lse = out, out  # unused pointers when nothing is split
