@@ -16,6 +16,7 @@ from yaie_kernels.ops import (
     rope_,
     route_experts,
     sample,
+    score_tokens,
     silu_mul,
     write_kv,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "rope_",
     "route_experts",
     "sample",
+    "score_tokens",
     "silu_mul",
     "write_kv",
 ]

@@ -212,6 +212,18 @@ def sample(
     )
 
 
+def score_tokens(
+    logits: Tensor, tokens: Tensor, count: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Score tokens[B] int64 by the log-softmax, in float32, of logits[B,V] of any float dtype.
+
+    -> log-probability [B] float32; rank [B] int64, 1 plus the tokens with a larger logit; ids
+    [B,count] int64 of the largest logits, best first, the lower id first among equal ones; their
+    log-probabilities [B,count]. A row with NaN has NaN for its token's.
+    """
+    return backend(logits).score_tokens(logits, tokens, count)  # type: ignore[no-any-return]  # same
+
+
 def adjust_logits(
     logits: Tensor,
     slot: Tensor,

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import torch
 
+import yaie_kernels as ops
 from yaie.core.messages import TokenLogprobs
 from yaie.runtime.transfer import Downloads
 
 PIECE_BYTES = 2**26
 """Float32 logits that are looked at together; a few times as much is in use."""
-_LOW = 0x7FFFFFFF
 
 
 class Scores(NamedTuple):
@@ -55,33 +55,11 @@ def score_pieces(
     """Score tokens [N]; `logits(first, last)` makes those rows when their turn comes."""
     size = max(1, PIECE_BYTES // (4 * vocab_size))
     pieces = [
-        _score(logits(first, min(first + size, len(tokens))), tokens[first : first + size], count)
+        Scores(
+            *ops.score_tokens(
+                logits(first, min(first + size, len(tokens))), tokens[first : first + size], count
+            )
+        )
         for first in range(0, len(tokens), size)
     ]
     return pieces[0] if len(pieces) == 1 else Scores(*map(torch.cat, zip(*pieces, strict=True)))
-
-
-def _score(logits: torch.Tensor, tokens: torch.Tensor, count: int) -> Scores:
-    logits = logits.float()
-    peak = logits.amax(dim=-1, keepdim=True)
-    normaliser = (logits - peak).exp_().sum(dim=-1, keepdim=True).log_()
-    own = logits.gather(1, tokens.unsqueeze(1))
-    top_ids = _most_likely(logits, count)
-    top = logits.gather(1, top_ids)
-    return Scores(
-        ((own - peak) - normaliser).squeeze(1),
-        (logits > own).sum(dim=-1) + 1,
-        top_ids,
-        (top - peak) - normaliser,
-    )
-
-
-def _most_likely(logits: torch.Tensor, count: int) -> torch.Tensor:
-    """Ids of the largest logits [N, count], the lower id first among equals."""
-    if count == 0:
-        return torch.empty((len(logits), 0), dtype=torch.int64, device=logits.device)
-    bits = (logits + 0.0).view(torch.int32)  # -0.0 becomes 0.0: the two must tie
-    ordered = (bits ^ ((bits >> 31) & _LOW)).long()  # an integer that orders as the float does
-    ids = torch.arange(logits.shape[1], device=logits.device)
-    unique = (ordered << 32) | (_LOW - ids)
-    return _LOW - (unique.topk(count, dim=-1).values & _LOW)

@@ -19,6 +19,7 @@ from yaie_kernels.triton.latent import latent_norm_rope_write
 from yaie_kernels.triton.moe import moe_mlp
 from yaie_kernels.triton.route import route_experts
 from yaie_kernels.triton.sampling import sample
+from yaie_kernels.triton.scores import score_tokens
 
 __all__ = [
     "add_biases_",
@@ -36,6 +37,7 @@ __all__ = [
     "rope_",
     "route_experts",
     "sample",
+    "score_tokens",
     "silu_mul",
     "write_kv",
 ]
