@@ -50,7 +50,7 @@ class FaultyRunner(StubRunner):
 
     def launch(self, batch: Batch) -> _Ticket:
         self.trip("before launch")
-        if batch.swap_out:
+        if batch.swap_out or batch.swap_in or batch.copies:
             self.trip("swap")
         ticket = super().launch(batch)
         self.trip("after launch")
