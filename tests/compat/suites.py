@@ -69,7 +69,8 @@ def _langchain(url: str) -> list[Check]:
         done = _execute(
             [
                 environments.python("langchain"), "-m", "pytest", CLIENTS / "langchain_standard.py",
-                "-q", "--asyncio-mode=auto", *SHARED_LOOP, "-p", "no:cacheprovider", f"--junitxml={report}",
+                "-q", "--asyncio-mode=auto", *SHARED_LOOP, "-p", "no:cacheprovider",
+                f"--junitxml={report}",
                 "-c", os.devnull, "--rootdir", folder, "--confcutdir", CLIENTS, "-W", "ignore",
             ],
             url,
