@@ -4,6 +4,7 @@ The loop submits a request that has a grammar and takes it back with a matcher, 
 that refuses it. Threads compile; every list here belongs to the loop's thread.
 """
 
+import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 import llguidance.numpy
+import msgspec
 import numpy as np
 from llguidance import LLExecutor, LLMatcher, LLTokenizer
 from numpy.typing import NDArray
@@ -41,7 +43,9 @@ MIN_PARALLEL_CORES: Final = 4
 """With fewer, threads wait for each other: on two busy cores 16 rows took 12 ms instead of 0.5."""
 MAX_MASK_THREADS: Final = 8
 
-Key = tuple[str, str]
+MAX_REMEMBERED_REFUSALS: Final = 4096
+
+Key = bytes
 
 
 @dataclass(slots=True)
@@ -109,6 +113,7 @@ class GrammarCompiler:
         self._pool = ThreadPoolExecutor(max_workers, thread_name_prefix="grammar")
         self._finished: SimpleQueue[tuple[Key, Compiled | YaieError]] = SimpleQueue()
         self._cache = _Cache(cache_bytes)
+        self._refused: OrderedDict[Key, str] = OrderedDict()
         self._waiting: dict[Key, list[Generate]] = {}
         self._n_waiting = 0
         self._ready: list[tuple[Generate, Matcher | YaieError]] = []
@@ -124,8 +129,10 @@ class GrammarCompiler:
         grammar = request.sampling.grammar
         if grammar is None:
             raise ValueError("the request has no grammar")
-        key = (grammar.kind, grammar.text)
-        if (matcher := self._cached(key)) is not None:
+        key = _key(grammar)
+        if (reason := self._refused.get(key)) is not None:
+            self._ready.append((request, InvalidRequestError(reason, param=grammar.param)))
+        elif (matcher := self._cached(key)) is not None:
             self._ready.append((request, matcher))
         elif self._n_waiting >= MAX_PENDING:
             busy = "Too many requests with new grammars are waiting."
@@ -176,7 +183,7 @@ class GrammarCompiler:
             outcome = self._workshop.compile(grammar)
         except YaieError as error:
             outcome = error
-        except Exception as error:  # noqa: BLE001 - a thread's error belongs to its request
+        except BaseException as error:  # noqa: BLE001 - a thread's error, or panic, is its request's
             outcome = EngineError(f"The output's form failed ({type(error).__name__}).")
         self._finished.put((key, outcome))
 
@@ -186,8 +193,26 @@ class GrammarCompiler:
         if isinstance(outcome, Compiled):
             self._cache.put(key, outcome)
             self._ready.extend((request, outcome.begin()) for request in requests)
-        else:
-            self._ready.extend((request, outcome) for request in requests)
+            return
+        self._ready.extend((request, _addressed(outcome, request)) for request in requests)
+        if isinstance(outcome, InvalidRequestError):
+            self._refused[key] = outcome.message
+            if len(self._refused) > MAX_REMEMBERED_REFUSALS:
+                self._refused.popitem(last=False)
+
+
+def _key(grammar: Grammar) -> Key:
+    """All that makes a grammar, in few bytes."""
+    anonymous = msgspec.structs.replace(grammar, param="")
+    return hashlib.sha256(msgspec.msgpack.encode(anonymous)).digest()
+
+
+def _addressed(error: YaieError, request: Generate) -> YaieError:
+    """The error of a shared compilation, with the field that this request asked in."""
+    grammar = request.sampling.grammar
+    if grammar is None or not isinstance(error, InvalidRequestError):
+        return error
+    return InvalidRequestError(error.message, param=grammar.param)
 
 
 class _Workshop:

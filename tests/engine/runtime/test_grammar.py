@@ -1,12 +1,14 @@
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 from llguidance import LLMatcher, LLParserLimits
 
 from engine.grammars import DEMO, EOS, PADDING, demo
+from engine.text_vocabularies import byte_fallback, space_marks
 from yaie.core.matcher import Matcher
 from yaie.core.messages import Generate
 from yaie.core.request import Grammar, SamplingParams
@@ -258,13 +260,43 @@ def test_too_many_waiting_grammars_are_told_to_retry(
 def test_the_cache_forgets_the_least_recently_used() -> None:
     matcher = LLMatcher(grammar_build.load_vocabulary(DEMO, SIZE, EOS), "start: /a/")
     cache = grammar_module._Cache(100)
-    for name in ("old", "used", "big"):
-        cache.put(("regex", name), grammar_module.Compiled(matcher, 40))
-        cache.get(("regex", "used"))
-    assert cache.get(("regex", "old")) is None
-    assert cache.get(("regex", "used")) is not None
-    cache.put(("regex", "giant"), grammar_module.Compiled(matcher, 101))
-    assert cache.get(("regex", "giant")) is None
+    for name in (b"old", b"used", b"big"):
+        cache.put(name, grammar_module.Compiled(matcher, 40))
+        cache.get(b"used")
+    assert cache.get(b"old") is None
+    assert cache.get(b"used") is not None
+    cache.put(b"giant", grammar_module.Compiled(matcher, 101))
+    assert cache.get(b"giant") is None
+
+
+def test_grammars_are_told_apart_by_all_that_makes_them(compiler: GrammarCompiler) -> None:
+    text = 'start: marker_0 "x"'
+    tags = [
+        Generate(tag, (1,), SamplingParams(grammar=Grammar("lark", text, markers=(tag,))))
+        for tag in ("<a>", "<b>")
+    ]
+    for asked in tags:
+        assert feed(compiled(compiler, asked), f"{asked.request_id}x")
+
+
+def test_a_refused_grammar_is_refused_at_once_the_next_time(compiler: GrammarCompiler) -> None:
+    first = refused(compiler, request("regex", "(((", param="regex"))
+    compiler.submit(request("regex", "(((", param="guided_regex"))
+    ((_, second),) = compiler.take()
+    assert isinstance(second, InvalidRequestError)
+    assert (first.param, second.param) == ("regex", "guided_regex")
+    assert second.message == first.message
+
+
+def test_requests_that_wait_for_the_same_refusal_each_get_their_own_field(
+    compiler: GrammarCompiler,
+) -> None:
+    for param in ("regex", "guided_regex"):
+        compiler.submit(request("regex", "[[[", param, param=param))
+    taken: list[tuple[Generate, Matcher | YaieError]] = []
+    while len(taken) < 2:
+        taken += compiler.take()
+    assert all(isinstance(e, InvalidRequestError) and e.param == r.request_id for r, e in taken)
 
 
 def test_a_grammar_that_ran_into_a_limit_is_compiled_anew(
@@ -289,6 +321,43 @@ def feed_with_masks(compiler: GrammarCompiler, matcher: Matcher, text: str) -> b
         if not matcher.consume(token_id):
             return False
     return True
+
+
+def test_a_panic_in_a_thread_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    class PanicException(BaseException):
+        pass
+
+    def panics(*_: object) -> None:
+        raise PanicException
+
+    compiler = GrammarCompiler(DEMO, SIZE, EOS)
+    monkeypatch.setattr(compiler._workshop, "compile", panics)
+    assert refused(compiler, request("regex", "a")).status == 500
+    compiler.close()
+
+
+def test_a_vocabulary_without_bytes_is_refused(tmp_path: Path) -> None:
+    space_marks().save(str(tmp_path / "tokenizer.json"))
+    compiler = GrammarCompiler(tmp_path, 20, [0])
+    error = refused(compiler, request("regex", "a"))
+    assert error.status == 400
+    assert "vocabulary" in error.message
+    compiler.close()
+
+
+def test_byte_fallback_vocabularies_follow_grammars_too(tmp_path: Path) -> None:
+    tokenizer = byte_fallback()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    compiler = GrammarCompiler(tmp_path, 300, [2], time_limit_s=20.0)
+    matcher = compiled(compiler, request("regex", "(a|b)é hello 日\n"))
+    assert options(compiler, matcher) == {tokenizer.token_to_id(t) for t in "ab"} | {
+        3 + ord("a"),
+        3 + ord("b"),
+    }
+    pieces = ["b", "<0xC3>", "<0xA9>", "▁hello", "▁", "日", "<0x0A>"]
+    assert all(matcher.consume(tokenizer.token_to_id(piece)) for piece in pieces)
+    assert options(compiler, matcher) == {2}
+    compiler.close()
 
 
 def test_a_panic_of_the_builder_is_an_error_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
