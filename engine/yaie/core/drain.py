@@ -7,7 +7,7 @@ MAX_RETRY_S = 60.0
 
 
 class DrainRate:
-    """Requests ended per second, weighted towards the last `window_s` seconds."""
+    """Outputs ended per second, weighted towards the last `window_s` seconds."""
 
     def __init__(self, window_s: float = 10.0) -> None:
         self._window_s = window_s
@@ -16,7 +16,7 @@ class DrainRate:
         self._at_s: float | None = None
 
     def record(self, now: float, ended: int) -> None:
-        """`ended` requests have left by the time `now` (seconds of the caller's clock)."""
+        """`ended` outputs have left by the time `now` (seconds of the caller's clock)."""
         elapsed_s = 0.0 if self._at_s is None else max(0.0, now - self._at_s)
         self._at_s = now
         decay = math.exp(-elapsed_s / self._window_s)
@@ -28,7 +28,7 @@ class DrainRate:
         return self._count / self._seen_s if self._seen_s > 0 else 0.0
 
     def retry_after_s(self, waiting: int) -> float:
-        """Seconds until a queue of `waiting` requests has drained, within sane bounds."""
+        """Seconds until a queue of `waiting` outputs has drained, within sane bounds."""
         rate = self.per_second
         if rate <= 0:
             return MIN_RETRY_S if waiting == 0 else MAX_RETRY_S

@@ -66,6 +66,10 @@ class Group:
     def ended(self) -> bool:
         return not self.live and not self.unborn
 
+    @property
+    def has_grammar(self) -> bool:
+        return self._matcher is not None
+
     def bear(self, seq_id: int) -> Sequence:
         """The next output. Prompt log-probabilities are made by one output only."""
         index = self.unborn.popleft()

@@ -116,8 +116,9 @@ class Tokens(msgspec.Struct, frozen=True, tag="tokens", gc=False):
 class Stats(msgspec.Struct, frozen=True, tag="stats"):
     """A snapshot of the loop, published at most a few times a second and at idle. Counters are
     since the start of the process; times are in seconds. Pages are those of one layer group without
-    the scratch page: total = free + cached + in use. `drain_rate`: requests ended per second, of
-    late. `host_pages_*`: pages of preempted requests kept in host memory.
+    the scratch page: total = free + cached + in use. `running`, `waiting` and `drain_rate` (ended
+    per second, of late) count a request once for each of its outputs. `host_pages_*`: pages of
+    preempted requests kept in host memory.
     """
 
     running: int

@@ -1,8 +1,7 @@
 """Every live request and where its outputs are: waiting, following, running in a slot, or not born.
 
-Owns the requests by id, the running list and the slots; asks the waiting queue and `Placement` by
-verbs. It says how outputs move; what a step holds is the `Scheduler`'s, what a result means is
-`Commits`'.
+Owns the requests by id and the running list; asks the waiting queue, `Seats` and `Placement` by
+verbs. It says how outputs move; what a step holds is the plan's, what a result means is `Commits`'.
 """
 
 from bisect import insort
@@ -15,29 +14,31 @@ from yaie.core.messages import Tokens
 from yaie.core.outputs import ABORTED, DEADLINE, Ending, Failure, failed, final, unstarted
 from yaie.core.placement import Placed, Placement
 from yaie.core.policy import WaitingQueue
-from yaie.core.sequence import NO_SLOT, Once, Sequence, State
+from yaie.core.proofs import check_group, check_sequence
+from yaie.core.seats import Seats
+from yaie.core.sequence import Once, Sequence, State
 
 
 class Roster:
     """Methods that end outputs append what users are told to `events`. `now`: the time, in seconds,
-    as of the last call of the loop.
+    as of the last call of the loop. `n_live`: outputs that have not ended. `n_grammars`: requests
+    that have one.
     """
 
     def __init__(self, placement: Placement, queue: WaitingQueue, max_num_seqs: int) -> None:
         self.placement = placement
         self.queue = queue
+        self.seats = Seats(max_num_seqs)
         self.running: list[Sequence] = []
         self.drain = DrainRate()
         self.now = 0.0
         self.n_live = 0
+        self.n_grammars = 0
         self.prompt_tokens = 0
         self.cached_prompt_tokens = 0
         self.preemptions = 0
-        self._max_num_seqs = max_num_seqs
         self._groups: dict[str, Group] = {}
         self._deadlines = Deadlines()
-        self._free_slots = list(range(max_num_seqs - 1, -1, -1))
-        self._released_slots: list[int] = []
         self._next_seq_id = 0
 
     def __contains__(self, request_id: str) -> bool:
@@ -48,10 +49,6 @@ class Roster:
         """Outputs without pages: queued, preempted, following, or not born yet."""
         return self.n_live - len(self.running)
 
-    @property
-    def has_slot(self) -> bool:
-        return bool(self._free_slots)
-
     # -- coming -----------------------------------------------------------------------------
 
     def enter(self, group: Group) -> None:
@@ -59,6 +56,7 @@ class Roster:
         self._groups[group.request.request_id] = group
         self._deadlines.push(group)
         self.n_live += len(group.unborn)
+        self.n_grammars += group.has_grammar
         self._advance(group)
 
     def admit(self, sequence: Sequence) -> Placed | Shared | None:
@@ -72,7 +70,7 @@ class Roster:
     def start(self, sequence: Sequence, placed: Placed) -> None:
         """A sequence from the queue runs from now on."""
         group = self._groups[sequence.request_id]
-        sequence.enter(self._free_slots.pop(), placed.table, placed.ready)
+        sequence.enter(self.seats.take(), placed.table, placed.ready)
         if group.queued_s is None:
             group.queued_s = max(0.0, self.now - group.arrived_s)
             group.cached_tokens = placed.table.cached_tokens
@@ -188,6 +186,7 @@ class Roster:
         if group.ended:
             self.placement.close(group)
             self._deadlines.discard(group)
+            self.n_grammars -= group.has_grammar
             del self._groups[group.request.request_id]
 
     def _count_end(self, n: int) -> None:
@@ -198,8 +197,7 @@ class Roster:
         """Pages are gone already; now the slot goes, and whoever followed."""
         self.queue.left(sequence)
         self.running.remove(sequence)
-        self._free_slots.append(sequence.slot)
-        self._released_slots.append(sequence.slot)
+        self.seats.give_back(sequence.slot)
         sequence.reset()
         self.wake(sequence, None)
 
@@ -237,17 +235,6 @@ class Roster:
         for group in self._deadlines.expired(self.now):
             self.end_group(group, DEADLINE, events)
 
-    # -- slots ------------------------------------------------------------------------------
-
-    def take_releases(self) -> tuple[int, ...]:
-        """Slots that the batch which is being sealed has to give up."""
-        released, self._released_slots = self._released_slots, []
-        return tuple(released)
-
-    def release_again(self, slots: tuple[int, ...]) -> None:
-        """The batch that was to give these up failed; those nobody took since are still to go."""
-        self._released_slots.extend(set(slots).intersection(self._free_slots))
-
     # -- proofs -----------------------------------------------------------------------------
 
     def check(self) -> None:
@@ -255,40 +242,13 @@ class Roster:
         groups = self._groups.values()
         live = [sequence for group in groups for sequence in group.live.values()]
         self.placement.check(self.running, live)
-        slots = [sequence.slot for sequence in self.running]
-        if sorted(slots + self._free_slots) != list(range(self._max_num_seqs)):
-            raise AssertionError("a slot is lost or used twice")
+        self.seats.check([sequence.slot for sequence in self.running])
         if sorted(self.running, key=lambda sequence: sequence.rank) != self.running:
             raise AssertionError("running sequences are out of rank")
         if self.n_live != len(live) + sum(len(group.unborn) for group in groups):
             raise AssertionError("outputs are lost or counted twice")
         for group in groups:
-            _check_group(group)
+            check_group(group)
         following = {id(other) for leader in self.running for _, other in leader.followers}
         for sequence in live:
-            _check_sequence(sequence, following)
-
-
-def _check_group(group: Group) -> None:
-    request_id = group.request.request_id
-    if group.ended:
-        raise AssertionError(f"request {request_id} has ended and stays")
-    if group.unborn and (group.next is None) == (group.leader is None):
-        raise AssertionError(f"outputs of {request_id} wait for nobody")
-    for one in (group.next, group.leader):
-        if one is not None and group.live.get(one.index) is not one:
-            raise AssertionError(f"request {request_id} counts on an output that has ended")
-
-
-def _check_sequence(sequence: Sequence, following: set[int]) -> None:
-    known = len(sequence.tokens) + sequence.in_flight
-    if not sequence.committed <= sequence.scheduled <= known <= sequence.length_limit:
-        raise AssertionError(f"sequence {sequence.seq_id} is ahead of itself")
-    if sequence.decoding and sequence.samples and known != sequence.scheduled + 1:
-        raise AssertionError(f"sequence {sequence.seq_id} decodes what it does not know")
-    if (sequence.state is State.RUNNING) != (sequence.slot != NO_SLOT):
-        raise AssertionError(f"sequence {sequence.seq_id} runs without a slot")
-    if (sequence.state is State.FOLLOWING) and id(sequence) not in following:
-        raise AssertionError(f"sequence {sequence.seq_id} waits for nobody")
-    if sequence.table is not None and sequence.scheduled > sequence.table.capacity:
-        raise AssertionError(f"sequence {sequence.seq_id} has fewer pages than positions")
+            check_sequence(sequence, following)

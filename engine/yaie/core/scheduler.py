@@ -1,12 +1,13 @@
 """Who runs in the next step. Knows no tensors and no clock.
 
 `EngineLoop` calls add, abort and expire, then schedule, then commit (or fail_step) once per step,
-in order. A step is decodes first, then prefill chunks within the token budget, mixed in one batch.
-Several steps may be scheduled before the first is committed; see `Sequence` for what that needs.
+in order. Several steps may be scheduled before the first is committed; see `Sequence` for what that
+needs.
 
-    Scheduler ── Roster ── WaitingQueue         where every output is: waiting, running, ended
-        │           └───── Placement ── KVManager, HostPages
-        └────── Commits                         what results mean
+    Scheduler ── plan                           what a step holds
+        ├─────── Commits                        what its outcome means
+        └─────── Roster ── WaitingQueue, Seats  where every output is: waiting, running, ended
+                    └───── Placement ── KVManager, HostPages
 """
 
 import random
@@ -17,12 +18,13 @@ from yaie.core.batch import Batch, StepResult
 from yaie.core.commits import Commits
 from yaie.core.group import Group
 from yaie.core.host_pages import HostPages
-from yaie.core.kv_manager import KVManager, Shared
+from yaie.core.kv_manager import KVManager
 from yaie.core.kv_spec import KVSpec
 from yaie.core.matcher import Matcher
 from yaie.core.messages import Accepted, Generate, Rejected, Stats, Tokens
 from yaie.core.outputs import Failure, failed
 from yaie.core.placement import SWAP_MIN_TOKENS, Placement, SwapOut
+from yaie.core.plan import plan
 from yaie.core.policies import queue_for
 from yaie.core.roster import Roster
 from yaie.core.sequence import Rules, Sequence, State
@@ -205,15 +207,13 @@ class Scheduler:
         roster = self._roster
         roster.drain.record(now, 0)
         roster.now = now
-        step = Step(budget)
-        self._schedule_decodes(step)
-        self._schedule_chunks(step)
-        if step.budget > 0 and roster.n_waiting and roster.has_slot:
-            self._admit(step)
+        step = plan(roster, budget)
         return self._seal(step) if step.rows else None
 
     def matchers(self, batch: Batch) -> list[tuple[int, Matcher]]:
         """Row numbers of a scheduled batch that sample under a grammar, with their matchers."""
+        if not self._roster.n_grammars:
+            return []
         sequences = self._steps[batch.step_id].sequences
         return [
             (number, sequence.matcher)
@@ -236,7 +236,7 @@ class Scheduler:
         events: list[Tokens] = []
         roster = self._roster
         batch, sequences, swap_out = self._steps.pop(step_id)
-        roster.release_again(batch.releases)
+        roster.seats.release_again(batch.releases)
         for sequence, row in zip(sequences, batch.rows, strict=True):
             if sequence.epoch == row.epoch:
                 roster.end(sequence, failed(failure), events)
@@ -286,63 +286,10 @@ class Scheduler:
         """Prove the invariants of queues, slots and pages; raises AssertionError."""
         self._roster.check()
 
-    # -- building a step --------------------------------------------------------------------
-
-    def _schedule_decodes(self, step: Step) -> None:
-        running = self._roster.running
-        index = 0
-        while index < len(running):  # preemption shortens the list from its end
-            sequence = running[index]
-            index += 1
-            position = sequence.scheduled
-            if not sequence.decoding or position >= sequence.last_position:
-                continue
-            table = sequence.table
-            if (table is not None and position < table.capacity) or self._grow(sequence, step):
-                step.decode(sequence)
-        step.budget -= len(step.rows)
-
-    def _grow(self, sequence: Sequence, step: Step) -> bool:
-        """Get a page, giving up trunks, then preempting from the end of the ranks; False: it
-        preempted itself.
-        """
-        while (pages := self._placement.extend(sequence)) is None:
-            if self._placement.reclaim():
-                continue
-            victim = self._roster.running[-1]
-            self._roster.preempt(victim)
-            if victim is sequence:
-                return False
-        step.append(sequence, pages)
-        return True
-
-    def _schedule_chunks(self, step: Step) -> None:
-        for sequence in self._roster.running:
-            if step.budget <= 0:
-                return
-            if not sequence.decoding:
-                step.prefill(sequence)
-
-    def _admit(self, step: Step) -> None:
-        """Start waiting sequences in policy order until slots, budget or pages run out."""
-        roster = self._roster
-        queue = roster.queue
-        queue.refresh(roster.running)
-        while step.budget > 0 and roster.has_slot and (sequence := queue.peek()):
-            outcome = roster.admit(sequence)
-            if outcome is None:
-                return
-            queue.pop()
-            if isinstance(outcome, Shared):
-                roster.follow(sequence, outcome)
-            else:
-                roster.start(sequence, outcome)
-                step.start(sequence, outcome)
-
     def _seal(self, step: Step) -> Batch:
         swap_out = self._placement.seal()
         copies = tuple(copy for swap in swap_out for copy in swap.copies)
-        batch = step.batch(self._next_step_id, self._roster.take_releases(), copies)
+        batch = step.batch(self._next_step_id, self._roster.seats.take_releases(), copies)
         self._steps[batch.step_id] = _Flight(batch, step.sequences, swap_out)
         self._next_step_id += 1
         return batch

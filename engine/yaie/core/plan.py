@@ -1,0 +1,73 @@
+"""What a step holds: decodes first, then prefill chunks within the token budget, then what waits,
+all mixed in one batch. It decides in what order; the `Roster` moves outputs.
+"""
+
+from yaie.core.kv_manager import Shared
+from yaie.core.roster import Roster
+from yaie.core.sequence import Sequence
+from yaie.core.step import Step
+
+
+def plan(roster: Roster, budget: int) -> Step:
+    """A step of about `budget` tokens; all decodes run, however many they are."""
+    step = Step(budget)
+    _decode(roster, step)
+    _prefill(roster, step)
+    if step.budget > 0 and roster.n_waiting and roster.seats.free:
+        _admit(roster, step)
+    return step
+
+
+def _decode(roster: Roster, step: Step) -> None:
+    running = roster.running
+    index = 0
+    while index < len(running):  # preemption shortens the list from its end
+        sequence = running[index]
+        index += 1
+        position = sequence.scheduled
+        if not sequence.decoding or position >= sequence.last_position:
+            continue
+        table = sequence.table
+        if (table is not None and position < table.capacity) or _grow(roster, sequence, step):
+            step.decode(sequence)
+    step.budget -= len(step.rows)
+
+
+def _grow(roster: Roster, sequence: Sequence, step: Step) -> bool:
+    """Get a page, giving up trunks, then preempting from the end of the ranks; False: it preempted
+    itself.
+    """
+    while (pages := roster.placement.extend(sequence)) is None:
+        if roster.placement.reclaim():
+            continue
+        victim = roster.running[-1]
+        roster.preempt(victim)
+        if victim is sequence:
+            return False
+    step.append(sequence, pages)
+    return True
+
+
+def _prefill(roster: Roster, step: Step) -> None:
+    """Go on with prompts that are computed in part."""
+    for sequence in roster.running:
+        if step.budget <= 0:
+            return
+        if not sequence.decoding:
+            step.prefill(sequence)
+
+
+def _admit(roster: Roster, step: Step) -> None:
+    """Start waiting sequences in policy order until slots, budget or pages run out."""
+    queue = roster.queue
+    queue.refresh(roster.running)
+    while step.budget > 0 and roster.seats.free and (sequence := queue.peek()):
+        outcome = roster.admit(sequence)
+        if outcome is None:
+            return
+        queue.pop()
+        if isinstance(outcome, Shared):
+            roster.follow(sequence, outcome)
+        else:
+            roster.start(sequence, outcome)
+            step.start(sequence, outcome)
