@@ -6,6 +6,7 @@ that refuses it. Threads compile; every list here belongs to the loop's thread.
 
 import hashlib
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -44,6 +45,8 @@ MIN_PARALLEL_CORES: Final = 4
 MAX_MASK_THREADS: Final = 8
 
 MAX_REMEMBERED_REFUSALS: Final = 4096
+REFUSAL_S: Final = 60.0
+"""How long a refusal is remembered: on a busy machine a grammar may have been too slow by chance."""
 
 Key = bytes
 
@@ -113,7 +116,7 @@ class GrammarCompiler:
         self._pool = ThreadPoolExecutor(max_workers, thread_name_prefix="grammar")
         self._finished: SimpleQueue[tuple[Key, Compiled | YaieError]] = SimpleQueue()
         self._cache = _Cache(cache_bytes)
-        self._refused: OrderedDict[Key, str] = OrderedDict()
+        self._refused: OrderedDict[Key, tuple[str, float]] = OrderedDict()
         self._waiting: dict[Key, list[Generate]] = {}
         self._n_waiting = 0
         self._ready: list[tuple[Generate, Matcher | YaieError]] = []
@@ -130,7 +133,7 @@ class GrammarCompiler:
         if grammar is None:
             raise ValueError("the request has no grammar")
         key = _key(grammar)
-        if (reason := self._refused.get(key)) is not None:
+        if (reason := self._refusal(key)) is not None:
             self._ready.append((request, InvalidRequestError(reason, param=grammar.param)))
         elif (matcher := self._cached(key)) is not None:
             self._ready.append((request, matcher))
@@ -170,6 +173,13 @@ class GrammarCompiler:
             return None
         return None if known is None else known.begin()
 
+    def _refusal(self, key: Key) -> str | None:
+        reason, until_s = self._refused.get(key, (None, 0.0))
+        if reason is not None and until_s <= time.monotonic():
+            del self._refused[key]
+            return None
+        return reason
+
     def _wait_for(self, key: Key, grammar: Grammar, request: Generate) -> None:
         waiting = self._waiting.setdefault(key, [])
         waiting.append(request)
@@ -196,7 +206,7 @@ class GrammarCompiler:
             return
         self._ready.extend((request, _addressed(outcome, request)) for request in requests)
         if isinstance(outcome, InvalidRequestError):
-            self._refused[key] = outcome.message
+            self._refused[key] = (outcome.message, time.monotonic() + REFUSAL_S)
             if len(self._refused) > MAX_REMEMBERED_REFUSALS:
                 self._refused.popitem(last=False)
 
@@ -237,8 +247,10 @@ class _Workshop:
             InvalidRequestError: it is refused.
 
         """
+        probe = self._probe()
+        probe.start()
         vocabulary = self._get_vocabulary()
-        verdict = self._probe().ask(grammar)
+        verdict = probe.ask(grammar)
         if verdict.problem is not None:
             raise InvalidRequestError(verdict.problem, param=grammar.param)
         matcher = grammar_build.build(vocabulary, grammar)

@@ -28,7 +28,7 @@ import msgspec
 
 from yaie.core.request import Grammar
 from yaie.runtime import grammar_build
-from yaie_api.errors import InvalidRequestError
+from yaie_api.errors import EngineError, InvalidRequestError
 
 MEMORY_BYTES: Final = 1 << 30
 """What one grammar may need beyond the vocabulary."""
@@ -60,18 +60,24 @@ class Probe:
         self._time_limit_s = time_limit_s
         self._child: subprocess.Popen[bytes] | None = None
         self._end: Callable[[], object] = lambda: None
+        self._is_ready = False
 
     def ask(self, grammar: Grammar) -> Verdict:
         """Try a grammar.
 
         Raises:
             InvalidRequestError: it takes too long, or too much memory.
+            EngineError: the child does not start.
 
         """
-        child = self._child or self._start()
+        child = self.start()
         try:
+            self._wait_until_ready(child)
             _send(_pipe(child.stdin), msgspec.msgpack.encode(grammar))
             answer = _receive(_pipe(child.stdout), self._time_limit_s)
+        except EngineError:
+            self.close()
+            raise
         except TimeoutError:
             self.close()
             raise grammar_build.refusal(grammar, "it takes too long to prepare") from None
@@ -80,21 +86,28 @@ class Probe:
             raise grammar_build.refusal(grammar, "it is too large") from None
         return msgspec.msgpack.decode(answer, type=Verdict)
 
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start the child if there is none; it reads its vocabulary while the caller goes on."""
+        if self._child is None:
+            child = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            self._child = child
+            self._end = weakref.finalize(self, _end, child)
+            self._is_ready = False
+        return self._child
+
     def close(self) -> None:
         """End the child. The same happens when nobody holds the probe any more."""
         self._child = None
         self._end()
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        child = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self._child = child
-        self._end = weakref.finalize(self, _end, child)
+    def _wait_until_ready(self, child: subprocess.Popen[bytes]) -> None:
+        if self._is_ready:
+            return
         try:
             _receive(_pipe(child.stdout), START_LIMIT_S)
-        except OSError:
-            self.close()
-            raise
-        return child
+        except OSError as error:
+            raise EngineError("Structured output is not available now.") from error
+        self._is_ready = True
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -107,7 +120,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):  # the parent ends this process
         signal.signal(number, signal.SIG_IGN)
     eos = [int(token_id) for token_id in args.eos.split(",") if token_id]
-    vocabulary = grammar_build.load_vocabulary(args.folder, args.vocab_size, eos)
+    try:
+        vocabulary = grammar_build.load_vocabulary(args.folder, args.vocab_size, eos)
+    except InvalidRequestError:  # the parent reads the same file and tells the user
+        return 1
     _limit_memory()
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints is no answer

@@ -15,6 +15,7 @@ from yaie.core.request import Grammar, SamplingParams
 from yaie.runtime import grammar as grammar_module
 from yaie.runtime import grammar_build
 from yaie.runtime.grammar import GrammarCompiler, TokenMatcher
+from yaie.runtime.grammar_probe import MEMORY_BYTES, Probe
 from yaie_api.errors import InvalidRequestError, OverloadedError, YaieError
 
 SIZE = demo().get_vocab_size() + PADDING
@@ -243,6 +244,40 @@ def test_a_compilation_that_explodes_is_ended_in_time() -> None:
         compiler.close()
 
 
+def test_a_grammar_that_ends_the_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exhausted memory, or a stack overflow of the builder, ends the probe and nothing else."""
+    compiler = GrammarCompiler(DEMO, SIZE, EOS, max_workers=1, time_limit_s=20.0)
+    try:
+        compiled(compiler, request("regex", "warm"))
+        (probe,) = compiler._workshop._probes
+        child = probe.start()
+        child.kill()
+        child.wait()
+        error = refused(compiler, request("regex", "victim"))
+        assert isinstance(error, InvalidRequestError)
+        assert "too large" in error.message
+        assert feed(compiled(compiler, request("regex", "next")), "next")
+    finally:
+        compiler.close()
+
+
+def test_the_probe_has_a_limit_of_memory(tmp_path: Path) -> None:
+    """What a child may allocate beyond its vocabulary is set before the first grammar."""
+    probe = Probe(DEMO, SIZE, EOS, 20.0)
+    probe.ask(Grammar("regex", "a"))
+    limits = Path(f"/proc/{probe.start().pid}/limits").read_text(encoding="ascii")
+    (line,) = [line for line in limits.splitlines() if line.startswith("Max address space")]
+    assert MEMORY_BYTES < int(line.split()[3]) < 8 * MEMORY_BYTES
+    probe.close()
+
+
+def test_a_probe_ends_with_the_last_who_holds_it() -> None:
+    probe = Probe(DEMO, SIZE, EOS, 20.0)
+    child = probe.start()
+    del probe
+    assert child.wait(10) != 0
+
+
 def test_too_many_waiting_grammars_are_told_to_retry(
     compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,6 +321,16 @@ def test_a_refused_grammar_is_refused_at_once_the_next_time(compiler: GrammarCom
     assert isinstance(second, InvalidRequestError)
     assert (first.param, second.param) == ("regex", "guided_regex")
     assert second.message == first.message
+
+
+def test_a_refusal_is_forgotten_after_a_while(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grammar_module, "REFUSAL_S", 0.0)
+    refused(compiler, request("regex", "(((("))
+    compiler.submit(request("regex", "(((("))
+    assert compiler.take() == []
+    assert isinstance(take_one(compiler), InvalidRequestError)
 
 
 def test_requests_that_wait_for_the_same_refusal_each_get_their_own_field(
