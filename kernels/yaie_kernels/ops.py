@@ -165,6 +165,7 @@ def paged_attention(
 
     q[T,Hq,D]: the queries of row b are q[query_start[b]:query_start[b+1]] and sit at the end of
     its seq_lens[b] tokens, whose keys and values are already in the cache (this step's too).
+    Rows of q that no sequence names have no meaning in the result.
     k_cache[..,Hk,D], v_cache[..,Hk,Dv]; for a latent cache (Hk = 1) v_cache is k_cache[..., :Dv].
     block_tables[B,max_pages] int32 (row stride free), seq_lens[B] int32 >= 1,
     query_start[B+1] int32. max_query_len and max_seq_len are upper bounds known to the host.

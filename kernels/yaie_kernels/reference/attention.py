@@ -77,14 +77,15 @@ def paged_attention(
 ) -> Tensor:
     call = _Call(k_cache, v_cache, scale, softcap)
     pieces = plan(Shape(k_cache.shape[1], window, q.dtype), block_tables, seq_lens, query_start)
-    if len(pieces) == 1 and isinstance(pieces[0], Decode) and pieces[0].tokens is None:
-        return _decode(call, pieces[0], q)
+    only = pieces[0] if len(pieces) == 1 else None
+    if isinstance(only, Decode) and only.tokens is None and only.batch == len(q):
+        return _decode(call, only, q)
     out = q.new_empty(*q.shape[:2], v_cache.shape[-1])
     for piece in pieces:
         if isinstance(piece, Chunk):
             out[piece.begin : piece.end] = _chunk(call, piece, q[piece.begin : piece.end])
         elif piece.tokens is None:
-            out.copy_(_decode(call, piece, q))
+            out[: piece.batch] = _decode(call, piece, q[: piece.batch])
         else:
             out[piece.tokens] = _decode(call, piece, q[piece.tokens])
     return out

@@ -13,7 +13,7 @@ from engine.models import oracle
 from engine.models.hand import load_runner
 from engine.models.journey import PAGES, SEQUENCES, Traveller, travel
 from engine.models.variants_sparse import EXPERT_NAMES, LATENT_NAMES, SPARSE
-from yaie.layers import moe
+from yaie.layers import mla, moe
 from yaie.models.config_moe import MLAForm
 
 oracle.VARIANTS.update(SPARSE)
@@ -55,6 +55,19 @@ def test_the_forms_agree(journeys: Journeys, variant: str) -> None:
     absorbed, latent, naive = (journeys.of(variant, form) for form in FORMS)
     for name in SEQUENCES:
         assert absorbed[name].ids == latent[name].ids == naive[name].ids
+
+
+@pytest.mark.parametrize("form", ["absorbed", "latent"])
+def test_long_chunks_and_many_rows_are_expanded_in_pieces(
+    journeys: Journeys, form: MLAForm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chunks of 16 queries count as long here, and 96 tokens as many."""
+    monkeypatch.setattr(mla, "EXPAND_FROM", 16)
+    monkeypatch.setattr(mla, "EXPANDED_TOKENS", 96)
+    variant = "deepseek-v3"
+    runner = load_runner(journeys.saved(variant), pages=PAGES, mla_form=form)
+    for one in travel(variant, runner).values():
+        oracle.check(variant, one.start, one.ids, one.logits)
 
 
 @pytest.mark.parametrize("variant", sorted(SPARSE))

@@ -96,6 +96,21 @@ def test_chunks_of_a_prompt_give_what_the_whole_prompt_gives() -> None:
         torch.testing.assert_close(part, whole[begin:end])
 
 
+@pytest.mark.parametrize("kept", [[0, 1], [1, 2], [2]])
+def test_a_call_may_name_some_of_the_queries(kept: list[int]) -> None:
+    """The others' results mean nothing; those of the named rows are what they always are."""
+    shape = {"q_heads": 2, "kv_heads": 1, "head_dim": 64}
+    case = paged_case([1, 1, 1], [5, 40, 20], **shape)
+    rows = torch.tensor(kept)
+    starts = torch.tensor([*kept, kept[-1] + 1], dtype=torch.int32)
+    got = paged_attention(
+        *case.args[:3], case.block_tables[rows], case.seq_lens[rows], starts,
+        scale=0.2, max_query_len=1, max_seq_len=40,
+    )  # fmt: skip
+    assert got.shape == case.q.shape
+    torch.testing.assert_close(got[rows], run(case)[rows])
+
+
 def test_an_empty_batch_gives_no_rows() -> None:
     shape = {"q_heads": 2, "kv_heads": 1, "head_dim": 64}
     assert run(paged_case([], [], **shape)).shape == (0, 2, 64)
