@@ -56,6 +56,12 @@ ANTHROPIC_ERROR_SCHEMA: Final = {
         "request_id": {"type": "string"},
     },
 }
+EVENT_SCHEMA: Final = {
+    "type": "object",
+    "required": ["data"],
+    "properties": {"event": {"type": "string"}, "data": {"type": "string"}},
+}
+"""Of one event: before OpenAPI 3.2 the schema of a stream describes its events."""
 ERROR_SCHEMAS: Final = {"Error": ERROR_SCHEMA, "AnthropicError": ANTHROPIC_ERROR_SCHEMA}
 
 
@@ -110,7 +116,7 @@ def _answer(one: Endpoint) -> dict[str, Any]:
             schema["required"] = list(one.answer)
     content = {one.media: {"schema": schema}}
     if one.streams:
-        content["text/event-stream"] = {"schema": {"type": "string"}}
+        content["text/event-stream"] = {"schema": EVENT_SCHEMA}
     return {"description": "The answer.", "content": content}
 
 
