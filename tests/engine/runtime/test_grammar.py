@@ -13,8 +13,9 @@ from yaie.core.matcher import Matcher
 from yaie.core.messages import Generate
 from yaie.core.request import Grammar, SamplingParams
 from yaie.runtime import grammar as grammar_module
-from yaie.runtime import grammar_build
-from yaie.runtime.grammar import GrammarCompiler, TokenMatcher
+from yaie.runtime import grammar_build, grammar_cache, grammar_masks
+from yaie.runtime.grammar import GrammarCompiler
+from yaie.runtime.grammar_matcher import Compiled, TokenMatcher
 from yaie.runtime.grammar_probe import MEMORY_BYTES, Probe
 from yaie_api.errors import InvalidRequestError, OverloadedError, YaieError
 
@@ -168,7 +169,7 @@ def test_a_grammar_is_compiled_once(compiler: GrammarCompiler) -> None:
 def test_rows_of_many_matchers_are_those_of_each(
     compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch, cores: int
 ) -> None:
-    monkeypatch.setattr(grammar_module, "MIN_PARALLEL_ROWS", 4)
+    monkeypatch.setattr(grammar_masks, "MIN_PARALLEL_ROWS", 4)
     monkeypatch.setattr(compiler._masks, "_cores", cores)
     matchers = [compiled(compiler, schema({"const": "x" * n})) for n in range(6)]
     for number, matcher in enumerate(matchers):
@@ -294,13 +295,13 @@ def test_too_many_waiting_grammars_are_told_to_retry(
 
 def test_the_cache_forgets_the_least_recently_used() -> None:
     matcher = LLMatcher(grammar_build.load_vocabulary(DEMO, SIZE, EOS), "start: /a/")
-    cache = grammar_module._Cache(100)
+    cache = grammar_cache.Cache(100)
     for name in (b"old", b"used", b"big"):
-        cache.put(name, grammar_module.Compiled(matcher, 40))
+        cache.put(name, Compiled(matcher, 40))
         cache.get(b"used")
     assert cache.get(b"old") is None
     assert cache.get(b"used") is not None
-    cache.put(b"giant", grammar_module.Compiled(matcher, 101))
+    cache.put(b"giant", Compiled(matcher, 101))
     assert cache.get(b"giant") is None
 
 
@@ -326,7 +327,7 @@ def test_a_refused_grammar_is_refused_at_once_the_next_time(compiler: GrammarCom
 def test_a_refusal_is_forgotten_after_a_while(
     compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grammar_module, "REFUSAL_S", 0.0)
+    monkeypatch.setattr(grammar_cache, "REFUSAL_S", 0.0)
     refused(compiler, request("regex", "(((("))
     compiler.submit(request("regex", "(((("))
     assert compiler.take() == []
@@ -429,7 +430,7 @@ def test_a_matcher_that_ran_into_a_limit_takes_nothing_more() -> None:
     vocabulary = grammar_build.load_vocabulary(DEMO, SIZE, EOS)
     native = LLMatcher(vocabulary, "start: /a/", log_level=0)
     assert not native.consume_token(5)
-    compiled_one = grammar_module.Compiled(native, 1)
+    compiled_one = Compiled(native, 1)
     matcher = TokenMatcher(compiled_one, native)
     assert not matcher.consume(EOS[0])
     assert not matcher.is_finished
