@@ -14,6 +14,7 @@ import torch
 
 from yaie.layers.attention import Segment, StepInput
 from yaie.models.model import Model
+from yaie.runtime import phases
 from yaie.runtime.kv_tensors import KVTensors
 from yaie.runtime.sampler import Draw, draw
 from yaie.runtime.slots import Slots
@@ -94,7 +95,8 @@ class DecodeGraphs:
     def _try_capture(self, rows: int, bound: int, tail: Tail) -> None:
         """Capture, unless memory is short: then no later capture is tried."""
         try:
-            self._captured[rows, bound, tail] = self._capture(rows, bound, tail)
+            with phases.declared("graph capture"):
+                self._captured[rows, bound, tail] = self._capture(rows, bound, tail)
         except torch.OutOfMemoryError as error:
             self._exhausted = True
             log.warning(

@@ -1,51 +1,49 @@
 """Phases of work that may take long without being a hang: kernel compilation, graph capture.
 
-Whoever does such work in the engine's thread declares it, the watchdog reads it. One phase at a
-time: they do not nest in ways that matter.
+Whoever does such work in the engine's thread declares it, the watchdog reads it.
 """
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
-_current = ""
+COMPILATION: Final = "kernel compilation"
+
+_declared: list[str] = []
+"""The innermost phase is the last. The engine's thread writes it, the watchdog's reads it."""
 
 
 def current() -> str:
-    """The declared phase; empty when there is none."""
-    return _current
-
-
-def enter(name: str) -> None:
-    """Declare a phase until `leave`, where no `with` statement can stand around the work."""
-    global _current  # noqa: PLW0603 - one engine thread writes it, the watchdog reads it
-    _current = name
-
-
-def leave() -> None:
-    """End the declared phase."""
-    enter("")
+    """The innermost declared phase; empty when there is none."""
+    return (_declared[-1:] or [""])[0]
 
 
 @contextlib.contextmanager
 def declared(name: str) -> Iterator[None]:
     """Declare a phase around its work."""
-    enter(name)
+    depth = len(_declared)
+    _declared.append(name)
     try:
         yield
     finally:
-        leave()
+        del _declared[depth:]
+
+
+def begin_compilation(**_: Any) -> None:
+    """A kernel is about to be compiled. One that failed to compile has not ended: this one does."""
+    if current() != COMPILATION:
+        _declared.append(COMPILATION)
+
+
+def end_compilation(**_: Any) -> None:
+    """The kernel is compiled."""
+    if current() == COMPILATION:
+        _declared.pop()
 
 
 def declare_compilations() -> None:
     """Let Triton say when it compiles a kernel for the first time."""
     from triton import knobs
 
-    def before(**_: Any) -> None:
-        enter("kernel compilation")
-
-    def after(**_: Any) -> None:
-        leave()
-
-    knobs.runtime.jit_cache_hook = before
-    knobs.runtime.jit_post_compile_hook = after
+    knobs.runtime.jit_cache_hook = begin_compilation
+    knobs.runtime.jit_post_compile_hook = end_compilation

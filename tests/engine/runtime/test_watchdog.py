@@ -67,6 +67,34 @@ def test_a_phase_ends_with_its_block_whatever_happens() -> None:
     assert phases.current() == ""
 
 
+def test_kernels_may_compile_inside_another_phase() -> None:
+    with phases.declared("graph capture"):
+        phases.begin_compilation(key="a")
+        assert phases.current() == phases.COMPILATION
+        phases.end_compilation(key="a")
+        assert phases.current() == "graph capture"
+        phases.begin_compilation()  # fails, and so never ends
+    assert phases.current() == ""
+    phases.end_compilation()
+    for _ in range(2):  # the first one fails
+        phases.begin_compilation()
+    phases.end_compilation()
+    assert phases.current() == ""
+
+
+def test_the_compiler_tells_when_it_begins_and_ends() -> None:
+    knobs = pytest.importorskip("triton").knobs
+    before = (knobs.runtime.jit_cache_hook, knobs.runtime.jit_post_compile_hook)
+    try:
+        phases.declare_compilations()
+        assert knobs.runtime.jit_cache_hook(key="x", already_compiled=False) is None
+        assert phases.current() == phases.COMPILATION
+        knobs.runtime.jit_post_compile_hook(key="x")
+        assert phases.current() == ""
+    finally:
+        knobs.runtime.jit_cache_hook, knobs.runtime.jit_post_compile_hook = before
+
+
 def test_the_budget_predicts_the_steps_in_flight() -> None:
     budget = StepBudget(512, 0.05)
     budget.launched(StepLoad(4))
