@@ -25,8 +25,8 @@ from yaie.models.shape import ModelConfig
 
 LATENT_NORM_EPS = 1e-6
 """Of the norms on latents, whatever the config says about the other norms."""
-EXPANDED_TOKENS = 2**16
-"""Most tokens whose keys and values are held at a time (one row may have more)."""
+EXPANDED_TOKENS = 2**15
+"""Most tokens whose keys and values are held at a time (in the latent form a row may have more)."""
 EXPAND_FROM = 256
 """Queries of a row from which on its keys and values are worth making. At DeepSeek's sizes they
 cost what 171 queries save; 4096 queries of 16 heads attend in 0.26 ms, not 1.48 (H200)."""
@@ -165,7 +165,8 @@ class Absorbed(Latent):
 
     def attend(self, q: torch.Tensor, cache: torch.Tensor, segment: Segment) -> torch.Tensor:
         """Attend with a segment's q [T, heads, D] -> [T, heads, Dv]."""
-        if segment.max_query_len >= EXPAND_FROM:
+        reach = segment.block_tables.shape[1] * cache.shape[1]
+        if segment.max_query_len >= EXPAND_FROM and reach <= EXPANDED_TOKENS:
             return super().attend(q, cache, segment)
         mla = self.core.mla
         q_nope, q_rope = q.tensor_split((mla.qk_nope_head_dim,), dim=2)
