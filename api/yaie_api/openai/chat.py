@@ -91,6 +91,16 @@ class ChatCompletionRequest(GenerationRequest):
             found["reasoning_effort"] = self.reasoning_effort
         return found | (self.chat_template_kwargs or {})
 
+    @property
+    def num_characters(self) -> int:
+        """Roughly how much there is to read: decides where it is read."""
+        return sum(one.num_characters for one in (*self.messages, *(self.tools or ())))
+
+    @property
+    def form_size(self) -> int:
+        """Tools are a form too."""
+        return super().form_size + sum(tool.num_characters for tool in self.tools or ())
+
     def conversation(self) -> list[dict[str, Any]]:
         """The messages as templates read them."""
         return conversation(self.messages)

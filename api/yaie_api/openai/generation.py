@@ -1,5 +1,6 @@
 """The fields that chat and text completions share: how to sample, what to stream, what to keep."""
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -142,6 +143,12 @@ class GenerationRequest(Wire):
             if given is not None:
                 found[name] = given.model_dump(by_alias=True, exclude_unset=True)
         return found
+
+    @property
+    def form_size(self) -> int:
+        """Characters of `formats`: decides where they are read."""
+        formats = self.formats
+        return len(json.dumps(formats)) if formats else 0
 
     @property
     def unknown_fields(self) -> list[str]:

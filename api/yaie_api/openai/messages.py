@@ -104,6 +104,13 @@ class Message(Wire):
             return "\n".join(part.value or "" for part in self.content)
         return self.content or ""
 
+    @property
+    def num_characters(self) -> int:
+        """Roughly how much there is to read."""
+        calls = self.tool_calls or ()
+        thoughts = self.reasoning_content or self.reasoning or ""
+        return len(self.text) + len(thoughts) + sum(len(c.function.arguments) for c in calls)
+
     def for_template(self) -> dict[str, Any]:
         """The message as templates read it: `developer` is today's word for `system`."""
         role = "system" if self.role == "developer" else self.role

@@ -34,6 +34,11 @@ class TokenizeRequest(Wire):
         tools = [tool.for_template() for tool in self.tools or ()]
         return ({"tools": tools} if tools else {}) | (self.chat_template_kwargs or {})
 
+    @property
+    def num_characters(self) -> int:
+        """Roughly how much there is to read: decides where it is read."""
+        return sum(one.num_characters for one in (*(self.messages or ()), *(self.tools or ())))
+
     def conversation(self) -> list[dict[str, Any]]:
         return conversation(self.messages)
 

@@ -39,6 +39,12 @@ class Tool(Wire):
     type: Literal["function"] = "function"
     function: ToolFunction
 
+    @property
+    def num_characters(self) -> int:
+        """Roughly how much there is to read."""
+        function = self.function
+        return len(json.dumps(function.parameters)) + len(function.description or "")
+
     def for_template(self) -> dict[str, Any]:
         """The tool as chat templates read it."""
         function = self.function

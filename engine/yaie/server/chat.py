@@ -49,7 +49,7 @@ async def start_chat(service: Service, body: ChatCompletionRequest, caller: Call
 
     """
     prompt = await chat_ids(service, body)
-    form = form_of(service, body, prompt)
+    form = await service.tokenize(body.form_size, lambda: form_of(service, body, prompt))
     max_tokens = output_room(
         service.info, len(prompt), body.output_limit, default=None, param="messages"
     )

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from starlette.requests import Request
 
+from yaie.core.request import Grammar
 from yaie.server import structured
 from yaie.server.answer import Answer
 from yaie.server.caller import Caller
@@ -44,8 +45,9 @@ async def start_all(service: Service, body: CompletionRequest, caller: Caller) -
         YaieError: why the request is not served.
 
     """
+    grammar = await service.tokenize(body.form_size, lambda: structured.grammar_of(body.formats))
     prompts = [await prompt_ids(service, body, prompt) for prompt in body.prompts()]
-    starts = [asyncio.ensure_future(_start(service, body, ids, caller)) for ids in prompts]
+    starts = [asyncio.ensure_future(_start(service, body, ids, caller, grammar)) for ids in prompts]
     try:
         return list(await asyncio.gather(*starts))
     except BaseException:
@@ -58,7 +60,11 @@ async def start_all(service: Service, body: CompletionRequest, caller: Caller) -
 
 
 async def _start(
-    service: Service, body: CompletionRequest, ids: list[int], caller: Caller
+    service: Service,
+    body: CompletionRequest,
+    ids: list[int],
+    caller: Caller,
+    grammar: Grammar | None,
 ) -> Answer:
     max_tokens = output_room(
         service.info, len(ids), body.max_tokens, default=DEFAULT_MAX_TOKENS, param="prompt"
@@ -69,7 +75,7 @@ async def _start(
         service.tokenizer,
         max_tokens=max_tokens,
         defaults=service.defaults,
-        grammar=structured.grammar_of(body.formats),
+        grammar=grammar,
         prompt_logprobs=_prompt_logprobs(body),
     )
     return await service.start(ids, sampling, body, caller)

@@ -7,14 +7,13 @@ A text that cannot fit the context, whatever its tokens are, is refused before a
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from yaie.server.guard import strings
 from yaie.server.sandbox import TemplateTimeoutError
 from yaie.server.service import IN_THREAD_CHARACTERS, Service
 from yaie.server.template import RENDER_S
 from yaie.server.tool_prompt import spelled_out
-from yaie_api.errors import ContextLengthError, InvalidRequestError
+from yaie_api.errors import InvalidRequestError
 from yaie_api.openai import ChatCompletionRequest, CompletionRequest
 
 INLINE_S: Final = 0.05
@@ -29,20 +28,22 @@ async def chat_ids(service: Service, body: ChatCompletionRequest) -> list[int]:
         ContextLengthError: it cannot fit.
 
     """
+    work = partial(_chat_ids, service, body)
+    return _cut(service, await rendered(body.num_characters, work), body.truncate_prompt_tokens)
+
+
+def _chat_ids(service: Service, body: ChatCompletionRequest, *, limit_s: float) -> list[int]:
     messages, variables = body.conversation(), body.template_variables
     if "tools" in variables and not service.tool_format.in_template:
         messages = spelled_out(messages, variables.pop("tools"), service.tool_format)
-    work = partial(
-        service.tokenizer.encode_chat,
+    return service.tokenizer.encode_chat(
         messages,
         add_generation_prompt=body.opens_turn,
         continue_final_message=body.continue_final_message,
         variables=variables,
+        limit_s=limit_s,
+        limit_tokens=service.info.max_model_len if body.truncate_prompt_tokens is None else None,
     )
-    size = text_size((messages, variables))
-    if body.truncate_prompt_tokens is None:
-        _refuse_hopeless(service, size, "messages")
-    return _cut(service, await rendered(size, work), body.truncate_prompt_tokens)
 
 
 async def rendered(size: int, work: Callable[..., list[int]]) -> list[int]:
@@ -77,7 +78,7 @@ async def prompt_ids(
     """
     if isinstance(prompt, str):
         if body.truncate_prompt_tokens is None:
-            _refuse_hopeless(service, len(prompt), "prompt")
+            service.tokenizer.check_fits(prompt, service.info.max_model_len, param="prompt")
         encode = partial(
             service.tokenizer.encode, prompt, add_special_tokens=body.add_special_tokens
         )
@@ -92,11 +93,6 @@ async def prompt_ids(
     return _cut(service, prompt, body.truncate_prompt_tokens)
 
 
-def text_size(value: Any) -> int:
-    """Characters of all strings in JSON values."""
-    return sum(map(len, strings(value)))
-
-
 def _cut(service: Service, ids: list[int], keep: int | None) -> list[int]:
     """The last `keep` tokens; -1: as many as the context takes beside one of output."""
     if keep is None:
@@ -107,11 +103,3 @@ def _cut(service: Service, ids: list[int], keep: int | None) -> list[int]:
             f"truncate_prompt_tokens must be at most {most}.", param="truncate_prompt_tokens"
         )
     return ids[-(most if keep == -1 else keep) :]
-
-
-def _refuse_hopeless(service: Service, characters: int, param: str) -> None:
-    """A character takes at least a byte, and no token stands for more than so many."""
-    longest = service.tokenizer.most_bytes_of_a_token
-    limit = service.info.max_model_len
-    if longest is not None and characters > limit * longest:
-        raise ContextLengthError(limit, characters // longest, None, param=param, at_least=True)

@@ -6,8 +6,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from yaie.server.http import json_response, read_json, service_of
-from yaie.server.prompts import rendered, text_size
+from yaie.server.prompts import rendered
 from yaie.server.service import Service
+from yaie.server.tokenizer import Tokenizer
 from yaie_api.openai import DetokenizeRequest, TokenizeRequest, parse
 
 
@@ -38,11 +39,13 @@ async def _encode(service: Service, body: TokenizeRequest) -> list[int]:
     if prompt is not None:
         encode = partial(tokenizer.encode, prompt, add_special_tokens=body.add_special_tokens)
         return await service.tokenize(len(prompt), encode)
-    messages, variables = body.conversation(), body.template_variables
-    work = partial(
-        tokenizer.encode_chat,
-        messages,
+    return await rendered(body.num_characters, partial(_rendered_ids, tokenizer, body))
+
+
+def _rendered_ids(tokenizer: Tokenizer, body: TokenizeRequest, *, limit_s: float) -> list[int]:
+    return tokenizer.encode_chat(
+        body.conversation(),
         add_generation_prompt=body.add_generation_prompt,
-        variables=variables,
+        variables=body.template_variables,
+        limit_s=limit_s,
     )
-    return await rendered(text_size((messages, variables)), work)

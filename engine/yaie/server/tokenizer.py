@@ -17,7 +17,7 @@ from tokenizers import Tokenizer as FastTokenizer
 from yaie.server.guard import any_of, broken, guard_for
 from yaie.server.spelling import spelling_of
 from yaie.server.template import RENDER_S, ChatTemplate, load_chat_template
-from yaie_api.errors import InvalidRequestError
+from yaie_api.errors import ContextLengthError, InvalidRequestError
 
 # Each text is encoded in the thread that asks: the library's own pool would gain nothing and warns
 # whenever a process that has used it starts another one.
@@ -89,6 +89,19 @@ class Tokenizer:
         longest = max(len(token.encode()) for token in self._fast.get_vocab())
         return longest if self._fast.normalizer is None else MOST_NORMALIZED * longest
 
+    def check_fits(self, text: str, limit_tokens: int, *, param: str) -> None:
+        """Refuse, before anybody counts its tokens, a text that has too many whatever they are: a
+        character takes at least a byte, and no token stands for more than so many.
+
+        Raises:
+            ContextLengthError: it cannot fit.
+
+        """
+        longest = self.most_bytes_of_a_token
+        if longest is not None and len(text) > limit_tokens * longest:
+            least = len(text) // longest
+            raise ContextLengthError(limit_tokens, least, None, param=param, at_least=True)
+
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text; special-token strings in it become special tokens.
 
@@ -115,13 +128,15 @@ class Tokenizer:
         continue_final_message: bool = False,
         variables: Mapping[str, Any] | None = None,
         limit_s: float = RENDER_S,
+        limit_tokens: int | None = None,
     ) -> list[int]:
         """Token ids of a conversation, rendered with the model's chat template.
 
         `continue_final_message`: end with the last message's text, so that the answer goes on
-        from there.
+        from there. `limit_tokens`: see `check_fits`.
 
         Raises:
+            ContextLengthError: the rendered text cannot fit in `limit_tokens`.
             InvalidRequestError: no chat template, or the template refuses the messages.
             TemplateTimeoutError: the template takes longer than `limit_s`.
 
@@ -139,6 +154,8 @@ class Tokenizer:
         )
         if continue_final_message:
             text = _until_last_message(text, messages)
+        if limit_tokens is not None:
+            self.check_fits(text, limit_tokens, param="messages")
         if pattern is None or not guard:
             return self.encode(text, add_special_tokens=False)
         return self._encode_guarded(text, pattern, guard)
