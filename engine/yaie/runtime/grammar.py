@@ -118,8 +118,8 @@ class GrammarCompiler:
             outcome = self._workshop.compile(grammar)
         except YaieError as error:
             outcome = error
-        except BaseException as error:  # noqa: BLE001 - a thread's error, or panic, is its request's
-            log.error("grammar failed", exc_info=error)
+        except BaseException:
+            log.exception("grammar failed")
             outcome = EngineError("The output's form could not be prepared.")
         self._finished.put((key, outcome))
 

@@ -9,79 +9,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from yaie.server import schema_keywords as keywords
 from yaie_api.errors import InvalidRequestError
 
 MAX_SCHEMA_BYTES: Final = 64 << 10
 MAX_SCHEMA_DEPTH: Final = 32
 MAX_PATTERN_CHARACTERS: Final = 4096
 MAX_PLAIN_BYTES: Final = 4096
-TYPES: Final = ("null", "boolean", "integer", "number", "string", "array", "object")
-FORMATS: Final = (
-    "date-time",
-    "time",
-    "date",
-    "duration",
-    "email",
-    "hostname",
-    "ipv4",
-    "ipv6",
-    "uuid",
-    "uri",
-)
-
-_ONE: Final = frozenset({"items", "additionalItems", "additionalProperties"})
-_LISTS: Final = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
-_MAPS: Final = frozenset({"properties", "patternProperties", "$defs", "definitions"})
-_PLAIN: Final = frozenset(
-    {
-        *("type", "enum", "const", "$ref", "$anchor", "required", "pattern", "format"),
-        *("minItems", "maxItems", "minProperties", "maxProperties", "minLength", "maxLength"),
-        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
-    }
-)
-_SIMPLE: Final = frozenset(
-    {"type", "enum", "properties", "required", "additionalProperties", "items", "minItems"}
-    | {"maxItems", "minimum", "maximum", "minLength", "maxLength"}
-)
-_UNSUPPORTED: Final = frozenset(
-    {
-        *("not", "if", "then", "else", "contains", "minContains", "maxContains", "uniqueItems"),
-        *("dependentRequired", "dependentSchemas", "dependencies", "propertyNames", "nullable"),
-        *("unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "$recursiveRef"),
-        *("$dynamicAnchor", "$recursiveAnchor", "extends", "disallow", "divisibleBy"),
-    }
-)
-"""Keywords of some draft that constrain and that grammars cannot express, or do not yet."""
-_UNSUPPORTED_FORMATS: Final = frozenset(
-    {
-        *("idn-email", "idn-hostname", "uri-reference", "iri", "iri-reference", "uri-template"),
-        *("json-pointer", "relative-json-pointer", "regex"),
-    }
-)
-_NO_CONSTRAINT: Final[Mapping[str, Any]] = {
-    "uniqueItems": False,
-    "nullable": False,
-    "unevaluatedProperties": True,
-    "unevaluatedItems": True,
-    "propertyNames": True,
-    "not": False,
-}
-"""Values with which these keywords, not supported otherwise, allow everything."""
-_LEAP_YEAR: Final = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
-_DATE: Final = (
-    f"^(?:[0-9]{{4}}-(?:(?:0[13-9]|1[0-2])-[0-9]{{2}}|02-(?:[01][0-9]|2[0-8]))|{_LEAP_YEAR}-02-29)"
-)
-_NARROWED: Final = {
-    "date": _DATE + "$",
-    "date-time": _DATE + "[Tt][0-9]{2}:[0-9]{2}:[0-5]",
-    "time": "^[0-9]{2}:[0-9]{2}:[0-5]",
-    "email": r"^[^@]{1,64}@(?:[^.@]{1,63}\.){0,4}[^.@]{1,63}$",
-    "hostname": "^.{1,253}$",
-}
-"""What formats demand beside their shape: days that exist, lengths of names. The 60th second exists
-at few times of few days, which a grammar cannot count.
-"""
-_KNOWN: Final = sorted(_ONE | _LISTS | _MAPS | _PLAIN)
 
 
 def check_schema(schema: Any, *, param: str, where: str = "") -> dict[str, Any] | bool:
@@ -95,7 +29,7 @@ def check_schema(schema: Any, *, param: str, where: str = "") -> dict[str, Any] 
 
 
 def is_plain(schema: Any) -> bool:
-    """Whether a schema certainly can be honoured: it is small and has simple keywords only."""
+    """Whether a schema can be honoured for all that is known: small, with simple keywords only."""
     try:
         small = len(json.dumps(schema)) <= MAX_PLAIN_BYTES
         return small and _has_plain_keywords(check_schema(schema, param=""))
@@ -106,7 +40,9 @@ def is_plain(schema: Any) -> bool:
 def _has_plain_keywords(schema: Any) -> bool:
     if not isinstance(schema, Mapping):
         return schema is True or schema is False
-    if not schema.keys() <= _SIMPLE or not isinstance(schema.get("type", "object"), str):
+    if not schema.keys() <= keywords.SIMPLE or not isinstance(schema.get("type", "object"), str):
+        return False
+    if not all(isinstance(schema.get(keyword, []), list) for keyword in ("required", "enum")):
         return False
     properties = schema.get("properties", {}).values()
     parts = [*properties, schema.get("items", True), schema.get("additionalProperties", True)]
@@ -153,14 +89,16 @@ class _Reader:
                 return True
             raise self._error(f"uses {keyword!r} (at {path}), which is not supported.")
         if keyword == "format":
-            return not _may_be_string(schema) or self._is_unknown(value, FORMATS, "format", path)
-        if keyword in _UNSUPPORTED:
-            return keyword in _NO_CONSTRAINT and value == _NO_CONSTRAINT[keyword]
-        return self._is_unknown(keyword, _KNOWN, "keyword", path)
+            return not _may_be_string(schema) or self._is_unknown(
+                value, keywords.FORMATS, "format", path
+            )
+        if keyword in keywords.UNSUPPORTED:
+            return keyword in keywords.NO_CONSTRAINT and value == keywords.NO_CONSTRAINT[keyword]
+        return self._is_unknown(keyword, keywords.SUPPORTED, "keyword", path)
 
     def _is_unknown(self, word: Any, known: Sequence[str], what: str, path: str) -> bool:
         """Whether no draft knows this word; one that is nearly a known one is refused."""
-        if word in known or word in _UNSUPPORTED_FORMATS or not isinstance(word, str):
+        if word in known or word in keywords.UNSUPPORTED_FORMATS or not isinstance(word, str):
             return False
         if word.startswith(("_", "x-")):
             return True
@@ -169,13 +107,13 @@ class _Reader:
         return True
 
     def _value(self, keyword: str, value: Any, path: str, depth: int) -> Any:
-        if keyword in _MAPS:
+        if keyword in keywords.SCHEMA_MAPS:
             return self._map(value, path, depth)
-        if keyword in _LISTS or (keyword == "items" and isinstance(value, list)):
+        if keyword in keywords.SCHEMA_LISTS or (keyword == "items" and isinstance(value, list)):
             return self._list(value, path, depth)
-        if keyword in _ONE:
+        if keyword in keywords.ONE_SCHEMA:
             return self._schema_at(value, path, depth)
-        if keyword not in _PLAIN:
+        if keyword not in keywords.VALUES:
             raise self._error(f"uses {keyword!r} (at {path}), which is not supported.")
         if (check := _CHECKS.get(keyword)) is not None and (problem := check(value)) is not None:
             raise self._error(f"{problem} (at {path}).")
@@ -201,7 +139,7 @@ class _Reader:
 
 
 def _with_narrowed_format(schema: dict[str, Any]) -> dict[str, Any]:
-    pattern = _NARROWED.get(schema.get("format", ""))
+    pattern = keywords.NARROWED_FORMATS.get(schema.get("format", ""))
     if pattern is None:
         return schema
     if "pattern" not in schema:
@@ -234,16 +172,19 @@ def _check_reference(value: Any) -> str | None:
 
 def _check_type(value: Any) -> str | None:
     names = value if isinstance(value, list) else [value]
-    unknown = [name for name in names if name not in TYPES]
+    unknown = [name for name in names if name not in keywords.TYPES]
     if not unknown and names:
         return None
-    return f"has the type {unknown[0] if unknown else value!r}; types are {', '.join(TYPES)}"
+    return (
+        f"has the type {unknown[0] if unknown else value!r}; types are {', '.join(keywords.TYPES)}"
+    )
 
 
 def _check_format(value: Any) -> str | None:
-    if value in FORMATS:
+    if value in keywords.FORMATS:
         return None
-    return f"has the format {value!r}, which is not supported; use one of {', '.join(FORMATS)}"
+    known = ", ".join(keywords.FORMATS)
+    return f"has the format {value!r}, which is not supported; use one of {known}"
 
 
 def _check_pattern(value: Any) -> str | None:

@@ -31,7 +31,7 @@ class ToolSpec:
         schema = self.parameters
         if not schema:
             return NO_ARGUMENTS
-        if _OPENS_OBJECT & schema.keys():
+        if _OPENS_OBJECT & schema.keys() or not _lists_required(schema):
             return schema
         return {"type": "object", **schema, "additionalProperties": False}
 
@@ -42,3 +42,10 @@ class ToolChoice:
 
     mode: Literal["auto", "required", "named"] = "auto"
     name: str | None = None
+
+
+def _lists_required(schema: Mapping[str, Any]) -> bool:
+    """Whether every required property is a listed one: otherwise others must stay allowed."""
+    properties, required = schema.get("properties"), schema.get("required", [])
+    listed = properties if isinstance(properties, Mapping) else {}
+    return isinstance(required, list) and all(name in listed for name in required)

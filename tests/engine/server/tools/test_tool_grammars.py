@@ -110,3 +110,15 @@ def test_tools_without_parameters_take_none() -> None:
         assert made is not None
         text = walk(build(made), demo(), random.Random(0))
         assert text == '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
+
+
+def test_an_object_of_arguments_is_closed_only_where_it_lists_them_all() -> None:
+    closed = ToolSpec("f", parameters={"type": "object", "properties": {"a": {}}})
+    assert closed.arguments_schema["additionalProperties"] is False
+    for parameters in (
+        {"type": "object", "required": ["x"]},
+        {"type": "object", "properties": {"a": {}}, "required": ["a", "x"]},
+        {"type": "object", "properties": {}, "additionalProperties": {"type": "integer"}},
+        {"type": "object", "patternProperties": {"^k": {}}},
+    ):
+        assert ToolSpec("f", parameters=parameters).arguments_schema == parameters
