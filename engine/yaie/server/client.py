@@ -38,8 +38,6 @@ class AsyncEngine:
         self._live: dict[str, Generation] = {}
         self._resets: dict[str, asyncio.Future[None]] = {}
         self._last_seen = clock()
-        self._idle = asyncio.Event()
-        self._idle.set()
         self._ready = asyncio.Event()
         self.state = EngineState.LOADING
         self.stage = "starting"
@@ -79,7 +77,6 @@ class AsyncEngine:
         channel = self._ready_channel()
         generation = Generation(request, on_end=self._forget, on_stop=self._abort_output)
         self._live[request.request_id] = generation
-        self._idle.clear()
         generation.send(channel)
         try:
             await generation.accepted()
@@ -108,10 +105,6 @@ class AsyncEngine:
     async def wait_ready(self) -> None:
         """Until an engine process takes requests."""
         await self._ready.wait()
-
-    async def wait_idle(self) -> None:
-        """Until no request is live."""
-        await self._idle.wait()
 
     def attach(self, channel: Channel, info: ModelInfo) -> None:
         """A process is ready: send it what waits."""
@@ -161,8 +154,6 @@ class AsyncEngine:
         known = self._live.pop(generation.request_id, None)
         if known is not None and abort and self._channel is not None:
             self._channel.send(Abort(generation.request_id))
-        if not self._live:
-            self._idle.set()
 
     def _abort_output(self, generation: Generation, index: int) -> None:
         """Called by a generation of which one output is no longer wanted."""

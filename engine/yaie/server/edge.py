@@ -33,7 +33,7 @@ from yaie_api.logs import fields, request_id
 
 log = logging.getLogger("yaie.access")
 
-OPEN_PATHS: Final = frozenset({names.PATH_LIVE, names.PATH_READY, "/health"})
+OPEN_PATHS: Final = frozenset({names.PATH_LIVE, names.PATH_READY, "/health", "/ping"})
 QUIET_PATHS: Final = OPEN_PATHS | {names.PATH_METRICS}
 """Not logged while they say ready or not: probes and scrapes come every few seconds."""
 

@@ -130,6 +130,25 @@ def test_sigterm_drains_and_ends_with_status_zero(tmp_path: Path) -> None:
         assert not is_running(pid)
 
 
+def test_a_request_whose_body_still_comes_is_not_lost_in_a_drain(tmp_path: Path) -> None:
+    body = json.dumps({"prompt": "hello there", "max_tokens": 3}).encode()
+    with serving(tmp_path) as server:
+        server.wait_ready()
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as raw:
+            raw.sendall(
+                b"POST /v1/completions HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n"
+                b"content-length: %d\r\n\r\n" % len(body) + body[:10]
+            )
+            server.wait_for(lambda: server.call("/livez").status == 200)  # it has been read
+            server.process.send_signal(signal.SIGTERM)
+            server.wait_for(lambda: server.call("/readyz").json["reason"] == "draining")
+            time.sleep(2.5)  # longer than connections are kept once the drain is over
+            raw.sendall(body[10:])
+            answer = b"".join(iter(lambda: raw.recv(4096), b""))
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert server.process.wait(15) == 0
+
+
 def test_a_signal_to_the_whole_process_group_drains_too(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         server.wait_ready()
@@ -174,7 +193,7 @@ def test_a_second_signal_ends_a_drain(tmp_path: Path) -> None:
 def test_keys_protect_everything_but_health(tmp_path: Path) -> None:
     with serving(tmp_path, "--api-key", "secret-1", "--api-key", "secret-2") as server:
         server.wait_ready()
-        for path in ("/livez", "/readyz", "/health"):
+        for path in ("/livez", "/readyz", "/health", "/ping"):
             assert server.call(path).status == 200
         closed = ["/v1/models", "/metrics", "/version", "/nope", "//livez", "/./livez", "/livez/"]
         closed += ["/openapi.json", "/%2e/livez", "/livez%2f..", "/LIVEZ"]
