@@ -6,7 +6,15 @@ from typing import NamedTuple
 
 from yaie.core.batch import Batch, Row, StepResult
 from yaie.core.messages import TokenLogprobs, Tokens
-from yaie.core.outputs import GRAMMAR, NO_VECTOR, NOT_FINITE, Ending, failed, progress
+from yaie.core.outputs import (
+    GRAMMAR,
+    NO_VECTOR,
+    NOT_FINITE,
+    NOTHING_LEFT,
+    Ending,
+    failed,
+    progress,
+)
 from yaie.core.roster import Roster
 from yaie.core.sequence import Once, Sequence
 
@@ -52,7 +60,8 @@ class Commits:
                 continue
             # An id outside the vocabulary is as broken as NaN, and no key of the tree.
             if not finite or (row.sample and not 0 <= token < vocab_size):
-                self._roster.end(sequence, failed(NOT_FINITE), events, poisoned=True)
+                failure = NOTHING_LEFT if sequence.constrained else NOT_FINITE
+                self._roster.end(sequence, failed(failure), events, poisoned=True)
                 continue
             sequence.committed = row.start + row.n_tokens
             if row.tokens:

@@ -17,6 +17,11 @@ class Failure(NamedTuple):
 NOT_FINITE = Failure(
     "not_finite", "The model produced values that are not finite for this request."
 )
+NOTHING_LEFT = Failure(
+    "not_finite",
+    "No token was left to choose from: what the request allows excludes every one, or the model "
+    "produced values that are not finite.",
+)
 DEADLINE = Failure("deadline_exceeded", "The request did not end in the time it was given.")
 GRAMMAR = Failure("grammar", "The output left the form that was asked for.")
 NO_VECTOR = Failure("engine_error", "The engine made no vector of this request.")

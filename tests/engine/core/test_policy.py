@@ -2,8 +2,9 @@
 
 import pytest
 
-from engine_harness import generate
+from engine_harness import Rig, generate
 from yaie.core.drain import MAX_RETRY_S, MIN_RETRY_S, DrainRate
+from yaie.core.messages import Tokens
 from yaie.core.policy import OrderedQueue, WaitingQueue, fcfs, priority
 from yaie.core.sequence import Rules, Sequence, State
 
@@ -64,3 +65,12 @@ def test_retry_after_stays_within_bounds() -> None:
     rate.record(0.0, 0)
     rate.record(1.0, 1000)
     assert rate.retry_after_s(5) == MIN_RETRY_S
+
+
+def test_the_scheduler_serves_and_keeps_the_important_first() -> None:
+    rig = Rig(policy="priority", max_num_seqs=1)
+    rig.run(
+        *(generate(str(value), [1, value], priority=value, max_tokens=2) for value in (3, 1, 2))
+    )
+    ended = [event.request_id for event in rig.port.of(Tokens) if event.finish_reason]
+    assert ended == ["1", "2", "3"]

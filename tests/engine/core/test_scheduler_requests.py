@@ -165,6 +165,20 @@ def test_a_token_that_the_grammar_does_not_allow_is_an_error() -> None:
     assert (event.finish_reason, event.error_code, event.token_ids) == ("error", "grammar", ())
 
 
+def test_when_no_token_is_left_the_error_says_that_the_request_may_be_why() -> None:
+    scheduler = make_scheduler()
+    add(scheduler, "free", [1])
+    add(scheduler, "limited", [2], allowed_token_ids=(4,))
+    scheduler.add(generate("form", [3]), ParityMatcher(length=2))
+    events = commit(scheduler, schedule(scheduler), bad=(0, 1, 2))
+    assert {event.error_code for event in events} == {"not_finite"}
+    assert [(event.error or "").startswith("No token was left") for event in events] == [
+        False,
+        True,
+        True,
+    ]
+
+
 def test_only_rows_that_sample_and_still_count_have_matchers() -> None:
     scheduler = make_scheduler()
     for name, first in (("a", 1), ("b", 21)):
