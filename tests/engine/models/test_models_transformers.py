@@ -45,6 +45,7 @@ def _one_thread() -> None:
         ("cohere2", PAGED),
         ("granite", PAGED),
         ("starcoder2", PAGED),
+        ("deepseek_v3", PAGED),
         ("stablelm", PAGED),
         ("falcon", OWN_CACHE),
         ("bloom", OWN_CACHE),

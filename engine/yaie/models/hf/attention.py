@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.nn.functional import pad
 
 import yaie_kernels as ops
 from yaie.layers.attention import Segment, StepInput
@@ -47,17 +46,13 @@ transformers' own eager attention obeys.
 
 @dataclass(frozen=True, slots=True)
 class AttentionLayer:
-    """One attention layer as the probe saw it: `asked` are the scaling and softcap it passes.
-
-    Keys and values are stored in one size, the larger of the two; `value_size` is the model's own.
-    """
+    """One attention layer as the probe saw it: `asked` are the scaling and softcap it passes."""
 
     module: Any
     asked: tuple[Any, Any]
     cache: LayerCache
     scale: float
     softcap: float | None
-    value_size: int
 
 
 class Probe:
@@ -92,13 +87,10 @@ class Probe:
             raise UnfitError("its queries, keys and values do not fit together")
         if query.shape[2] != key.shape[2] or query.shape[1] % key.shape[1]:
             raise UnfitError("its queries, keys and values do not fit together")
-        stored = max(size, value_size)
-        cache = LayerCache(key.shape[1], stored, stored, attention_mask.window)
+        cache = LayerCache(key.shape[1], size, value_size, attention_mask.window)
         scale = size**-0.5 if scaling is None else _number(scaling)
         cap = None if softcap is None else _number(softcap)
-        self.layers.append(
-            AttentionLayer(module, (scaling, softcap), cache, scale, cap, value_size)
-        )
+        self.layers.append(AttentionLayer(module, (scaling, softcap), cache, scale, cap))
         return value.new_zeros(1, query.shape[2], query.shape[1], value_size), None
 
 
@@ -134,15 +126,14 @@ class PagedStep:
         refuse_unknown(others)
         keys, values = self._step.caches[self.calls]
         self.calls += 1
-        size, dtype = layer.cache.key_size, keys.dtype
-        q, k, v = (_rows(tensor, size, dtype) for tensor in (query, key, value))
+        q, k, v = (_rows(tensor, keys.dtype) for tensor in (query, key, value))
         ops.write_kv(k, v, keys, values, self._step.kv_slots)
         outputs = [
             _attend(layer, q[segment.first : segment.last], keys, values, segment)
             for segment in self._step.segments
         ]
         output = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
-        return output[..., : layer.value_size].to(query.dtype).unsqueeze(0), None
+        return output.to(query.dtype).unsqueeze(0), None
 
     def finish(self) -> None:
         """Raise UnfitError unless every layer attended."""
@@ -172,12 +163,9 @@ def _attend(
     )
 
 
-def _rows(tensor: torch.Tensor, size: int, dtype: torch.dtype) -> torch.Tensor:
-    """[1, heads, T, D] -> contiguous [T, heads, size]; zeros beyond D change no product."""
-    rows = tensor[0].transpose(0, 1).to(dtype)
-    if rows.shape[-1] != size:
-        rows = pad(rows, (0, size - rows.shape[-1]))
-    return rows.contiguous()
+def _rows(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """[1, heads, T, D] -> contiguous [T, heads, D]."""
+    return tensor[0].transpose(0, 1).to(dtype).contiguous()
 
 
 def refuse_unknown(others: dict[str, Any]) -> None:

@@ -24,6 +24,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 FATAL = (torch.OutOfMemoryError, torch.AcceleratorError)
 """These say nothing about the model."""
+UNCOMMON = "its layers do not attend in the common way"
 TOLD = (
     frozenset[str](),
     frozenset({"position_ids"}),
@@ -51,7 +52,7 @@ def choose(model: Any, options: TensorOptions, max_model_len: int) -> Chosen:
     attention.register()
     name = type(model).__name__
     own = attention.select(model, "eager")
-    reason, paged = _try(partial(_paged, model, options, max_model_len))
+    reason, paged = _try(partial(_paged, model, options, max_model_len), UNCOMMON)
     if paged is not None:
         log.info("model runs in pages", extra=fields(architecture=name))
         return Chosen(paged, None)
@@ -60,7 +61,7 @@ def choose(model: Any, options: TensorOptions, max_model_len: int) -> Chosen:
         "model does not run in pages: one sequence at a time, without a prefix cache",
         extra=fields(architecture=name, reason=reason),
     )
-    why, chosen = _try(partial(_alone, model, options))
+    why, chosen = _try(partial(_alone, model, options), "its forward pass fails")
     if chosen is None:
         raise InvalidRequestError(
             f"This model cannot be served. In pages: {reason}. On its own cache: {why}.",
@@ -81,7 +82,8 @@ def _alone(model: Any, options: TensorOptions) -> CachedTransformer:
     yardstick = _yardstick(model)
     why = ""
     for carry, told in product(Carry, TOLD):
-        why, cached = _try(partial(_cached, model, options, yardstick, carry, told))
+        make = partial(_cached, model, options, yardstick, carry, told)
+        why, cached = _try(make, "it does not take its own cache back")
         if cached is not None:
             return cached
     raise UnfitError(why)
@@ -109,14 +111,14 @@ def _vocab_size(model: Any) -> int:
     return size
 
 
-def _try(make: Callable[[], T]) -> tuple[str, T | None]:
-    """What `make` returns, or why it cannot. Whatever foreign code raises is a reason."""
+def _try(make: Callable[[], T], otherwise: str) -> tuple[str, T | None]:
+    """What `make` returns, or why it cannot: `otherwise`, where foreign code raises whatever."""
     try:
         return "", make()
     except FATAL:
         raise
     except UnfitError as unfit:
         return str(unfit), None
-    except Exception as error:
+    except Exception:
         log.debug("self-check raised", exc_info=True)
-        return f"its forward pass does not take what others take ({type(error).__name__})", None
+        return otherwise, None
