@@ -35,8 +35,10 @@ log = logging.getLogger(__name__)
 
 STOP_GRACE_S: Final = 5.0
 POLL_S: Final = 0.5
-SILENT_S: Final = 10.0
-"""A process that serves and says nothing for so long is killed: it beats twice a second."""
+SILENT_S: Final = 9.0
+"""A process that serves, beats twice a second. After so much silence it is looked at once more and
+killed: ten seconds at most.
+"""
 SILENT_LOADING_S: Final = 120.0
 """While it loads, libraries may hold the interpreter's lock for long."""
 MAX_FOLDER_LENGTH: Final = 70
