@@ -131,7 +131,7 @@ async def _serve(
     engine_task = asyncio.ensure_future(supervisor.run())
     engine_task.add_done_callback(lambda _: server.end())
     log.info("listening", extra=fields(url=url_of(listener)))
-    if options.host in ("0.0.0.0", "::") and not options.api_keys:  # noqa: S104 - a comparison
+    if _is_open(options.host, options):
         log.warning("anyone who reaches this address can use the model: no API key is set")
     async with _admin(service, options, control):
         await server.serve(sockets=[listener])
@@ -156,11 +156,17 @@ async def _admin(
     server = HttpServer(app)
     task = asyncio.ensure_future(server.serve(sockets=[control]))
     log.info("admin port", extra=fields(url=url_of(control)))
+    if _is_open(options.admin_host, options):
+        log.warning("anyone who reaches the admin port can control the server: no API key is set")
     try:
         yield
     finally:
         server.end()
         await task
+
+
+def _is_open(host: str, options: ServeOptions) -> bool:
+    return host in ("0.0.0.0", "::") and not options.api_keys  # noqa: S104 - a comparison
 
 
 async def _end(
