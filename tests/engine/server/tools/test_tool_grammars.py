@@ -4,9 +4,21 @@ import random
 import jsonschema_rs
 import pytest
 
-from engine.grammars import accepts_text, build, demo, native_demo, native_tagged, tagged, walk
+from engine.grammars import (
+    EOS,
+    PADDING,
+    accepts_text,
+    allowed,
+    build,
+    demo,
+    native_demo,
+    native_tagged,
+    tagged,
+    walk,
+)
 from engine.server.tools.reading import read
-from yaie.core.request import Grammar
+from yaie.core.request import FreeBlock, Grammar
+from yaie.server.structured import after_reasoning
 from yaie.server.tools import FORMATS, ToolChoice, ToolSpec, format_for
 
 WEATHER = {
@@ -84,6 +96,24 @@ def test_text_stays_free_and_calls_in_it_are_valid(name: str, vocabulary: str) -
 def test_a_model_that_writes_other_special_tokens_in_text_may() -> None:
     matcher = build(grammar("hermes", AUTO), native_tagged())
     assert accepts_text(matcher, "<think>hm</think>ok", tagged())
+
+
+def test_free_text_ends_with_eos_and_has_no_padding() -> None:
+    matcher = build(grammar("hermes", AUTO), native_tagged())
+    size = tagged().get_vocab_size()
+    assert max(allowed(matcher, size + PADDING)) < size
+    assert matcher.consume_token(EOS[0])
+    assert matcher.is_stopped()
+
+
+def test_reasoning_cannot_end_with_eos() -> None:
+    block = FreeBlock("<think>", "</think>", opened=True)
+    for made in (grammar("hermes", AUTO), grammar("hermes", REQUIRED), Grammar("regex", "a")):
+        matcher = build(after_reasoning(made, block), native_tagged())
+        options = allowed(matcher, tagged().get_vocab_size() + PADDING)
+        assert not set(EOS) & set(options)
+        assert tagged().token_to_id("</think>") in options
+        assert max(options) < tagged().get_vocab_size()
 
 
 def test_the_hermes_form_is_the_one_that_models_are_trained_on() -> None:
