@@ -113,6 +113,15 @@ def test_a_preempted_sequence_goes_on_as_if_nothing_had_been(
     assert drive.output(1) == oracle(PROMPT, sampling, STEPS, seed=77)
 
 
+def test_a_bad_word_may_begin_before_a_preemption(runner: ModelRunner) -> None:
+    plain = oracle(PROMPT, params("nothing", "greedy"), 5)
+    sampling = SamplingParams(temperature=0.0, bad_words_ids=(tuple(plain[2:5]),), max_tokens=9)
+    drive = Drive(runner)
+    drive.start(1, PROMPT, sampling, output=plain[:4])
+    drive.step(1)
+    assert drive.output(1) == oracle(PROMPT, sampling, 5) != plain
+
+
 def test_a_step_may_be_launched_before_the_last_is_collected(runner: ModelRunner) -> None:
     """Counts and remembered tokens follow on the device: nothing waits for the host."""
     sampling = params("all", "drawn")
