@@ -59,7 +59,7 @@ class MLAConfig(msgspec.Struct, frozen=True, kw_only=True):
         v_head_dim: size of a head's value.
         interleaved: rotated pairs are (2i, 2i + 1), not (i, i + size / 2).
         bias: the projections of the latents and the output have biases.
-        form: what is cached, and where attention is computed (`layers.mla`).
+        form: what is cached, and where attention is computed (`layers.mla_forms`).
 
     """
 

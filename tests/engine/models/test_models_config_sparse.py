@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from yaie.layers.mla import FORMS, LatentCore
+from yaie.layers.mla_forms import FORMS, LatentCore
 from yaie.layers.options import TensorOptions
 from yaie.models import config
 from yaie.models.config_fields import UnsupportedModelError

@@ -13,7 +13,7 @@ from engine.models import oracle
 from engine.models.hand import load_runner
 from engine.models.journey import PAGES, SEQUENCES, Traveller, travel
 from engine.models.variants_sparse import EXPERT_NAMES, LATENT_NAMES, SPARSE
-from yaie.layers import mla, moe
+from yaie.layers import mla_forms, moe
 from yaie.models.config_moe import MLAForm
 
 oracle.VARIANTS.update(SPARSE)
@@ -82,8 +82,8 @@ def test_long_chunks_and_many_rows_are_expanded_in_pieces(
     journeys: Journeys, form: MLAForm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Chunks of 16 queries count as long here, and 96 tokens as many."""
-    monkeypatch.setattr(mla, "EXPAND_FROM", 16)
-    monkeypatch.setattr(mla, "EXPANDED_TOKENS", 96)
+    monkeypatch.setattr(mla_forms, "EXPAND_FROM", 16)
+    monkeypatch.setattr(mla_forms, "EXPANDED_TOKENS", 96)
     variant = "deepseek-v3"
     runner = load_runner(journeys.saved(variant), pages=PAGES, mla_form=form)
     for one in travel(variant, runner).values():
