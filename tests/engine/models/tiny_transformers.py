@@ -27,7 +27,8 @@ SIZES: tuple[tuple[int, tuple[str, ...]], ...] = (
         "head_dim", "kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim",
         "attention_head_dim", "global_head_dim", "swa_head_dim", "index_head_dim", "rotary_dim",
         "kv_channels", "state_size", "ssm_state_size", "mamba_d_state", "linear_key_head_dim",
-        "linear_value_head_dim", "swa_v_head_dim", "v_channels",
+        "linear_value_head_dim", "swa_v_head_dim", "v_channels", "hidden_size_per_layer_input",
+        "laurel_rank",
     )),
     (24, ("q_lora_rank",)),
     (16, ("mamba_chunk_size", "chunk_size")),
@@ -50,7 +51,7 @@ SIZES: tuple[tuple[int, tuple[str, ...]], ...] = (
         "conv_kernel", "mamba_d_conv", "linear_num_key_heads", "linear_num_value_heads",
         "conv1d_width",
     )),
-    (VOCAB, ("vocab_size", "n_vocab")),
+    (VOCAB, ("vocab_size", "n_vocab", "vocab_size_per_layer_input")),
     (POSITIONS, (
         "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx",
         "max_target_positions", "max_source_positions", "max_sequence_length", "n_embd_ctx",
@@ -75,6 +76,22 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "ministral": {"head_dim": 16},
     "nemotron": {"num_key_value_heads": 2},
     "xlnet": {"d_head": 16},
+    "deepseek_v2": {"num_experts_per_tok": 2},
+    "dbrx": {"attn_config": {"rope_theta": 10_000.0, "kv_n_heads": 2, "clip_qkv": 8.0}},
+    "dots1": {
+        "n_routed_experts": 8,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 48,
+        "n_shared_experts": 1,
+    },
+    "bailing_hybrid": {"num_expert_group": 2, "n_group": 2, "topk_group": 2, "num_experts": 8},
+    "cohere_compass_text": {
+        "rope_parameters": {
+            kind: {"rope_type": "default", "rope_theta": 10_000.0}
+            for kind in ("full_attention", "sliding_attention")
+        },
+    },
+    "lfm2_moe": {"layer_types": ["conv", "conv", "full_attention", "conv"]},
     "reformer": {"axial_pos_embds_dim": [16, 48], "axial_pos_shape": [16, 16]},
     "gemma3n": {"text_config": {"intermediate_size": 96, "num_kv_shared_layers": 1}},
     "gemma3n_text": {"intermediate_size": 96, "num_kv_shared_layers": 1},
