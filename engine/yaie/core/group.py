@@ -30,9 +30,9 @@ class Group:
         "leader",
         "live",
         "next",
-        "queued_s",
         "request",
         "scores",
+        "started",
         "unborn",
     )
 
@@ -54,7 +54,7 @@ class Group:
         self._matcher = matcher
         self.arrived_s = arrived_s
         self.deadline_s = deadline_s
-        self.queued_s: float | None = None
+        self.started = False
         self.cached_tokens = 0
         self.scores = request.pooling is None and request.sampling.prompt_logprobs is not None
         self.unborn = deque(range(n_outputs(request)))

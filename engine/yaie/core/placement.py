@@ -12,7 +12,9 @@ from yaie.core.kv_manager import KVManager, Shared, Table
 from yaie.core.sequence import Sequence
 
 SWAP_MIN_TOKENS = 64
-"""Fewer positions than these are computed again: that costs less than two trips over the bus."""
+"""Fewer positions than these are computed again: so few fit beside the decodes of any step, while a
+swap costs copies in two steps and host pages in between.
+"""
 
 
 class Placed(NamedTuple):

@@ -71,8 +71,8 @@ class Roster:
         """A sequence from the queue runs from now on."""
         group = self._groups[sequence.request_id]
         sequence.enter(self.seats.take(), placed.table, placed.ready)
-        if group.queued_s is None:
-            group.queued_s = max(0.0, self.now - group.arrived_s)
+        if not group.started:
+            group.started = True
             group.cached_tokens = placed.table.cached_tokens
             self.prompt_tokens += sequence.n_prompt
             self.cached_prompt_tokens += group.cached_tokens

@@ -2,7 +2,9 @@
 
 Up to `runner.depth` steps stay in flight beyond the one being built, so that a device never waits
 for Python: with depth 1 the forward of step N+1 is launched before the result of N is collected.
-A step that raises fails its own sequences only. Time comes from the injected clock, in seconds.
+What grammars allow in a step is asked for once every earlier token is committed, while the step's
+forward runs. A step that raises fails its own sequences only. Time comes from the injected clock,
+in seconds.
 """
 
 import logging
