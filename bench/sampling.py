@@ -43,7 +43,7 @@ def microseconds(call: Callable[[], object], rounds: int = 30) -> float:
     for index in range(rounds + 2):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         # The host runs ahead meanwhile: launches are not what is measured.
-        torch.cuda._sleep(400_000)  # noqa: SLF001 - torch has no public one
+        torch.cuda._sleep(3_000_000)  # noqa: SLF001 - torch has no public one
         start.record()
         call()
         end.record()

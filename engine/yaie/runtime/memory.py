@@ -9,6 +9,7 @@ from yaie.layers.options import TensorOptions
 from yaie.models.model import Model
 from yaie.runtime.host import usable_memory_bytes
 from yaie.runtime.kv_tensors import KVTensors
+from yaie.runtime.token_state import largest_bytes
 from yaie_api.errors import InvalidRequestError
 
 CPU_CACHE_BYTES = 2**30
@@ -50,12 +51,15 @@ def num_host_pages(config: EngineConfig, spec: KVSpec) -> int:
 
 
 def _measured_bytes(config: EngineConfig, model: Model, step_tokens: int) -> int:
-    """What is left of our share of the GPU after weights and one largest step."""
+    """What is left of our share of the GPU after weights, one largest step, and what penalties
+    will take once a request asks for them.
+    """
     device = model.options.device
     activations = _peak_activations(config, model, step_tokens)
     free, total = torch.cuda.mem_get_info(device)
     kept_free = int(total * (1.0 - config.gpu_memory_utilization))
-    return free - kept_free - activations - GRAPH_RESERVE_BYTES
+    tables = largest_bytes(config.max_num_seqs, model.vocab_size)
+    return free - kept_free - activations - tables - GRAPH_RESERVE_BYTES
 
 
 @torch.inference_mode()

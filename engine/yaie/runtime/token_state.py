@@ -24,6 +24,11 @@ if MAX_BAD_WORD_TOKENS > wants.WORD_TOKENS:
     raise ImportError("kernels remember fewer tokens than a bad word may have")
 
 
+def largest_bytes(max_num_seqs: int, vocab_size: int) -> int:
+    """Device memory of the tables that grow with the vocabulary: counts and masks."""
+    return (max_num_seqs + 1) * (vocab_size * 4 + wants.MASKS * -(-vocab_size // 32) * 4)
+
+
 class TokenState:
     """Tables by slot; shapes and meaning as in `yaie_kernels.ops`.
 
