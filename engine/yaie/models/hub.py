@@ -29,7 +29,15 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-SETTINGS = ("*.json", "*.jinja")
+SETTINGS = (
+    "*.json",
+    "*.jinja",
+    "merges.txt",
+    "vocab.txt",
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+)
 """Configuration, tokenizer and chat template; the index of the weights too."""
 SUBFOLDERS = "*/*"
 """Never fetched: other formats of the same model live there."""

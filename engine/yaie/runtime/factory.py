@@ -12,7 +12,7 @@ import torch
 from yaie.config import EngineConfig, ModelInfo
 from yaie.core.kv_spec import KVSpec
 from yaie.core.scheduler import Scheduler
-from yaie.models import source, weights
+from yaie.models import source, tokenizer_files, weights
 from yaie.runtime import settings
 from yaie.runtime.budget import StepBudget
 from yaie.runtime.host import usable_cores
@@ -68,6 +68,7 @@ def create(config: EngineConfig) -> Engine:
     with_weights = config.load_format != "dummy"
     folder = source.resolve(config.model, config.revision, with_weights=with_weights)
     raw = source.read_config(folder)
+    tokenizer = tokenizer_files.folder_of(folder, config.tokenizer)
     planned = plan(config, raw)
     options = settings.tensor_options(config, planned.dtype)
     config = settings.complete(
@@ -84,6 +85,7 @@ def create(config: EngineConfig) -> Engine:
         config,
         loaded,
         path=str(folder),
+        tokenizer_path=str(tokenizer),
         kv_pages=pages,
         eos_token_ids=source.eos_token_ids(folder, raw),
         max_model_len=scheduler.max_model_len,
@@ -162,7 +164,6 @@ def _info(config: EngineConfig, loaded: Loaded, *, path: str, **known: Any) -> M
         dtype=str(model.options.dtype).removeprefix("torch."),
         implementation=loaded.implementation,
         tasks=loaded.tasks,
-        tokenizer_path=config.tokenizer or path,
         hidden_size=model.hidden_size,
         num_labels=model.num_labels,
         pooling=source.pooling(Path(path)) if config.pooling == "auto" else config.pooling,

@@ -108,8 +108,7 @@ class TransformersPlan:
     def __init__(self, raw: dict[str, Any]) -> None:
         from yaie.models.hf import load
 
-        self._config = load.config_of(raw)
-        self._class = load.class_of(self._config, raw)
+        self._config, self._class = load.class_of(load.config_of(raw), raw)
         self.dtype = raw.get("dtype") or raw.get("torch_dtype")
         self.max_positions = self.position_limit = load.max_positions(self._config)
 
