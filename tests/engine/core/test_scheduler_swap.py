@@ -214,3 +214,22 @@ def test_host_pages_are_counted() -> None:
     host.release(copy)
     assert host.free == 4
     host.check([])
+
+
+def test_what_a_batch_copies_from_is_not_swapped_over_before() -> None:
+    """The last output of a prompt starts and gives its page up; swaps come before copies."""
+    scheduler = make_scheduler(host_pages=8, swap_min_tokens=1, enable_prefix_caching=False)
+    add(scheduler, "two", range(6), n=2, max_tokens=1)
+    add(scheduler, "swapped", range(20, 26))
+    step(scheduler)
+    (sequence,) = scheduler._roster.running
+    scheduler._roster.preempt(sequence)
+    batch = schedule(scheduler)
+    sources = {copy.source for copy in batch.copies}
+    assert sources
+    assert batch.swap_in
+    assert not sources.intersection(copy.target for copy in batch.swap_in)
+    commit(scheduler, batch)
+    scheduler.abort("swapped")
+    stats = scheduler.stats()
+    assert stats.pages_free == stats.pages_total
