@@ -137,10 +137,16 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def eos_token_ids(folder: Path, raw: dict[str, Any]) -> tuple[int, ...]:
-    """Ids that end a sequence: generation_config.json's where present, and config.json's."""
+    """Ids that end a sequence: generation_config.json's where present, and config.json's, also
+    those of its text part.
+    """
     found: set[int] = set()
     generation = folder / "generation_config.json"
-    for table in (raw, read_json(generation) if generation.exists() else {}):
+    text = raw.get("text_config")
+    tables = [raw, text if isinstance(text, dict) else {}]
+    if generation.exists():
+        tables.append(read_json(generation))
+    for table in tables:
         value = table.get("eos_token_id")
         for token_id in value if isinstance(value, list) else [value]:
             if isinstance(token_id, int) and not isinstance(token_id, bool) and token_id >= 0:

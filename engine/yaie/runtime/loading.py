@@ -110,7 +110,9 @@ class TransformersPlan:
 
         self._config, self._class = load.class_of(load.config_of(raw), raw)
         self.dtype = raw.get("dtype") or raw.get("torch_dtype")
-        self.max_positions = self.position_limit = load.max_positions(self._config)
+        named = load.max_positions(self._config)
+        self.max_positions = named or load.DEFAULT_LENGTH
+        self.position_limit = named or load.UNLIMITED
 
     def load(self, config: EngineConfig, options: TensorOptions, folder: Path) -> Loaded:
         from yaie.models.hf import load

@@ -278,6 +278,15 @@ def test_what_cannot_run_is_refused_with_the_reason(raw: dict[str, Any], reason:
     assert "/" not in refused.value.message
 
 
+def test_a_model_without_positions_has_a_default_length_and_no_limit(tmp_path: Path) -> None:
+    engine, _ = served("bloom", tmp_path / "default")
+    assert engine.info.max_model_len == 8192
+    engine, _ = served("bloom", tmp_path / "longer", max_model_len=20_000)
+    assert engine.info.max_model_len == 20_000
+    with pytest.raises(InvalidRequestError, match="256 positions"):
+        served("llama", tmp_path / "llama", max_model_len=257)
+
+
 def test_settings_that_choose_code_are_left_out() -> None:
     raw = {
         "model_type": "llama",

@@ -63,14 +63,14 @@ def config_of(raw: dict[str, Any]) -> Any:
         raise _refused(f"its settings are not valid for {kind} ({type(error).__name__})") from error
 
 
-def max_positions(config: Any) -> int:
-    """The longest sequence that the configuration allows; a default where it names none."""
+def max_positions(config: Any) -> int | None:
+    """The longest sequence that the configuration allows; None where it names none."""
     text = config.get_text_config(decoder=True)
     for name in LENGTHS:
         value = getattr(text, name, None) if name in vars(text) | text.attribute_map else None
         if isinstance(value, int) and 0 < value < UNLIMITED:
             return value
-    return DEFAULT_LENGTH
+    return None
 
 
 def class_of(config: Any, raw: dict[str, Any]) -> tuple[Any, type[Any]]:
