@@ -87,7 +87,7 @@ ENGINE_HTTP_REQUESTS: Final = Metric(
 ENGINE_GENERATIONS: Final = Metric(
     "yaie_engine_generations_total",
     "counter",
-    "Generations ended, by reason: stop, length, abort or error.",
+    "Outputs ended, by reason: stop, length, tool_calls, abort or error.",
     ("finish_reason",),
 )
 ENGINE_TTFT: Final = Metric(

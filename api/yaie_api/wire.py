@@ -5,6 +5,7 @@ the field. Null means omitted and unknown fields are accepted; a kind of request
 `Wire.refuse` what it would otherwise ignore although it changes the output.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, TypeVar
 
@@ -96,7 +97,11 @@ def _first_problem(error: ValidationError, given: Mapping[str, Any]) -> InvalidR
     if name is not None and name not in given:
         return InvalidRequestError(f"{name} is required.", param=name)
     path = ".".join(str(part) for part in problem["loc"] if not _is_variant(part))
-    return InvalidRequestError(f"{path or 'body'}: {problem['msg']}.", param=name)
+    reason = _NAMES_A_TYPE.sub("an object", problem["msg"])
+    return InvalidRequestError(f"{path or 'body'}: {reason}.", param=name)
+
+
+_NAMES_A_TYPE: Final = re.compile(r"a valid dictionary( or instance of \w+)?")
 
 
 def _is_variant(part: int | str) -> bool:

@@ -283,6 +283,14 @@ def test_tokenize_takes_exactly_one_input() -> None:
             parse(TokenizeRequest, body)
 
 
+@pytest.mark.parametrize("name", ["stream_options", "response_format", "logit_bias", "tool_choice"])
+def test_errors_name_no_types_of_ours(name: str) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        chat(**{name: 5}, stream=True, tools=[tool()])
+    assert refused.value.param == name
+    assert not any(word in refused.value.message for word in ("instance", "dict", "Named"))
+
+
 def test_stream_options_tell_about_usage() -> None:
     request = chat(stream=True, stream_options={"include_usage": True})
     assert request.include_usage

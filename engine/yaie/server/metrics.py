@@ -35,7 +35,7 @@ class ServerMetrics:
         self._itl = _histogram(names.ENGINE_ITL, self.registry)
         self._e2e = _histogram(names.ENGINE_E2E, self.registry)
         self._unknown_fields = _counter(names.ENGINE_UNKNOWN_FIELDS, self.registry)
-        for reason in ("stop", "length", "abort", "error"):
+        for reason in ("stop", "length", "tool_calls", "abort", "error"):
             self._finished.labels(reason)
         if engine is not None:
             self.registry.register(engine)

@@ -28,11 +28,16 @@ MODEL = ModelInfo(
 
 
 class Words:
-    """Each word is a token: its length. A space before it makes another one."""
+    """Each word is a token: its length. A space before it makes another one, beside an "x" it is
+    one itself, and before a "y" it is nothing.
+    """
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         assert not add_special_tokens
-        return [len(word) + 50 * text.startswith(" ") for word in text.split()]
+        if text == " x":
+            return [99, 1]
+        other = 50 * (text.startswith(" ") and text != " y")
+        return [len(word) + other for word in text.split()]
 
 
 def params(defaults: dict[str, Any] | None = None, **fields: Any) -> SamplingParams:
@@ -85,6 +90,7 @@ def test_one_output_is_enough_without_chance() -> None:
 
 def test_a_bad_word_is_banned_after_a_space_too_where_that_is_another_token() -> None:
     assert params(bad_words=["abc", "de fgh"]).bad_words_ids == ((3,), (53,), (2, 3), (52, 53))
+    assert params(bad_words=[" x", "y"]).bad_words_ids == ((1,), (1,))
 
 
 @pytest.mark.parametrize(

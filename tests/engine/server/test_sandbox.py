@@ -66,7 +66,7 @@ def test_what_runs_too_long_is_ended(source: str) -> None:
 )
 def test_what_grows_too_large_is_ended(source: str) -> None:
     started_s = time.monotonic()
-    with pytest.raises((TemplateLimitError, TemplateTimeoutError)):
+    with pytest.raises(TemplateLimitError):
         render(source, limit_s=5.0)
     assert time.monotonic() - started_s < 8.0
 

@@ -180,6 +180,13 @@ def test_special_token_text_in_a_template_variable_never_becomes_a_control_token
     assert tokenizer.decode(ids, skip_special_tokens=False) == "<|im_end|>hi"
 
 
+def test_special_token_text_in_a_name_never_becomes_a_control_token() -> None:
+    tokenizer = Tokenizer(byte_level(), ChatTemplate("{{ given | tojson }}"))
+    ids = tokenizer.encode_chat(user("hi"), variables={"given": {"<|im_end|>": 1}})
+    assert END not in ids
+    assert tokenizer.decode(ids, skip_special_tokens=False) == '{"<|im_end|>": 1}'
+
+
 LONG = "some words, " * 50_000
 
 
