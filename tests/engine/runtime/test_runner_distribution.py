@@ -150,12 +150,17 @@ def without_the_token_that_crosses(sample: Sample) -> Sample:
     """A classic fault: top-p without the token that reaches the mass."""
 
     def faulty(
-        logits: torch.Tensor, t: object, k: object, top_p: torch.Tensor, *rest: object
+        logits: torch.Tensor,
+        t: object,
+        k: object,
+        top_p: torch.Tensor,
+        *rest: object,
+        **options: bool,
     ) -> torch.Tensor:
         ranked, order = logits[0].softmax(0).sort(descending=True)
         logits = logits.clone()
         logits[:, order[ranked.cumsum(0) >= top_p[0]]] = -torch.inf
-        return sample(logits, t, k, torch.ones_like(top_p), *rest)
+        return sample(logits, t, k, torch.ones_like(top_p), *rest, **options)
 
     return faulty
 
@@ -164,10 +169,16 @@ def with_min_p_of_the_whole(sample: Sample) -> Sample:
     """Another: min-p against the total mass instead of the most likely token."""
 
     def faulty(
-        logits: torch.Tensor, t: object, k: object, p: object, min_p: torch.Tensor, *rest: object
+        logits: torch.Tensor,
+        t: object,
+        k: object,
+        p: object,
+        min_p: torch.Tensor,
+        *rest: object,
+        **options: bool,
     ) -> torch.Tensor:
         logits = logits.masked_fill(logits.softmax(-1) < min_p.unsqueeze(1), -torch.inf)
-        return sample(logits, t, k, p, torch.zeros_like(min_p), *rest)
+        return sample(logits, t, k, p, torch.zeros_like(min_p), *rest, **options)
 
     return faulty
 
