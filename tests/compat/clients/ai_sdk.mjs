@@ -16,7 +16,9 @@ const weather = tool({
   inputSchema: z.object({ location: z.string() }),
   execute: async () => "It's sunny.",
 });
-const city = z.object({ name: z.string(), inhabitants: z.number().int() });
+const city = z.object({
+  name: z.string().max(24), inhabitants: z.number().int().min(0).max(50000000),
+});
 
 check("text is generated", async () => {
   const { text, usage } = await generateText({ model, prompt, maxOutputTokens: 24, maxRetries: 0 });

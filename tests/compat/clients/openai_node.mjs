@@ -7,7 +7,9 @@ import { MODEL, URL, check, main } from "./checks.mjs";
 
 const client = new OpenAI({ baseURL: `${URL}/v1`, apiKey: "none", maxRetries: 0, timeout: 60000 });
 const messages = [{ role: "user", content: "What is a dog?" }];
-const City = z.object({ name: z.string(), inhabitants: z.number().int() });
+const City = z.object({
+  name: z.string().max(24), inhabitants: z.number().int().min(0).max(50000000),
+});
 const parameters = {
   type: "object", properties: { location: { type: "string" } }, required: ["location"],
 };

@@ -4,7 +4,7 @@ import json
 
 import openai
 from checks import MODEL, URL, check, main
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 client = openai.OpenAI(base_url=f"{URL}/v1", api_key="none", timeout=60, max_retries=0)
 QUESTION = [{"role": "user", "content": "What is a dog?"}]
@@ -25,8 +25,10 @@ ASK_WEATHER = [{"role": "user", "content": "What is the weather in Boston, MA?"}
 
 
 class City(BaseModel):
-    name: str
-    inhabitants: int
+    """Bounded, so that the smallest model comes to an end."""
+
+    name: str = Field(max_length=24)
+    inhabitants: int = Field(ge=0, le=50_000_000)
     capital: bool
 
 
