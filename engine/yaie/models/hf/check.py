@@ -21,7 +21,7 @@ from yaie.models.hf.errors import UnfitError
 from yaie.models.model import Model
 
 RMS_RATIO, MAX_RATIO = 4.0, 8.0
-"""Errors allowed, in multiples of the noise. Measured on tiny models with strong weights: right ones
+"""Errors allowed, in multiples of the noise. Measured on tiny models, strong weights: right ones
 reach 3.4 (mixtures in bfloat16, where noise changes routes), most stay below 2; positions off by
 one or a neighbour's tokens give 10,000 and more in float32, and 4.9 to 45 in bfloat16.
 """
