@@ -21,7 +21,7 @@ from engine_harness import MemoryPort
 from yaie.config import EngineConfig
 from yaie.core.messages import Generate, Tokens
 from yaie.core.request import SamplingParams
-from yaie.models.hf import choose
+from yaie.models.hf import check, choose
 from yaie.runtime import factory
 from yaie_api.errors import YaieError
 
@@ -31,7 +31,8 @@ STEP_TOKENS = 24
 GREEDY_TOKENS = 8
 GATE = 3.0
 """Largest error of ours in multiples of transformers' own in float32; root mean squares of both."""
-FLOOR = 5e-6
+FLOOR = 1.5e-5
+"""What such tiny models err by in float32: where less is measured, by luck or without float64."""
 LIKELIEST = 8
 """Tokens whose log-probabilities are compared at each position."""
 
@@ -103,7 +104,8 @@ def _noted() -> Iterator[list[str]]:
 
 class Expected(NamedTuple):
     """A prompt, its greedy continuation by whole forward passes, and the log-probabilities
-    [tokens, vocab] there: in float32 and in float64 (float32 again where the model has none).
+    [tokens, vocab] there: in float32 and in float64. Where the model has no float64, `exact` is
+    float32 and `float32` the same with one rounding error at each layer.
     """
 
     prompt: list[int]
@@ -173,7 +175,10 @@ def _expected(model: Any, prompt: list[int]) -> Expected:
     try:
         exact = _logprobs(_logits(model.double(), ids), prompt)
     except RuntimeError:  # some models mix float32 into any dtype
+        model.float()
         exact = theirs
+        with check._noise(model, seed=0):
+            theirs = _logprobs(_logits(model, ids), prompt)
     finally:
         model.float()
     return Expected(prompt, tokens, theirs, exact)
