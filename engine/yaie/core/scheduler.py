@@ -161,13 +161,18 @@ class Scheduler:
             )
 
     def add(
-        self, request: Generate, matcher: Matcher | None = None, *, arrived_s: float | None = None
+        self,
+        request: Generate,
+        matcher: Matcher | None = None,
+        *,
+        arrived_s: float | None = None,
+        compiling: int = 0,
     ) -> Accepted | Rejected:
         """Queue a request, or say why not. `matcher` follows its grammar, if it has one.
-        `arrived_s`: when it came, if that was before now.
+        `arrived_s`: when it came, if that was before now. `compiling`: as in `validate`.
         """
         try:
-            self.validate(request)
+            self.validate(request, compiling=compiling)
         except YaieError as error:
             return rejection(request.request_id, error)
         came_s = self._roster.now if arrived_s is None else arrived_s

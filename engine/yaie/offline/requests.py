@@ -47,7 +47,7 @@ class PooledRequest:
 
 
 class TextRequest:
-    """One prompt and its outputs."""
+    """One prompt and its outputs. `done`: every output has ended."""
 
     def __init__(self, message: Generate, prompt: str | None, tokenizer: Tokenizer | None) -> None:
         if message.sampling.stop and tokenizer is None:
@@ -58,23 +58,21 @@ class TextRequest:
         self._outputs = [
             _Output(index, message.sampling, tokenizer) for index in range(message.sampling.n)
         ]
+        self.done = False
         self._cached_tokens = 0
         self._prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
 
-    @property
-    def done(self) -> bool:
-        """Whether every output has ended."""
-        return all(output.done for output in self._outputs)
-
     def push(self, event: Tokens) -> Abort | None:
         """Take new tokens of one output. One that met a stop string is computed no further."""
-        self._cached_tokens = max(self._cached_tokens, event.cached_tokens)
-        self._prompt_logprobs = event.prompt_logprobs or self._prompt_logprobs
+        if event.cached_tokens > self._cached_tokens:
+            self._cached_tokens = event.cached_tokens
+        if event.prompt_logprobs is not None:
+            self._prompt_logprobs = event.prompt_logprobs
         output = self._outputs[event.index]
-        if output.done:
+        if output.done or not output.push(event):
             return None
-        ended = output.push(event)
-        return Abort(event.request_id, event.index) if ended and not event.finish_reason else None
+        self.done = all(one.done for one in self._outputs)
+        return None if event.finish_reason else Abort(event.request_id, event.index)
 
     def output(self) -> RequestOutput:
         """Return the finished request's outputs."""
@@ -103,6 +101,7 @@ class _Output:
         self._sampling = sampling
         self._tokenizer = tokenizer
         self._stream = None if tokenizer is None else TextStream(tokenizer, sampling)
+        self._watched = bool(sampling.stop)
         self._token_ids: list[int] = []
         self._logprobs: list[TokenLogprobs] = []
         self._text: list[str] = []
@@ -112,13 +111,16 @@ class _Output:
         """Take new tokens; returns whether they are the last ones. Without stop strings the text is
         made once, at the end.
         """
-        self._token_ids.extend(event.token_ids)
-        self._logprobs.extend(event.logprobs)
+        self._token_ids += event.token_ids
+        if event.logprobs:
+            self._logprobs += event.logprobs
+        if event.finish_reason is None and not self._watched:
+            return False
         self._last = event
         self.done = event.finish_reason is not None
         if self._stream is None:
             return self.done
-        if self._sampling.stop:
+        if self._watched:
             self._push_text(self._stream, event.token_ids, event.stop_token_id)
         elif self.done:
             self._push_text(self._stream, self._token_ids, event.stop_token_id)

@@ -54,9 +54,9 @@ class Intake:
         try:
             if request.request_id in compiling:
                 raise duplicate(request.request_id)
-            scheduler.validate(request, compiling=len(compiling))
             if request.sampling.grammar is None or request.pooling is not None:
-                return [scheduler.add(request, arrived_s=now)]
+                return [scheduler.add(request, arrived_s=now, compiling=len(compiling))]
+            scheduler.validate(request, compiling=len(compiling))
             compiling.submit(request, now, scheduler.deadline_s(request, now))
         except YaieError as error:
             return [rejection(request.request_id, error)]
