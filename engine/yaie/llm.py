@@ -46,8 +46,8 @@ from yaie.progress import Progress
 from yaie.runtime import factory
 from yaie.runtime.loop import COMPILING_WAIT_S
 from yaie.server.params import bad_words_ids
-from yaie.server.structured import grammar_of
-from yaie.server.tokenizer import Tokenizer
+from yaie.server.prompt.tokenizer import Tokenizer
+from yaie.server.structured.forms import grammar_of
 from yaie_api.errors import EngineError, InvalidRequestError, YaieError
 from yaie_api.openai import TokenizeRequest, parse
 

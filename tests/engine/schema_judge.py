@@ -22,7 +22,7 @@ from tokenizers import Tokenizer
 
 from yaie.core.request import Grammar
 from yaie.runtime import grammar_build
-from yaie.server.schema import check_schema
+from yaie.server.structured.schema import check_schema
 from yaie_api.errors import InvalidRequestError
 
 WALKS = 4

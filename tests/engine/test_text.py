@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from engine.text_vocabularies import byte_fallback, byte_level, space_marks, word_pieces
 from yaie.core.request import SamplingParams
-from yaie.server.tokenizer import Tokenizer
+from yaie.server.prompt.tokenizer import Tokenizer
 from yaie.text import ByteDetokenizer, StopStrings, TextStream, WindowDetokenizer
 
 BYTES = Tokenizer(byte_level(), None)

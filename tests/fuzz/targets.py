@@ -17,8 +17,8 @@ with atheris.instrument_imports(include=["yaie", "yaie_api"]):
     import msgspec
 
     from yaie.models import safetensors
-    from yaie.server import structured
-    from yaie.server.tokenizer import Tokenizer
+    from yaie.server.prompt.tokenizer import Tokenizer
+    from yaie.server.structured import forms as structured
     from yaie_api.anthropic import MessagesRequest
     from yaie_api.errors import YaieError
     from yaie_api.openai import ChatCompletionRequest, CompletionRequest, parse

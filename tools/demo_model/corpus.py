@@ -18,7 +18,7 @@ import prose
 import wordnet
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from yaie.server.template import ChatTemplate
+from yaie.server.prompt.template import ChatTemplate
 
 TEMPLATE = ChatTemplate(
     Path("engine/yaie/models/builtin/yaie-demo/chat_template.jinja").read_text(encoding="utf-8")

@@ -48,7 +48,7 @@ def add_parser(subparsers: "Subparsers") -> None:
 def run(args: argparse.Namespace) -> int:
     from yaie.cli.serve import batch_options
     from yaie.logging import setup
-    from yaie.server.run_batch import run_file
+    from yaie.server.batch.run import run_file
 
     setup(args.log_level, args.log_format)
     summary = run_file(

@@ -6,7 +6,7 @@ from typing import Protocol
 from yaie.core.messages import Abort, Generate, TokenLogprobs, Tokens
 from yaie.core.request import SamplingParams
 from yaie.offline.outputs import CompletionOutput, Logprob, Logprobs, RequestOutput
-from yaie.server.tokenizer import Tokenizer
+from yaie.server.prompt.tokenizer import Tokenizer
 from yaie.text import TextStream
 from yaie_api.errors import EngineError, InvalidRequestError
 
@@ -64,8 +64,7 @@ class TextRequest:
 
     def push(self, event: Tokens) -> Abort | None:
         """Take new tokens of one output. One that met a stop string is computed no further."""
-        if event.cached_tokens > self._cached_tokens:
-            self._cached_tokens = event.cached_tokens
+        self._cached_tokens = max(self._cached_tokens, event.cached_tokens)
         if event.prompt_logprobs is not None:
             self._prompt_logprobs = event.prompt_logprobs
         output = self._outputs[event.index]

@@ -11,21 +11,21 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel
 
 from yaie.server import health, info
-from yaie.server.chat import chat_completions
-from yaie.server.classify import classify
-from yaie.server.completions import completions
-from yaie.server.embeddings import embeddings
-from yaie.server.messages import count_tokens, messages
-from yaie.server.rerank import rerank
-from yaie.server.responses import (
+from yaie.server.anthropic.endpoints import count_tokens, messages
+from yaie.server.openai.chat import chat_completions
+from yaie.server.openai.completions import completions
+from yaie.server.openai.tokenize import detokenize, tokenize
+from yaie.server.pooling.classify import classify
+from yaie.server.pooling.embeddings import embeddings
+from yaie.server.pooling.rerank import rerank
+from yaie.server.pooling.score import score
+from yaie.server.responses.endpoints import (
     cancel_response,
     delete_response,
     get_input_items,
     get_response,
     responses,
 )
-from yaie.server.score import score
-from yaie.server.tokenize import detokenize, tokenize
 from yaie_api import names
 from yaie_api.anthropic import CountTokensRequest, MessagesRequest
 from yaie_api.openai import (

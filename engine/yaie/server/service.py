@@ -23,9 +23,9 @@ from yaie.server.metrics import ServerMetrics
 from yaie.server.output import Output
 from yaie.server.params import generation_defaults
 from yaie.server.parts import OutputParser
+from yaie.server.prompt.tokenizer import Tokenizer
 from yaie.server.reasoning import ReasoningFormat
-from yaie.server.responses_store import ResponseStore
-from yaie.server.tokenizer import Tokenizer
+from yaie.server.responses.store import ResponseStore
 from yaie.server.tools import ToolFormat
 from yaie.text import TextStream
 from yaie_api.errors import InvalidRequestError, NotFoundError, UnavailableError

@@ -14,7 +14,7 @@ from typing import Any, Final, Self, TypeVar
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from yaie.server.chunks import json_bytes
+from yaie.server.openai.chunks import json_bytes
 from yaie_api.errors import EngineError, YaieError
 
 log = logging.getLogger(__name__)

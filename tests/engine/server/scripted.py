@@ -14,10 +14,10 @@ from engine.text_vocabularies import byte_level, write_model_folder
 from yaie.config import ModelInfo
 from yaie.core.messages import Abort, Accepted, Command, Event, Generate, TokenLogprobs, Tokens
 from yaie.server.app import create_app
-from yaie.server.chat import chat_completions
 from yaie.server.client import AsyncEngine
-from yaie.server.completions import completions
 from yaie.server.metrics import ServerMetrics
+from yaie.server.openai.chat import chat_completions
+from yaie.server.openai.completions import completions
 from yaie.server.routes import ENDPOINTS
 from yaie.server.service import Service
 

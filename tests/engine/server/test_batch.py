@@ -11,9 +11,9 @@ from starlette.types import Receive, Scope, Send
 
 from engine.server.running import STUB
 from engine.text_vocabularies import write_model_folder
-from yaie.server.batch import ATTEMPTS, MAX_DEATHS, Batch, Result, parse_line
+from yaie.server.batch.lines import ATTEMPTS, MAX_DEATHS, Batch, Result, parse_line
+from yaie.server.batch.run import run_file
 from yaie.server.run import ServeOptions
-from yaie.server.run_batch import run_file
 from yaie_api.errors import InvalidRequestError, UnavailableError
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from yaie.server.chunks import ChatChunks, TextChunks, encode_json, encode_text, usage_field
+from yaie.server.openai.chunks import ChatChunks, TextChunks, encode_json, encode_text, usage_field
 from yaie.server.output import Delta
 from yaie.server.parts import ReasoningPart, TextPart, ToolCallPart
 from yaie_api.openai import Usage

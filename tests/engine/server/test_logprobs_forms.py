@@ -4,14 +4,14 @@ import pytest
 
 from engine.text_vocabularies import byte_fallback, byte_level
 from yaie.core.messages import TokenLogprobs
-from yaie.server.logprobs import (
+from yaie.server.openai.logprobs import (
     LOWEST,
     CompletionLogprobs,
     TokenForms,
     chat_logprobs,
     prompt_logprobs,
 )
-from yaie.server.tokenizer import Tokenizer
+from yaie.server.prompt.tokenizer import Tokenizer
 
 BYTES = Tokenizer(byte_level(), None)
 PIECES = Tokenizer(byte_fallback(), None)

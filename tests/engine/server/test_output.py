@@ -18,7 +18,7 @@ from yaie.server.parts import (
     joined,
     tool_calls,
 )
-from yaie.server.tokenizer import Tokenizer
+from yaie.server.prompt.tokenizer import Tokenizer
 from yaie.text import TextStream
 
 TOKENIZER = Tokenizer(byte_level(), None)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from engine.server.scripted import running, says
-from yaie.server import prompts
-from yaie.server.prompts import rendered
-from yaie.server.sandbox import TemplateTimeoutError
+from yaie.server.prompt import prompts
+from yaie.server.prompt.prompts import rendered
+from yaie.server.prompt.sandbox import TemplateTimeoutError
 from yaie_api.errors import InvalidRequestError
 
 SLOW = (

@@ -10,11 +10,11 @@ import openai
 import pytest
 
 from engine.server.running import Answer, Server, serving
-from yaie.server.items import Items
 from yaie.server.parts import ReasoningPart, TextPart, ToolCallPart
-from yaie.server.responses_input import turns
-from yaie.server.responses_output import item_for
-from yaie.server.responses_store import ResponseStore, Stored
+from yaie.server.responses.input import turns
+from yaie.server.responses.items import Items
+from yaie.server.responses.output import item_for
+from yaie.server.responses.store import ResponseStore, Stored
 from yaie_api.errors import InvalidRequestError
 
 

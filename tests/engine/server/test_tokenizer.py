@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import yaie
 from engine.text_vocabularies import CHATML, byte_level, write_model_folder
-from yaie.server.template import ChatTemplate
-from yaie.server.tokenizer import Tokenizer
+from yaie.server.prompt.template import ChatTemplate
+from yaie.server.prompt.tokenizer import Tokenizer
 from yaie_api.errors import InvalidRequestError
 
 TOKENIZER = Tokenizer(byte_level(), ChatTemplate(CHATML))

@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 from yaie import lark
 from yaie.core.request import Grammar
 from yaie.server.parts import OutputParser
-from yaie.server.schema import check_schema, is_plain
+from yaie.server.structured.schema import check_schema, is_plain
 from yaie.server.tools.parts import call_id
 from yaie.server.tools.spec import ToolChoice, ToolSpec
 from yaie_api.errors import InvalidRequestError

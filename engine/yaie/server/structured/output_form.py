@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from yaie.core.request import Grammar
-from yaie.server import reasoning, structured
+from yaie.server import reasoning
 from yaie.server.parts import OutputParser
 from yaie.server.reasoning import ReasoningFormat
 from yaie.server.service import Service
+from yaie.server.structured import forms as structured
 from yaie.server.tools import ToolChoice, ToolFormat, ToolSpec
 from yaie_api.openai import ChatCompletionRequest, NamedTool
 

@@ -11,13 +11,13 @@ from starlette.responses import Response
 
 from yaie.server.answer import Answer
 from yaie.server.caller import Caller
-from yaie.server.chat import start_chat
 from yaie.server.http import json_response, left_response, read_json, service_of
-from yaie.server.items import Event, Items, encode_event
+from yaie.server.openai.chat import start_chat
 from yaie.server.output import Delta
-from yaie.server.responses_input import input_items, renamed, to_chat
-from yaie.server.responses_output import item_for
-from yaie.server.responses_store import Stored
+from yaie.server.responses.input import input_items, renamed, to_chat
+from yaie.server.responses.items import Event, Items, encode_event
+from yaie.server.responses.output import item_for
+from yaie.server.responses.store import Stored
 from yaie.server.service import Service
 from yaie.server.stream import EventStream, until_disconnect
 from yaie_api.errors import InvalidRequestError, NotFoundError, YaieError

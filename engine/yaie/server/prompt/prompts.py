@@ -9,10 +9,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from yaie.server.sandbox import TemplateTimeoutError
+from yaie.server.prompt.sandbox import TemplateTimeoutError
+from yaie.server.prompt.template import RENDER_S
+from yaie.server.prompt.tool_prompt import spelled_out
 from yaie.server.service import IN_THREAD_CHARACTERS, Service
-from yaie.server.template import RENDER_S
-from yaie.server.tool_prompt import spelled_out
 from yaie_api.errors import InvalidRequestError
 from yaie_api.openai import ChatCompletionRequest, CompletionRequest
 

@@ -14,12 +14,12 @@ from starlette.responses import Response
 
 from yaie.core.messages import TokenLogprobs
 from yaie.server.answer import Answer, Choice
-from yaie.server.chunks import NULL, TextChunks, encode_json, field, usage_field
 from yaie.server.http import json_response
-from yaie.server.logprobs import CompletionLogprobs, TokenForms, prompt_logprobs, together
+from yaie.server.openai.chunks import NULL, TextChunks, encode_json, field, usage_field
+from yaie.server.openai.logprobs import CompletionLogprobs, TokenForms, prompt_logprobs, together
 from yaie.server.output import Delta
 from yaie.server.parts import TextPart
-from yaie.server.tokenizer import Tokenizer
+from yaie.server.prompt.tokenizer import Tokenizer
 from yaie_api.openai import CompletionRequest, Usage
 
 

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from tokenizers import Tokenizer as FastTokenizer
 
-from yaie.server.guard import any_of, broken, guard_for
-from yaie.server.spelling import spelling_of
-from yaie.server.template import RENDER_S, ChatTemplate, load_chat_template
+from yaie.server.prompt.guard import any_of, broken, guard_for
+from yaie.server.prompt.spelling import spelling_of
+from yaie.server.prompt.template import RENDER_S, ChatTemplate, load_chat_template
 from yaie_api.errors import ContextLengthError, InvalidRequestError
 
 # Each text is encoded in the thread that asks: the library's own pool would gain nothing and warns

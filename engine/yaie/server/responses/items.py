@@ -7,7 +7,7 @@ a call) and a stream as events of their growth. They differ in how an item and i
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from yaie.server.chunks import encode_json
+from yaie.server.openai.chunks import encode_json
 from yaie.server.parts import Part, TextPart, ToolCallPart
 
 Event = dict[str, Any]

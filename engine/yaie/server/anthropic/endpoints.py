@@ -8,13 +8,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from yaie.server.answer import Answer
-from yaie.server.chat import start_chat
+from yaie.server.anthropic.input import to_chat
+from yaie.server.anthropic.output import block_for
 from yaie.server.http import json_response, left_response, read_json, service_of
-from yaie.server.items import Event, Items, encode_event
-from yaie.server.messages_input import to_chat
-from yaie.server.messages_output import block_for
+from yaie.server.openai.chat import start_chat
 from yaie.server.output import Delta
-from yaie.server.prompts import chat_ids
+from yaie.server.prompt.prompts import chat_ids
+from yaie.server.responses.items import Event, Items, encode_event
 from yaie.server.stream import EventStream, until_disconnect
 from yaie_api import anthropic
 from yaie_api.anthropic import CountTokensRequest, MessagesRequest

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, Final
 
-from yaie.server.chunks import json_bytes
+from yaie.server.openai.chunks import json_bytes
 
 MAX_RESPONSES: Final = 1024
 MAX_BYTES: Final = 64 * 1024 * 1024

@@ -11,7 +11,7 @@ from typing import IO
 
 from yaie.progress import Progress
 from yaie.server.app import create_app
-from yaie.server.batch import CONCURRENCY, Batch, Result
+from yaie.server.batch.lines import CONCURRENCY, Batch, Result
 from yaie.server.client import EngineState
 from yaie.server.run import ServeOptions, create_service
 from yaie.server.supervisor import Supervisor

@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from yaie import vectors
-from yaie.server import pooled
 from yaie.server.http import json_response, left_response, read_json, service_of
-from yaie.server.pooled import Job, Pooled
+from yaie.server.pooling import pooled
+from yaie.server.pooling.pooled import Job, Pooled
 from yaie.server.service import Service
 from yaie.server.stream import until_disconnect
 from yaie_api.errors import InvalidRequestError

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from yaie.server import schema_keywords as keywords
+from yaie.server.structured import schema_keywords as keywords
 from yaie_api.errors import InvalidRequestError
 
 MAX_SCHEMA_BYTES: Final = 64 << 10

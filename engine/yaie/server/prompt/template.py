@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import jinja2
 
-from yaie.server.sandbox import (
+from yaie.server.prompt.sandbox import (
     MAX_CHARACTERS,
     Sandbox,
     TemplateLimitError,

@@ -8,15 +8,15 @@ from typing import Any, Final
 from starlette.requests import Request
 
 from yaie.core.request import Grammar
-from yaie.server import structured
 from yaie.server.answer import Answer
 from yaie.server.caller import Caller
-from yaie.server.completion_writer import CompletionWriter, all_whole
 from yaie.server.http import left_response, read_json, service_of
+from yaie.server.openai.completion_writer import CompletionWriter, all_whole
 from yaie.server.params import output_room, sampling_params
-from yaie.server.prompts import prompt_ids
+from yaie.server.prompt.prompts import prompt_ids
 from yaie.server.service import Service
 from yaie.server.stream import EventStream, until_disconnect
+from yaie.server.structured import forms as structured
 from yaie_api.openai import CompletionRequest, parse
 
 DEFAULT_MAX_TOKENS: Final = 16

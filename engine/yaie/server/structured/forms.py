@@ -13,8 +13,8 @@ import msgspec
 
 from yaie import lark
 from yaie.core.request import FreeBlock, Grammar
-from yaie.server import gbnf
-from yaie.server.schema import MAX_PATTERN_CHARACTERS, check_schema
+from yaie.server.structured import gbnf
+from yaie.server.structured.schema import MAX_PATTERN_CHARACTERS, check_schema
 from yaie_api.errors import InvalidRequestError
 
 MAX_GRAMMAR_CHARACTERS: Final = 32 << 10

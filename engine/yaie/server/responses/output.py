@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from yaie.server.items import Event
 from yaie.server.parts import Part, ReasoningPart, TextPart, ToolCallPart
+from yaie.server.responses.items import Event
 
 
 class Item:

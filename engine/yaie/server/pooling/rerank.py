@@ -7,8 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from yaie.server.http import json_response, left_response, read_json, service_of
-from yaie.server.pooled import Job
-from yaie.server.score import Scores, score_pairs
+from yaie.server.pooling.pooled import Job
+from yaie.server.pooling.score import Scores, score_pairs
 from yaie.server.stream import until_disconnect
 from yaie_api.pooling import RerankRequest
 from yaie_api.wire import parse

@@ -11,16 +11,16 @@ from starlette.responses import Response
 
 from yaie.server.answer import Answer, Choice
 from yaie.server.caller import Caller
-from yaie.server.chunks import NULL, ChatChunks, encode_json, field, usage_field
 from yaie.server.http import json_response, left_response, read_json, service_of
-from yaie.server.logprobs import TokenForms, chat_logprobs, prompt_logprobs
+from yaie.server.openai.chunks import NULL, ChatChunks, encode_json, field, usage_field
+from yaie.server.openai.logprobs import TokenForms, chat_logprobs, prompt_logprobs
 from yaie.server.output import Delta
-from yaie.server.output_form import form_of
 from yaie.server.params import output_room, sampling_params
 from yaie.server.parts import ReasoningPart, TextPart, ToolCall
-from yaie.server.prompts import chat_ids
+from yaie.server.prompt.prompts import chat_ids
 from yaie.server.service import Service
 from yaie.server.stream import EventStream, until_disconnect
+from yaie.server.structured.output_form import form_of
 from yaie_api.openai import ChatCompletionRequest, parse
 
 

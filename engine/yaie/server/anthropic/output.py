@@ -6,8 +6,8 @@ import json
 import uuid
 from typing import Any
 
-from yaie.server.items import Event
 from yaie.server.parts import Part, ReasoningPart, TextPart, ToolCallPart
+from yaie.server.responses.items import Event
 
 
 class Block:

@@ -6,9 +6,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from yaie.server.http import json_response, read_json, service_of
-from yaie.server.prompts import rendered
+from yaie.server.prompt.prompts import rendered
+from yaie.server.prompt.tokenizer import Tokenizer
 from yaie.server.service import Service
-from yaie.server.tokenizer import Tokenizer
 from yaie_api.openai import DetokenizeRequest, TokenizeRequest, parse
 
 

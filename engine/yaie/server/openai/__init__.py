@@ -1,0 +1,1 @@
+"""Chat completions and text completions, and how their answers are written down."""

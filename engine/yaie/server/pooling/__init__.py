@@ -1,0 +1,1 @@
+"""Vectors, scores, ranks and classes."""

@@ -1,0 +1,1 @@
+"""The responses API: what comes in, what goes out, what is kept."""

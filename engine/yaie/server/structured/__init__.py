@@ -1,0 +1,1 @@
+"""What form an output must have: from what requests say to one grammar."""
