@@ -1,6 +1,6 @@
 """POST /v1/messages: Anthropic's way to ask for an answer.
 
-Content blocks are checked where they are translated into turns (`yaie.server.messages_input`);
+Content blocks are checked where they are translated into turns (`yaie.server.anthropic.input`);
 everything else is checked here. Errors have an envelope of their own.
 """
 

@@ -1,7 +1,7 @@
 """POST /v1/responses: OpenAI's newer way to ask for an answer.
 
 Items of the input are checked where they are translated into turns of a conversation
-(`yaie.server.responses_input`); everything else is checked here.
+(`yaie.server.responses.input`); everything else is checked here.
 """
 
 from collections.abc import Mapping
