@@ -87,7 +87,7 @@ async def soak(arguments: argparse.Namespace) -> int:
     server = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "yaie", "serve", "builtin://yaie-demo", "--port", str(port),
         "--served-model-name", MODEL, "--device", "cpu", "--log-level", "warning",
-        "--kv-cache-tokens", "16384", "--swap-space-gib", "0.05",
+        "--kv-cache-tokens", "6144", "--swap-space-gib", "0.05",
     )  # fmt: skip
     url = f"http://127.0.0.1:{port}"
     tally = Tally()
