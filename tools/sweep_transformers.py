@@ -17,9 +17,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+PARTS = [str(ROOT / part) for part in ("tests", "api", "engine", "kernels")]
+"""The code beside this file, whatever is installed: the processes below start from these."""
+sys.path[:0] = PARTS
 os.environ["OMP_NUM_THREADS"] = "1"
-os.environ["PYTHONPATH"] = str(ROOT / "tests")
+os.environ["PYTHONPATH"] = os.pathsep.join(PARTS)
 CASE = "engine.models.transformers_case"
 PRELOADED = [CASE, "transformers.generation.utils", "transformers.models.llama.modeling_llama"]
 DOCUMENT = ROOT / "docs" / "models.md"

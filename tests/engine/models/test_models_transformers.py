@@ -54,6 +54,7 @@ def _one_thread() -> None:
         ("gpt_oss", OWN_CACHE),
         ("mamba", OWN_CACHE),
         ("rwkv", OWN_CACHE),
+        ("minimax", OWN_CACHE),
     ],
 )
 def test_a_type_is_served_as_transformers_computes_it(kind: str, implementation: str) -> None:

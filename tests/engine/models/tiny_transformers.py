@@ -67,6 +67,19 @@ IDS = ("id2label", "label2id")
 FIXED = dict.fromkeys(LAYER_NAMES, LAYERS) | {"is_decoder": True}
 
 MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_expand": 2}
+HYBRID = {
+    "linear_num_heads": 4,
+    "linear_head_dim": 16,
+    "layer_types": ["linear_attention", "full_attention"] * 2,
+    "num_experts_per_token": 2,
+}
+INDEXED = {
+    "indexer_n_heads": 4,
+    "indexer_kv_heads": 1,
+    "indexer_head_dim": 16,
+    "indexer_budget": 16,
+    "indexer_compress_ratio": 4,
+}
 SPECIAL: dict[str, dict[str, Any]] = {
     "bamba": MAMBA,
     "granitemoehybrid": MAMBA,
@@ -84,7 +97,6 @@ SPECIAL: dict[str, dict[str, Any]] = {
         "moe_intermediate_size": 48,
         "n_shared_experts": 1,
     },
-    "bailing_hybrid": {"num_expert_group": 2, "n_group": 2, "topk_group": 2, "num_experts": 8},
     "cohere_compass_text": {
         "rope_parameters": {
             kind: {"rope_type": "default", "rope_theta": 10_000.0}
@@ -93,16 +105,50 @@ SPECIAL: dict[str, dict[str, Any]] = {
     },
     "lfm2_moe": {"layer_types": ["conv", "conv", "full_attention", "conv"]},
     "reformer": {"axial_pos_embds_dim": [16, 48], "axial_pos_shape": [16, 16]},
+    "longcat_flash": {
+        "qk_head_dim": 32,
+        "n_routed_experts": 8,
+        "zero_expert_num": 4,
+        "num_key_value_heads": 4,
+    },
+    "kimi_linear": HYBRID,
+    "bailing_hybrid": HYBRID | {"num_expert_group": 2, "topk_group": 2},
+    "qwen4_exp_text": INDEXED,
+    "qwen4_exp": {"text_config": INDEXED},
+    "dots3_note_text": {"head_dim": 32},
+    "dots3_note": {
+        "text_config": {"head_dim": 32},
+        "vision_config": {"adapter_in_dim": HIDDEN, "adapter_out_dim": HIDDEN},
+        "audio_config": {"adapter_input_size": HIDDEN, "adapter_out_dim": HIDDEN},
+    },
+    "blt": {
+        "encoder_hash_byte_group_vocab": 320,
+        "encoder_config": {"hidden_size_global": 64},
+        "decoder_config": {"hidden_size_global": 64},
+    },
     "gemma3n": {"text_config": {"intermediate_size": 96, "num_kv_shared_layers": 1}},
     "gemma3n_text": {"intermediate_size": 96, "num_kv_shared_layers": 1},
 }
 """What some types need beside: sizes that must fit each other in their own way."""
 
+INCOMPLETE: dict[str, dict[str, Any]] = {
+    "gemma4_assistant": {
+        "text_config": {
+            "hidden_size_per_layer_input": 0,
+            "vocab_size_per_layer_input": 0,
+            "num_hidden_layers": LAYERS,
+            "num_kv_shared_layers": LAYERS,
+        },
+    },
+}
+"""Types whose own defaults their own class refuses, with what it asks for."""
+
 
 def tiny_config(kind: str) -> Any:
     """The configuration of a tiny model of type `kind`."""
     cls = CONFIG_MAPPING[kind]
-    settings: dict[str, Any] = _merged(_shrunk(cls().to_dict()), SPECIAL.get(kind, {}))
+    defaults = cls(**INCOMPLETE.get(kind, {})).to_dict()
+    settings: dict[str, Any] = _merged(_shrunk(defaults), SPECIAL.get(kind, {}))
     for name in DROPPED:
         settings.pop(name, None)
     return cls(**settings)
