@@ -4,7 +4,8 @@
 
 It passes when every request that was read to its end was answered exactly once and completely (or
 refused with a time to come back), the pages in use return to zero, nothing is left running, and the
-memory of both processes stays flat from the third minute on.
+memory of both processes stays flat after the first third. (A run of less than five minutes fills
+caches all the time: there memory is shown and not judged.)
 """
 
 import argparse
@@ -26,6 +27,7 @@ from kinds import MODEL, Wish, wish
 WARM_SHARE = 0.3
 MAX_GROWTH_MIB = 24
 """Of both processes together, after the warm-up: caches have bounds, leaks have none."""
+JUDGED_FROM_MINUTES = 5.0
 RETRYABLE = {429, 503}
 PAGES = ("yaie_engine_kv_pages", "yaie_engine_kv_pages_free", "yaie_engine_kv_pages_cached")
 
@@ -100,13 +102,14 @@ async def soak(arguments: argparse.Namespace) -> int:
         await asyncio.gather(*(client(url, seed, until_s, tally) for seed in seeds))
         watching.cancel()
         await asyncio.sleep(3)
-        return _verdict(tally, await _metrics(url))
+        judged = arguments.minutes >= JUDGED_FROM_MINUTES
+        return _verdict(tally, await _metrics(url), memory_counts=judged)
     finally:
         server.send_signal(signal.SIGTERM)
         await server.wait()
 
 
-def _verdict(tally: Tally, metrics: dict[str, float]) -> int:
+def _verdict(tally: Tally, metrics: dict[str, float], *, memory_counts: bool) -> int:
     total, free, cached = (metrics[name] for name in PAGES)
     warm = int(len(tally.memory_mib) * WARM_SHARE)
     tail = len(tally.memory_mib) // 10 or 1
@@ -114,7 +117,8 @@ def _verdict(tally: Tally, metrics: dict[str, float]) -> int:
     after = sum(tally.memory_mib[-tail:]) / tail
     print("requests:", sum(tally.outcomes.values()), dict(tally.outcomes.most_common()))
     print(f"pages in use: {total - free - cached:g} of {total:g} ({cached:g} cached)")
-    print(f"memory: {before:.0f} MiB after the warm-up, {after:.0f} MiB at the end")
+    shown = [f"{value:.0f}" for value in tally.memory_mib[:: max(1, len(tally.memory_mib) // 10)]]
+    print(f"memory: {before:.0f} MiB after the warm-up, {after:.0f} MiB at the end:", *shown)
     print(f"preemptions: {metrics.get('yaie_engine_preemptions_total', 0):g}")
     for line in tally.broken[:10]:
         print("BROKEN", line)
@@ -123,7 +127,7 @@ def _verdict(tally: Tally, metrics: dict[str, float]) -> int:
         "every answer is complete": not tally.outcomes["broken"],
         "no page is left in use": total == free + cached,
         "nothing is left running": busy == 0,
-        "memory is flat": after - before <= MAX_GROWTH_MIB,
+        "memory is flat": after - before <= MAX_GROWTH_MIB or not memory_counts,
     }
     for name, held in checks.items():
         print("ok  " if held else "FAIL", name)
