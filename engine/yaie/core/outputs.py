@@ -23,7 +23,7 @@ NOTHING_LEFT = Failure(
     "produced values that are not finite.",
 )
 DEADLINE = Failure("deadline_exceeded", "The request did not end in the time it was given.")
-GRAMMAR = Failure("grammar", "The output left the form that was asked for.")
+GRAMMAR = Failure("grammar", "The output's form cannot be followed to its end; use a simpler one.")
 NO_VECTOR = Failure("engine_error", "The engine made no vector of this request.")
 BROKEN = Failure("engine_error", "The engine failed and has to be restarted.")
 CLOSING = Failure("engine_error", "The engine is shutting down.")

@@ -18,7 +18,8 @@ MAX_LOGIT_BIAS = 100.0
 MAX_TOP_K = 2**31 - 1
 """Devices hold it in 32 bits; no vocabulary comes near."""
 MAX_PENALTY = 1e4
-"""Bound of repetition_penalty: far above any use, far below what overflows a float16 logit."""
+"""Bound of repetition_penalty, and its inverse the other: far from any use, and from what makes a
+logit infinite."""
 
 GrammarKind = Literal["json_schema", "regex", "lark"]
 
@@ -65,7 +66,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         top_p: keep the smallest set of most likely tokens whose probability reaches it. (0, 1].
         min_p: drop tokens less likely than `min_p` times the most likely one. [0, 1].
         repetition_penalty: positive logits of tokens in prompt or output are divided by it,
-            negative ones multiplied (Keskar et al. 2019, arXiv 1909.05858). (0, 10000]; 1 is off.
+            negative ones multiplied (Keskar et al. 2019, arXiv 1909.05858). [0.0001, 10000]; 1 is
+            off.
         presence_penalty: subtracted from the logits of tokens in the output. [-2, 2].
         frequency_penalty: subtracted once for each time a token is in the output. [-2, 2].
         logit_bias: added to the logits of these ids, each clamped to [-100, 100]. A mapping of id
@@ -171,7 +173,7 @@ def _check_distribution(params: SamplingParams) -> None:
 
 
 def _check_penalties(params: SamplingParams) -> None:
-    check_range("repetition_penalty", params.repetition_penalty, 0.0, MAX_PENALTY, open_low=True)
+    check_range("repetition_penalty", params.repetition_penalty, 1 / MAX_PENALTY, MAX_PENALTY)
     check_range("presence_penalty", params.presence_penalty, -2.0, 2.0)
     check_range("frequency_penalty", params.frequency_penalty, -2.0, 2.0)
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, Protocol, Self
 
 from yaie.core.messages import Accepted, Command, Generate, Rejected, Tokens
+from yaie.core.outputs import GRAMMAR
 from yaie_api import errors
 
 MAX_SENDS: Final = 2
@@ -201,4 +202,6 @@ def failure_of(tokens: Tokens) -> errors.YaieError:
     message = tokens.error or "The engine failed on this request."
     if tokens.error_code == errors.DeadlineExceededError.default_code:
         return errors.DeadlineExceededError(message)
+    if tokens.error_code == GRAMMAR.code:  # the same form would end the same way
+        return errors.InvalidRequestError(message, code=GRAMMAR.code)
     return errors.EngineError(message, code=tokens.error_code)

@@ -27,6 +27,7 @@ from yaie_api.errors import InvalidRequestError
         {"n": 129},
         {"logprobs": -2},
         {"repetition_penalty": 0.0},
+        {"repetition_penalty": 1e-320},
         {"repetition_penalty": float("inf")},
         {"presence_penalty": 2.1},
         {"frequency_penalty": -2.1},

@@ -178,6 +178,8 @@ def test_failures_map_to_the_error_tree() -> None:
     other = failure_of(Tokens("r", (), "error", error="nan", error_code="not_finite"))
     assert (other.status, other.message, other.code) == (500, "nan", "not_finite")
     assert failure_of(Tokens("r", (), "error")).code == "engine_error"
+    form = failure_of(Tokens("r", (), "error", error="too complex", error_code="grammar"))
+    assert (form.status, form.retryable, form.code) == (400, False, "grammar")
 
 
 async def test_when_to_come_back_follows_from_the_engine_s_rate() -> None:
