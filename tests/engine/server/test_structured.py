@@ -138,6 +138,7 @@ def test_no_form_is_asked_for(fields: dict[str, Any]) -> None:
         ({"guided_regex": ""}, "guided_regex", "regular expression"),
         ({"regex": ["a"]}, "regex", "string"),
         ({"regex": "a" * 5000}, "regex", "4096"),
+        ({"regex": "a\\"}, "regex", "escape"),
         ({"regex": "\ud800"}, "regex", "Unicode"),
         ({"grammar": "what"}, "grammar", "rule"),
         ({"regex": "a", "guided_json": {}}, "regex", "guided_json and regex"),

@@ -14,7 +14,7 @@ import msgspec
 from yaie import lark
 from yaie.core.request import FreeBlock, Grammar
 from yaie.server.structured import gbnf
-from yaie.server.structured.schema import MAX_PATTERN_CHARACTERS, check_schema
+from yaie.server.structured.schema import MAX_PATTERN_CHARACTERS, check_schema, ends_escaping
 from yaie_api.errors import InvalidRequestError
 
 MAX_GRAMMAR_CHARACTERS: Final = 32 << 10
@@ -109,6 +109,8 @@ def _json_object(value: Any, param: str) -> Grammar:
 
 def _regex(value: Any, param: str) -> Grammar:
     text = _text(value, param, "a regular expression", MAX_PATTERN_CHARACTERS)
+    if ends_escaping(text):
+        raise _error("the regular expression ends in the middle of an escape.", param)
     return Grammar("regex", text, param)
 
 

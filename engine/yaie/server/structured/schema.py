@@ -98,7 +98,7 @@ class _Reader:
 
     def _is_unknown(self, word: Any, known: Sequence[str], what: str, path: str) -> bool:
         """Whether no draft knows this word; one that is nearly a known one is refused."""
-        if word in known or word in keywords.UNSUPPORTED_FORMATS or not isinstance(word, str):
+        if not isinstance(word, str) or word in known or word in keywords.UNSUPPORTED_FORMATS:
             return False
         if word.startswith(("_", "x-")):
             return True
@@ -139,7 +139,7 @@ class _Reader:
 
 
 def _with_narrowed_format(schema: dict[str, Any]) -> dict[str, Any]:
-    pattern = keywords.NARROWED_FORMATS.get(schema.get("format", ""))
+    pattern = keywords.NARROWED_FORMATS.get(str(schema.get("format")))
     if pattern is None:
         return schema
     if "pattern" not in schema:
@@ -192,7 +192,12 @@ def _check_pattern(value: Any) -> str | None:
         return "has a pattern that is not a string"
     if len(value) > MAX_PATTERN_CHARACTERS:
         return f"has a pattern of more than {MAX_PATTERN_CHARACTERS} characters"
-    return None
+    return "has a pattern that ends in the middle of an escape" if ends_escaping(value) else None
+
+
+def ends_escaping(pattern: str) -> bool:
+    """Whether a pattern's last backslash escapes nothing. The grammar's builder would drop it."""
+    return (len(pattern) - len(pattern.rstrip("\\"))) % 2 == 1
 
 
 _CHECKS: Final[Mapping[str, Callable[[Any], str | None]]] = {
