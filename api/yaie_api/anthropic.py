@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from yaie_api.errors import InvalidRequestError, YaieError
+from yaie_api.openai.refused import refuse_forms
 from yaie_api.wire import Integer, ModelName, Wire
 
 MAX_TURNS: Final = 2048
@@ -79,6 +80,7 @@ class CountTokensRequest(Wire):
     @classmethod
     def refuse(cls, given: Mapping[str, Any]) -> None:
         """Fields that would be ignored although they ask for something."""
+        refuse_forms(given, "output_config.format")
         for name in ("mcp_servers", "container", "context_management"):
             if given.get(name):
                 raise InvalidRequestError(

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from yaie_api.errors import InvalidRequestError
+from yaie_api.openai.refused import refuse_forms
 from yaie_api.wire import Integer, ModelName, Wire
 
 MAX_ITEMS: Final = 2048
@@ -83,6 +84,7 @@ class ResponsesRequest(Wire):
     @classmethod
     def refuse(cls, given: Mapping[str, Any]) -> None:
         """Fields that would be ignored although they ask for something."""
+        refuse_forms(given, "text.format")
         for name, harmless in _NOT_HERE.items():
             if name in given and given[name] not in harmless:
                 raise InvalidRequestError(
@@ -96,7 +98,8 @@ class ResponsesRequest(Wire):
                 param="truncation",
                 code="unsupported_parameter",
             )
-        if "message.output_text.logprobs" in (given.get("include") or ()):
+        include = given.get("include")
+        if isinstance(include, list) and "message.output_text.logprobs" in include:
             raise InvalidRequestError(
                 "log-probabilities are not told here; use /v1/chat/completions.",
                 param="include",

@@ -108,4 +108,5 @@ def _is_variant(part: int | str) -> bool:
     """Pydantic's own names of union members in a path, such as `list[str]`, and names of types."""
     if not isinstance(part, str):
         return False
-    return "[" in part or part[:1].isupper() or part in ("str", "int", "float", "bool")
+    typed = part.startswith("constrained-") or part in ("str", "int", "float", "bool")
+    return typed or "[" in part or part[:1].isupper()

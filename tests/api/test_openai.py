@@ -115,6 +115,13 @@ def test_completion_logprobs_are_one_number() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("logprobs", [True, "x", -2, 2**70])
+def test_a_wrong_number_is_told_in_plain_words(logprobs: Any) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        parse(CompletionRequest, {"prompt": "x", "logprobs": logprobs})
+    assert refused.value.message.startswith("logprobs: Input should be")
+
+
 def test_a_turn_is_opened_unless_the_last_message_goes_on() -> None:
     assert chat().opens_turn
     assert not chat(add_generation_prompt=False).opens_turn

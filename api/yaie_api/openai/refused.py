@@ -76,3 +76,17 @@ def refuse_not_implemented(given: Mapping[str, Any], served: frozenset[str]) -> 
                 param=name,
                 code="unsupported_parameter",
             )
+
+
+def refuse_forms(given: Mapping[str, Any], instead: str) -> None:
+    """Raise for the first field that asks for a form of the output in the words of another API.
+
+    `instead`: where this API has it.
+    """
+    for name in (*FORMATS, *CONSTRAINTS, "output_format"):
+        if name in given:
+            raise InvalidRequestError(
+                f"{name} is not a field of this API; use {instead}.",
+                param=name,
+                code="unsupported_parameter",
+            )

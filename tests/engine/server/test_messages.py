@@ -119,6 +119,8 @@ def test_errors_have_anthropic_s_envelope(server: Server) -> None:
         {"temperature": 3.0},
         {"mcp_servers": [{"url": "http://x"}]},
         {"output_config": {"format": {"type": "json_schema"}}},
+        {"output_format": {"type": "json_schema", "schema": {}}},
+        {"guided_json": {}},
         {"max_tokens": None},
     ],
 )

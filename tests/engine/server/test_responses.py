@@ -135,6 +135,8 @@ def test_only_what_runs_in_the_background_can_be_cancelled(client: openai.OpenAI
         ({"conversation": "c"}, "conversation"),
         ({"truncation": "auto"}, "truncation"),
         ({"include": ["message.output_text.logprobs"]}, "include"),
+        ({"include": 1}, "include"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"max_output_tokens": 10**6}, "input"),
         ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format"),
