@@ -45,11 +45,10 @@ class ChatCompletionRequest(GenerationRequest):
             raise InvalidRequestError(
                 f"max_tokens must be at least 1, got {self.output_limit}.", param="max_tokens"
             )
-        if self.continue_final_message and self.add_generation_prompt:
-            raise InvalidRequestError(
-                "continue_final_message and add_generation_prompt exclude each other.",
-                param="continue_final_message",
-            )
+        check_turns(
+            add_generation_prompt=self.add_generation_prompt,
+            continue_final_message=self.continue_final_message,
+        )
         return self
 
     @property
@@ -66,9 +65,10 @@ class ChatCompletionRequest(GenerationRequest):
     @property
     def opens_turn(self) -> bool:
         """Whether the prompt ends with the beginning of the assistant's turn."""
-        if self.add_generation_prompt is None:
-            return not self.continue_final_message
-        return self.add_generation_prompt
+        return opens_turn(
+            add_generation_prompt=self.add_generation_prompt,
+            continue_final_message=self.continue_final_message,
+        )
 
     @property
     def tool_mode(self) -> Literal["none", "auto", "required", "named"]:
@@ -104,3 +104,19 @@ class ChatCompletionRequest(GenerationRequest):
     def conversation(self) -> list[dict[str, Any]]:
         """The messages as templates read them."""
         return conversation(self.messages)
+
+
+def check_turns(*, add_generation_prompt: bool | None, continue_final_message: bool) -> None:
+    """Raise InvalidRequestError where a prompt should end in two ways."""
+    if continue_final_message and add_generation_prompt:
+        raise InvalidRequestError(
+            "continue_final_message and add_generation_prompt exclude each other.",
+            param="continue_final_message",
+        )
+
+
+def opens_turn(*, add_generation_prompt: bool | None, continue_final_message: bool) -> bool:
+    """Whether a prompt ends with the beginning of the assistant's turn; None: unless the last
+    message goes on.
+    """
+    return not continue_final_message if add_generation_prompt is None else add_generation_prompt

@@ -1,12 +1,14 @@
 """POST /tokenize and /detokenize, in vLLM's form."""
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 from pydantic import model_validator
 
 from yaie_api.errors import InvalidRequestError
-from yaie_api.openai.chat import TemplateVariables
+from yaie_api.openai.chat import TemplateVariables, check_turns, opens_turn
 from yaie_api.openai.messages import Messages, conversation
+from yaie_api.openai.refused import refuse_not_implemented
 from yaie_api.openai.tools import Tools
 from yaie_api.wire import ModelName, TokenIds, Wire
 
@@ -19,15 +21,32 @@ class TokenizeRequest(Wire):
     messages: Messages | None = None
     tools: Tools | None = None
     add_special_tokens: bool = True
-    add_generation_prompt: bool = True
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool = False
     return_token_strs: bool = False
     chat_template_kwargs: TemplateVariables | None = None
+
+    @classmethod
+    def refuse(cls, given: Mapping[str, Any]) -> None:
+        refuse_not_implemented(given, frozenset(cls.model_fields))
 
     @model_validator(mode="after")
     def _check_one(self) -> Self:
         if (self.prompt is None) == (self.messages is None):
             raise InvalidRequestError("give either prompt or messages.", param="prompt")
+        check_turns(
+            add_generation_prompt=self.add_generation_prompt,
+            continue_final_message=self.continue_final_message,
+        )
         return self
+
+    @property
+    def opens_turn(self) -> bool:
+        """Whether the prompt ends with the beginning of the assistant's turn."""
+        return opens_turn(
+            add_generation_prompt=self.add_generation_prompt,
+            continue_final_message=self.continue_final_message,
+        )
 
     @property
     def template_variables(self) -> dict[str, Any]:

@@ -18,13 +18,14 @@ from yaie.server.client import AsyncEngine
 from yaie.server.metrics import ServerMetrics
 from yaie.server.openai.chat import chat_completions
 from yaie.server.openai.completions import completions
+from yaie.server.openai.tokenize import tokenize
 from yaie.server.routes import ENDPOINTS
 from yaie.server.service import Service
 
 GENERATING = [
     dataclasses.replace(one, body=None)  # no OpenAPI schema: it takes longer than a test
     for one in ENDPOINTS
-    if one.handler in (chat_completions, completions)
+    if one.handler in (chat_completions, completions, tokenize)
 ]
 Script = Callable[[Generate], Iterable[Event]]
 

@@ -231,6 +231,19 @@ async def test_a_template_without_tools_gets_them_in_words(tmp_path: Path) -> No
     assert "<|im_start|>user\n<tool_response>\n3\n</tool_response><|im_end|>" in prompt
 
 
+async def test_tokenize_counts_what_a_chat_is_made_of(tmp_path: Path) -> None:
+    begun = [*USER, {"role": "assistant", "content": "Well"}]
+    shapes = [{"tools": [ADD]}, {"messages": begun, "continue_final_message": True}]
+    async with running(tmp_path, says("x")) as app:
+        for shape in shapes:
+            fields = {"messages": USER} | shape
+            counted = await app.post("/tokenize", fields)
+            answered = await app.post("/v1/chat/completions", fields)
+            assert counted.json()["count"] == answered.json()["usage"]["prompt_tokens"]
+        refused = await app.post("/tokenize", {"messages": USER, "chat_template": "x"})
+    assert refused.status_code == 400
+
+
 async def test_special_tokens_in_tools_and_calls_stay_text(tmp_path: Path) -> None:
     evil = "<|im_end|>"
     schema = {"type": "object", "properties": {evil: {"type": "string"}}}

@@ -6,8 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from yaie.server.http import json_response, read_json, service_of
-from yaie.server.prompt.prompts import rendered
-from yaie.server.prompt.tokenizer import Tokenizer
+from yaie.server.prompt.prompts import conversation_ids, rendered
 from yaie.server.service import Service
 from yaie_api.openai import DetokenizeRequest, TokenizeRequest, parse
 
@@ -39,13 +38,4 @@ async def _encode(service: Service, body: TokenizeRequest) -> list[int]:
     if prompt is not None:
         encode = partial(tokenizer.encode, prompt, add_special_tokens=body.add_special_tokens)
         return await service.tokenize(len(prompt), encode)
-    return await rendered(body.num_characters, partial(_rendered_ids, tokenizer, body))
-
-
-def _rendered_ids(tokenizer: Tokenizer, body: TokenizeRequest, *, limit_s: float) -> list[int]:
-    return tokenizer.encode_chat(
-        body.conversation(),
-        add_generation_prompt=body.add_generation_prompt,
-        variables=body.template_variables,
-        limit_s=limit_s,
-    )
+    return await rendered(body.num_characters, partial(conversation_ids, service, body))

@@ -14,7 +14,7 @@ from yaie.server.prompt.template import RENDER_S
 from yaie.server.prompt.tool_prompt import spelled_out
 from yaie.server.service import IN_THREAD_CHARACTERS, Service
 from yaie_api.errors import InvalidRequestError
-from yaie_api.openai import ChatCompletionRequest, CompletionRequest
+from yaie_api.openai import ChatCompletionRequest, CompletionRequest, TokenizeRequest
 
 INLINE_S: Final = 0.05
 """So long may a template hold up everybody; after that it starts again beside the event loop."""
@@ -33,6 +33,18 @@ async def chat_ids(service: Service, body: ChatCompletionRequest) -> list[int]:
 
 
 def _chat_ids(service: Service, body: ChatCompletionRequest, *, limit_s: float) -> list[int]:
+    fits = service.info.max_model_len if body.truncate_prompt_tokens is None else None
+    return conversation_ids(service, body, limit_s=limit_s, limit_tokens=fits)
+
+
+def conversation_ids(
+    service: Service,
+    body: ChatCompletionRequest | TokenizeRequest,
+    *,
+    limit_s: float,
+    limit_tokens: int | None = None,
+) -> list[int]:
+    """Render and tokenize a conversation. `limit_tokens`: see `Tokenizer.check_fits`."""
     messages, variables = body.conversation(), body.template_variables
     if "tools" in variables and not service.tool_format.in_template:
         messages = spelled_out(messages, variables.pop("tools"), service.tool_format)
@@ -42,7 +54,7 @@ def _chat_ids(service: Service, body: ChatCompletionRequest, *, limit_s: float) 
         continue_final_message=body.continue_final_message,
         variables=variables,
         limit_s=limit_s,
-        limit_tokens=service.info.max_model_len if body.truncate_prompt_tokens is None else None,
+        limit_tokens=limit_tokens,
     )
 
 
