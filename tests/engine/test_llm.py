@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -245,10 +246,23 @@ def test_settings_of_a_wrong_type_are_refused(folder: Path, settings: dict[str, 
         LLM(folder, **settings)
 
 
-def test_code_in_the_models_folder_is_never_run(folder: Path, tmp_path: Path) -> None:
-    config = json.loads((folder / "config.json").read_text()) | {"auto_map": {"AutoModel": "m.M"}}
+def test_code_in_the_models_folder_is_never_run(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A native architecture needs none; any other is refused."""
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    config = json.loads((folder / "config.json").read_text())
+    config["auto_map"] = {"AutoModel": "m.M", "AutoModelForCausalLM": "m.M"}
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "m.py").write_text("raise SystemExit('this must not run')")
+    expected = reference(VARIANT, 16)
+    model = LLM(str(tmp_path), device="cpu", cpu_threads=1, kv_cache_tokens=256)
+    (output,) = model.generate([list(expected.prompt)], GREEDY)
+    assert output.outputs[0].token_ids == expected.greedy[:12]
+    assert "code in the model's folder is ignored" in [r.message for r in caplog.records]
+    (tmp_path / "config.json").write_text(
+        json.dumps(config | {"architectures": ["M"], "model_type": "m"})
+    )
     with pytest.raises(InvalidRequestError, match="auto_map"):
         LLM(str(tmp_path), device="cpu")
 

@@ -1,8 +1,9 @@
 """From a model's name to a local folder that is safe to read.
 
-`builtin://NAME`, `file:///path` or a plain path, `hf://org/name[@revision]`. Nothing here imports
-torch or transformers, and nothing from the folder is ever executed: pickled weights and `auto_map`
-(code shipped with a model) are refused before anything else looks at the folder.
+`builtin://NAME`, `file:///path` or a plain path, `hf://org/name[@revision]`. Nothing from the
+folder is ever executed: pickled weights, and models that only the code in their folder could run,
+are refused before anything else looks at the folder. Torch and transformers are not imported,
+unless a folder brings code that no native model replaces.
 """
 
 import json
@@ -11,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from yaie.models import foreign_code
 from yaie_api.errors import InvalidRequestError
 
 BUILTIN = Path(__file__).parent / "builtin"
@@ -68,12 +70,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
     """
     raw = read_json(folder / "config.json")
-    if "auto_map" in raw:
-        raise InvalidRequestError(
-            "This model asks to run code from its own folder ('auto_map' in config.json), which "
-            "is never done here. Remove 'auto_map' if the architecture is a supported one.",
-            param="model",
-        )
+    foreign_code.refuse_if_needed(raw)
     return raw
 
 

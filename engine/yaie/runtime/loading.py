@@ -13,7 +13,7 @@ import torch
 
 from yaie.config import EngineConfig
 from yaie.layers.options import TensorOptions
-from yaie.models import registry, weights
+from yaie.models import foreign_code, registry, weights
 from yaie.models.model import Model
 from yaie.models.shape import ModelConfig, with_mla_form
 from yaie_api.logs import fields
@@ -74,6 +74,8 @@ def plan(config: EngineConfig, raw: dict[str, Any]) -> Plan:
 
     """
     shape = registry.native(raw, config.model_impl)
+    if foreign_code.is_named(raw):
+        log.warning("code in the model's folder is ignored", extra=fields(native=shape is not None))
     if shape is not None:
         return NativePlan(shape)
     return TransformersPlan(raw)

@@ -240,6 +240,13 @@ def test_code_in_a_repository_is_refused_before_its_weights_are_fetched(hub: Hub
     assert hub.fetched() == set(SETTINGS)
 
 
+def test_code_of_a_known_model_is_not_fetched(hub: Hub) -> None:
+    config = {"architectures": ["Phi3ForCausalLM"], "auto_map": {"AutoModel": "modeling.Model"}}
+    hub.push(NAME, FILES | UNWANTED | {"config.json": json.dumps(config).encode()})
+    source.resolve(f"hf://{NAME}")
+    assert hub.fetched() == set(FILES)
+
+
 def test_offline_reads_a_complete_cached_copy(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.push(NAME, FILES)
     online = source.resolve(f"hf://{NAME}")

@@ -56,10 +56,36 @@ def test_the_served_name_is_the_last_part(name: str, served: str) -> None:
     assert source.default_served_name(name) == served
 
 
-def test_code_from_the_models_folder_is_refused(tmp_path: Path) -> None:
-    write(tmp_path, "config.json", {"auto_map": {"AutoModel": "evil.Model"}})
+CODE = {"auto_map": {"AutoModel": "evil.Model"}}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {},
+        {"model_type": "evil"},
+        {"architectures": ["EvilForCausalLM"], "model_type": "evil"},
+        {"architectures": "LlamaForCausalLM"},
+        {"architectures": [], "model_type": ["llama"]},
+    ],
+    ids=str,
+)
+def test_a_model_that_needs_the_code_of_its_folder_is_refused(
+    tmp_path: Path, names: dict[str, object]
+) -> None:
+    write(tmp_path, "config.json", CODE | names)
     with pytest.raises(InvalidRequestError, match="auto_map"):
         source.read_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "names", [{"architectures": ["Phi3ForCausalLM"]}, {"model_type": "bloom"}], ids=str
+)
+def test_a_known_model_needs_no_code_of_its_folder(
+    tmp_path: Path, names: dict[str, object]
+) -> None:
+    write(tmp_path, "config.json", CODE | names)
+    assert source.read_config(tmp_path) == CODE | names
 
 
 def test_refusing_imports_neither_torch_nor_transformers(tmp_path: Path) -> None:

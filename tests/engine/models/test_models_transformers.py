@@ -301,6 +301,22 @@ def test_settings_that_choose_code_are_left_out() -> None:
     assert cleaned["limit"] == float("inf")
 
 
+def test_a_type_that_transformers_knows_needs_no_code_of_its_folder(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tiny_model("bloom").save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    raw = json.loads(path.read_text()) | {"auto_map": {"AutoModelForCausalLM": "evil.Model"}}
+    path.write_text(json.dumps(raw))
+    (tmp_path / "evil.py").write_text("raise SystemExit('imported')")
+    engine = factory.create(EngineConfig(model=str(tmp_path), device="cpu", kv_cache_tokens=64))
+    assert engine.info.architecture == "BloomForCausalLM"
+    assert "code in the model's folder is ignored" in [r.message for r in caplog.records]
+    path.write_text(json.dumps(raw | {"model_type": "evil"}))
+    with pytest.raises(InvalidRequestError, match="auto_map"):
+        factory.create(EngineConfig(model=str(tmp_path), device="cpu", kv_cache_tokens=64))
+
+
 def test_a_checkpoint_that_lacks_tensors_is_refused(tmp_path: Path) -> None:
     model = tiny_model("bloom")
     state = {name: value for name, value in model.state_dict().items() if "h.1" not in name}

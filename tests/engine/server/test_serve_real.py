@@ -182,13 +182,18 @@ SHAPE = {
     "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 8,
     "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
 }  # fmt: skip
+EVIL = {
+    "architectures": ["EvilForCausalLM"],
+    "model_type": "evil",
+    "auto_map": {"AutoModel": "evil.Model"},
+}
 
 
 @pytest.mark.parametrize(
     ("config", "weights", "reason"),
     [
         (None, "", "no model folder"),
-        (SHAPE | {"auto_map": {"AutoModel": "evil.Model"}}, "model.safetensors", "auto_map"),
+        (SHAPE | EVIL, "model.safetensors", "auto_map"),
         (SHAPE, "pytorch_model.bin", "pickle"),
     ],
 )

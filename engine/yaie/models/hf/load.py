@@ -3,6 +3,7 @@ folder: it gets a table of settings and a table of tensors, both read and checke
 """
 
 import logging
+import re
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -187,7 +188,8 @@ def _other_kind(model_type: str, name: str | None) -> str:
 
 def _needed(error: ImportError) -> str:
     """The name of the missing module where the error says so."""
-    return error.name or str(error).strip().splitlines()[0][:120]
+    named = re.search(r"requires the (\S+) library", str(error))
+    return error.name or (named[1] if named else str(error).strip().splitlines()[0][:120])
 
 
 def _refused(reason: str) -> InvalidRequestError:
