@@ -97,6 +97,9 @@ class Scheduler:
         self._steps: dict[int, _Flight] = {}
         self._next_step_id = 0
         self._next_arrival = 0
+        self._spare_seats = max_num_seqs
+        """Left free by the last step while nobody waited: so many arrivals do not count as
+        waiting."""
 
     # -- what the loop asks -----------------------------------------------------------------
 
@@ -153,7 +156,7 @@ class Scheduler:
         validate(request, self._limits)
         if request.request_id in self._roster:
             raise duplicate(request.request_id)
-        waiting = self._roster.n_waiting + compiling
+        waiting = max(self._roster.n_waiting - self._spare_seats, 0) + compiling
         if waiting >= self._limits.max_num_queued_reqs:
             raise OverloadedError(
                 f"The queue is full: {waiting} requests are waiting.",
@@ -213,6 +216,7 @@ class Scheduler:
         roster.drain.record(now, 0)
         roster.now = now
         step = plan(roster, budget)
+        self._spare_seats = 0 if roster.n_waiting else roster.seats.free
         return self._seal(step) if step.rows else None
 
     def matchers(self, batch: Batch) -> list[tuple[int, Matcher]]:

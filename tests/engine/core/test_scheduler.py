@@ -361,6 +361,16 @@ def test_a_live_request_id_cannot_be_used_twice() -> None:
     add(scheduler, "a", [1])
 
 
+def test_arrivals_that_can_run_at_once_do_not_count_as_waiting() -> None:
+    scheduler = make_scheduler(max_num_seqs=3, max_num_queued_reqs=2)
+    for index in range(5):  # before the engine has made a step of any
+        add(scheduler, f"burst-{index}", [1])
+    assert refuse(scheduler, "sixth", [1]).code == "queue_full"
+    step(scheduler)
+    assert (scheduler.n_running, scheduler.n_waiting) == (3, 2)
+    assert refuse(scheduler, "late", [1]).code == "queue_full"
+
+
 def test_a_full_queue_says_when_to_come_back() -> None:
     scheduler = make_scheduler(max_num_seqs=1, max_num_queued_reqs=4)
     for second in range(20):  # one request ends every second
