@@ -17,7 +17,7 @@ from yaie.core.messages import Generate
 from yaie.core.request import SamplingParams
 from yaie.layers.options import TensorOptions
 from yaie.models import registry
-from yaie.models.hf import attention, check, choose, load, paged
+from yaie.models.hf import attention, cached, check, choose, load, paged
 from yaie.models.hf.cached import Carry
 from yaie.models.hf.errors import UnfitError
 from yaie.models.hf.masks import Visible, visible
@@ -193,15 +193,32 @@ def test_the_self_check_catches_a_fault_of_ours(
     assert choose.choose(model, CPU, 256).carry is Carry.CHUNKS
 
 
-def test_the_sweep_calls_a_wrong_model_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["llama", "mixtral"])
+def test_the_sweep_calls_a_wrong_model_wrong(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the self-check switched off, a wrong scale gets as far as the comparison."""
     attend = attention._attend
     monkeypatch.setattr(check.Yardstick, "judge", lambda *_: None)
     monkeypatch.setattr(
-        attention, "_attend", lambda layer, q, *rest: attend(layer, q * 1.01, *rest)
+        attention, "_attend", lambda layer, q, *rest: attend(layer, q * 1.0001, *rest)
     )
-    outcome = judge("llama")
+    outcome = judge(kind)
     assert (outcome.outcome, outcome.implementation) == ("wrong", PAGED)
+
+
+def test_the_sweep_calls_a_wrong_state_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recurrent state that is off by one part in ten thousand after each step."""
+    run = cached.CachedTransformer._run
+
+    def forgetful(self: Any, ids: torch.Tensor) -> torch.Tensor:
+        hidden = run(self, ids)
+        states = self._cache.linear_cache if self._cache is not None else []
+        states[:] = [state * 0.9999 if len(state) else state for state in states]
+        return hidden
+
+    monkeypatch.setattr(check.Yardstick, "judge", lambda *_: None)
+    monkeypatch.setattr(cached.CachedTransformer, "_run", forgetful)
+    outcome = judge("minimax")
+    assert (outcome.outcome, outcome.implementation) == ("wrong", OWN_CACHE)
 
 
 def replaced(value: Any, **changes: Any) -> Any:
