@@ -8,6 +8,7 @@ import argparse
 import sys
 import time
 from pathlib import Path
+from subprocess import CalledProcessError, TimeoutExpired
 
 from environments import MissingToolError
 from report import Result, table
@@ -34,7 +35,7 @@ def _run(suite: Suite, target: str, url: str) -> Result:
     started = time.monotonic()
     try:
         checks = suite.run(url)
-    except MissingToolError as error:
+    except (MissingToolError, TimeoutExpired, CalledProcessError) as error:
         checks = [Check("starts", "failed", str(error))]
     return Result(suite, target, tuple(checks), time.monotonic() - started)
 
