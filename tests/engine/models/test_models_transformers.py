@@ -238,6 +238,14 @@ def test_the_noise_is_a_yardstick_in_low_precision_too() -> None:
             yardstick.judge([logits.roll(1, 0) for logits in yardstick.exact])
 
 
+def test_the_noise_is_that_of_the_layers_that_run_for_text() -> None:
+    """Its encoder of images holds more parameters than its decoder, and stays silent."""
+    with torch.inference_mode():
+        model = tiny_model("git")
+        layers = check._layers(model, torch.arange(5, 9))
+    assert {type(layer).__name__ for layer in layers} == {"GitLayer"}
+
+
 def causal(_b: Any, _h: Any, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
     return k <= q
 

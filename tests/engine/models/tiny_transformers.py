@@ -82,7 +82,7 @@ INDEXED = {
 }
 SPECIAL: dict[str, dict[str, Any]] = {
     "bamba": MAMBA,
-    "granitemoehybrid": MAMBA,
+    "granitemoehybrid": MAMBA | {"layer_types": ["linear_attention", "full_attention"] * 2},
     "mamba2": {"num_heads": 8, "head_dim": 16, "expand": 2},
     "hunyuan_v1_dense": {"head_dim": 16},
     "hunyuan_v1_moe": {"head_dim": 16},

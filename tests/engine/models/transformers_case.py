@@ -194,7 +194,7 @@ def _expected(model: Any, prompt: list[int]) -> Expected:
     except RuntimeError:  # some models mix float32 into any dtype
         model.float()
         exact = theirs
-        with check._noise(model, seed=0):
+        with check._noise(check._layers(model, torch.tensor(ids)), 0, model.device):
             theirs = _logprobs(_logits(model, ids), prompt)
     finally:
         model.float()

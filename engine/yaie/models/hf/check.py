@@ -49,9 +49,10 @@ class Yardstick:
         self.exact = [_forward(model, tokens) for tokens in self.ids]
         if not all(bool(logits.isfinite().all()) for logits in self.exact):
             raise UnfitError("its own logits are not finite")
+        layers = _layers(model, self.ids[0])
         moved = []
         for seed in range(NOISE_DRAWS):
-            with _noise(model, seed):
+            with _noise(layers, seed, model.device):
                 moved += [_forward(model, tokens) for tokens in self.ids]
         self._rms, self._largest = _distance(moved, self.exact * NOISE_DRAWS)
 
@@ -88,9 +89,9 @@ def _distance(ours: Logits, exact: Logits) -> tuple[float, float]:
 
 
 @contextmanager
-def _noise(model: Any, seed: int) -> Iterator[None]:
-    """While open, the output of every layer is off by up to one rounding error."""
-    generator = torch.Generator(model.device).manual_seed(seed)
+def _noise(layers: Sequence[nn.Module], seed: int, device: torch.device) -> Iterator[None]:
+    """While open, the output of each of `layers` is off by up to one rounding error."""
+    generator = torch.Generator(device).manual_seed(seed)
 
     def moved(tensor: torch.Tensor) -> torch.Tensor:
         unit = torch.rand(tensor.shape, generator=generator, device=tensor.device) * 2 - 1
@@ -102,7 +103,7 @@ def _noise(model: Any, seed: int) -> Iterator[None]:
             return make((moved(output[0]), *output[1:]))
         return moved(output) if isinstance(output, torch.Tensor) else None
 
-    hooks = [layer.register_forward_hook(hook) for layer in _layers(model)]
+    hooks = [layer.register_forward_hook(hook) for layer in layers]
     try:
         yield
     finally:
@@ -110,9 +111,21 @@ def _noise(model: Any, seed: int) -> Iterator[None]:
             handle.remove()
 
 
-def _layers(model: Any) -> list[nn.Module]:
-    """The layers of the decoder: the longest list of modules that hold parameters."""
+def _layers(model: Any, ids: torch.Tensor) -> list[nn.Module]:
+    """The layers of the decoder: of the lists of modules that run for the text `ids` (an encoder of
+    images does not), the one that holds the most parameters.
+    """
     lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    ran: set[nn.Module] = set()
+    hooks = [
+        layer.register_forward_hook(lambda module, _args, _output: ran.add(module))
+        for layers in lists
+        for layer in layers
+    ]
+    _forward(model, ids)
+    for handle in hooks:
+        handle.remove()
+    lists = [layers for layers in lists if not ran.isdisjoint(layers)]
     if not lists:
         raise UnfitError("it has no list of layers")
     sizes = [sum(parameter.numel() for parameter in layers.parameters()) for layers in lists]
