@@ -67,6 +67,11 @@ IDS = ("id2label", "label2id")
 FIXED = dict.fromkeys(LAYER_NAMES, LAYERS) | {"is_decoder": True}
 
 MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_expand": 2}
+ZAMBA = {
+    "attention_hidden_size": 2 * HIDDEN,
+    "attention_head_dim": 2 * HEAD_DIM,
+    "layers_block_type": ["linear_attention", "hybrid"] * 2,
+}
 HYBRID = {
     "linear_num_heads": 4,
     "linear_head_dim": 16,
@@ -89,6 +94,10 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "ministral": {"head_dim": 16},
     "nemotron": {"num_key_value_heads": 2},
     "xlnet": {"d_head": 16},
+    "xlstm": {"embedding_dim": HIDDEN, "autocast_kernel_dtype": "float32"},
+    "xmod": {"default_language": "en_XX"},
+    "zamba": ZAMBA | {"mamba_dt_rank": 4},
+    "zamba2": ZAMBA | {"mamba_headdim": 16, "kv_channels": 32, "hybrid_layer_ids": [1, 3]},
     "deepseek_v2": {"num_experts_per_tok": 2},
     "dbrx": {"attn_config": {"rope_theta": 10_000.0, "kv_n_heads": 2, "clip_qkv": 8.0}},
     "dots1": {
