@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from yaie.server import openapi
 from yaie.server.edge import Edge, Limits
-from yaie.server.http import error_response
+from yaie.server.http import error_response, left_response
 from yaie.server.routes import ENDPOINTS, Endpoint
 from yaie.server.service import Service
 from yaie_api import __version__
@@ -45,6 +45,7 @@ def create_app(
     app.state.service = service
     app.add_exception_handler(YaieError, _on_error)
     app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(ClientDisconnect, _on_leaving)
     app.add_exception_handler(Exception, _on_crash)
     _add_routes(app, endpoints)
     return Edge(app, service.metrics, api_keys=api_keys, limits=limits, local_only=local_only)
@@ -63,6 +64,12 @@ async def _on_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, YaieError):
         raise error
     return error_response(error, request.url.path)
+
+
+async def _on_leaving(request: Request, error: Exception) -> Response:
+    """The client left in the middle of its own body."""
+    del request, error
+    return left_response()
 
 
 async def _on_crash(request: Request, error: Exception) -> Response:

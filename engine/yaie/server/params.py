@@ -74,9 +74,9 @@ def sampling_params(
         InvalidRequestError: a value is out of range.
 
     """
-    _check_ids("logit_bias", request.biases, model)
-    _check_ids("allowed_token_ids", request.allowed_token_ids or (), model)
-    _check_ids("stop_token_ids", request.stop_token_ids or (), model)
+    check_ids("logit_bias", request.biases, model)
+    check_ids("allowed_token_ids", request.allowed_token_ids or (), model)
+    check_ids("stop_token_ids", request.stop_token_ids or (), model)
     name = "top_logprobs" if isinstance(request, ChatCompletionRequest) else "logprobs"
     _check_logprobs(name, request.num_logprobs, model)
     _check_logprobs("prompt_logprobs", prompt_logprobs, model)
@@ -139,7 +139,8 @@ def bad_words_ids(words: Sequence[str], tokenizer: Encoder) -> tuple[tuple[int, 
     return tuple(found)
 
 
-def _check_ids(name: str, token_ids: Iterable[int], model: ModelInfo) -> None:
+def check_ids(name: str, token_ids: Iterable[int], model: ModelInfo) -> None:
+    """Raise InvalidRequestError for an id beyond the vocabulary."""
     largest = max(token_ids, default=0)
     if largest >= model.vocab_size:
         raise InvalidRequestError(

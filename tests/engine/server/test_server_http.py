@@ -222,6 +222,8 @@ def test_tokenize_and_detokenize_are_inverse(server: Server) -> None:
     assert answer["max_model_len"] == 256
     back = server.call("/detokenize", {"tokens": answer["tokens"]}).json
     assert back == {"prompt": "Grüße 😀"}
+    beyond = server.call("/detokenize", {"tokens": [2**31 - 1]})
+    assert (beyond.status, beyond.error["param"]) == (400, "tokens")
     chat = server.call("/tokenize", {"messages": USER}).json
     usage = server.chat("hello there", max_tokens=1).json["usage"]
     assert chat["count"] == usage["prompt_tokens"]
@@ -530,6 +532,22 @@ def test_a_body_that_says_that_it_is_huge_is_answered_before_it_comes(server: Se
     assert time.monotonic() - started < 4
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert b"connection: close" in answer.lower()
+
+
+def test_a_client_that_leaves_in_its_own_body_is_no_failure(server: Server) -> None:
+    def failed() -> bool:
+        return 'status="500"' in server.call("/metrics").body.decode()
+
+    before = failed()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
+        raw.sendall(
+            b"POST /v1/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 50\r\n\r\n{"
+        )
+    deadline = time.monotonic() + 5
+    while 'status="499"' not in server.call("/metrics").body.decode():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert failed() == before
 
 
 def test_head_is_answered_like_get_without_a_body(server: Server) -> None:

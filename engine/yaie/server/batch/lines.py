@@ -71,7 +71,9 @@ def parse_line(text: str) -> Line:
     """
     try:
         given = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+    except UnicodeError:
+        raise InvalidRequestError("The line is not valid JSON: not UTF-8.") from None
+    except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidRequestError(f"The line is not valid JSON: {error}.") from None
     if not isinstance(given, dict):
         raise InvalidRequestError("The line must be a JSON object.")

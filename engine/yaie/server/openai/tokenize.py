@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from yaie.server.http import json_response, read_json, service_of
+from yaie.server.params import check_ids
 from yaie.server.prompt.prompts import conversation_ids, rendered
 from yaie.server.service import Service
 from yaie_api.openai import DetokenizeRequest, TokenizeRequest, parse
@@ -27,6 +28,7 @@ async def detokenize(request: Request) -> Response:
     body = parse(DetokenizeRequest, await read_json(request))
     service.check_model(body.model)
     tokenizer = service.tokenizer
+    check_ids("tokens", body.tokens, service.info)
     text = await service.tokenize(
         len(body.tokens), lambda: tokenizer.decode(body.tokens, skip_special_tokens=False)
     )

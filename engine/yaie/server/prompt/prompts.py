@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from yaie.server.params import check_ids
 from yaie.server.prompt.sandbox import TemplateTimeoutError
 from yaie.server.prompt.template import RENDER_S
 from yaie.server.prompt.tool_prompt import spelled_out
@@ -97,11 +98,8 @@ async def prompt_ids(
         prompt = await service.tokenize(len(prompt), encode)
         if not prompt:
             raise InvalidRequestError("prompt must not be empty.", param="prompt")
-    elif max(prompt) >= service.info.vocab_size:
-        raise InvalidRequestError(
-            f"prompt has token id {max(prompt)}; the vocabulary has {service.info.vocab_size}.",
-            param="prompt",
-        )
+    else:
+        check_ids("prompt", prompt, service.info)
     return _cut(service, prompt, body.truncate_prompt_tokens)
 
 
