@@ -186,6 +186,15 @@ def test_choices_among_tools(choice: Any, mode: str, parallel: bool) -> None:
     assert (chat.tool_mode, chat.parallel_tool_calls) == (mode, parallel)
 
 
+def test_an_answer_goes_on_from_a_last_turn_of_the_model() -> None:
+    begun = chat_of(messages=[*USER, {"role": "assistant", "content": "Sure, "}])
+    assert (begun.continue_final_message, begun.opens_turn) == (True, False)
+    called = [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]
+    for last in ("", called):
+        whole = chat_of(messages=[*USER, {"role": "assistant", "content": last}])
+        assert (whole.continue_final_message, whole.opens_turn) == (False, True)
+
+
 def test_thinking_reaches_the_template() -> None:
     assert chat_of(thinking={"type": "disabled"}).template_variables["enable_thinking"] is False
     enabled = chat_of(thinking={"type": "enabled", "budget_tokens": 1024})

@@ -32,6 +32,8 @@ def to_chat(body: CountTokensRequest) -> ChatCompletionRequest:
 
     """
     fields: dict[str, Any] = {"model": body.model, "messages": _conversation(body)}
+    if _goes_on(fields["messages"][-1]):
+        fields["continue_final_message"] = True
     if isinstance(body, MessagesRequest):
         fields |= {name: getattr(body, name) for name in _SAMPLING}
         fields |= {"stop": body.stop_sequences or None, "stream": body.stream}
@@ -48,6 +50,11 @@ def to_chat(body: CountTokensRequest) -> ChatCompletionRequest:
     except InvalidRequestError as error:
         error.param = _PARAMS.get(error.param or "", error.param)
         raise
+
+
+def _goes_on(last: Mapping[str, Any]) -> bool:
+    """Whether the answer continues the text of the last turn, which is the model's own then."""
+    return last["role"] == "assistant" and bool(last["content"]) and "tool_calls" not in last
 
 
 def _conversation(body: CountTokensRequest) -> list[dict[str, Any]]:
