@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeVar
 
 import msgspec
@@ -58,7 +59,7 @@ RequestT = TypeVar("RequestT", bound=Request)
 
 
 class LLM:
-    """A loaded model that answers batches of prompts.
+    """A loaded model that answers batches of prompts. Threads may share it: they take turns.
 
     Args:
         model: `builtin://NAME`, `hf://org/name[@revision]` or a local folder.
@@ -77,6 +78,7 @@ class LLM:
         self._port = _ListPort()
         self._loop = engine.loop(self._port)
         self._ids = count()
+        self._turn = Lock()  # whoever steps the loop takes all events
         self._tokenizer = _tokenizer(Path(engine.info.tokenizer_path or engine.info.path))
         self.info: ModelInfo = engine.info
 
@@ -230,10 +232,11 @@ class LLM:
 
     def reset_prefix_cache(self) -> None:
         """Forget every cached prefix."""
-        self._port.inbox.append(ResetPrefixCache(f"reset-{next(self._ids)}"))
-        while self._loop.step():
-            continue
-        self._port.take()
+        with self._turn:
+            self._port.inbox.append(ResetPrefixCache(f"reset-{next(self._ids)}"))
+            while self._loop.step():
+                continue
+            self._port.take()
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -308,10 +311,14 @@ class LLM:
         ]
 
     def _run(self, requests: list[RequestT], *, shown: bool) -> list[RequestT]:
-        """Step the loop until every request is done."""
+        """Step the loop until every request is done. Other threads wait for their turn."""
         live: dict[str, Request] = {request.message.request_id: request for request in requests}
-        self._port.inbox.extend(request.message for request in requests)
-        with Interrupts() as interrupts, Progress(len(requests), shown=shown) as progress:
+        with (
+            self._turn,
+            Interrupts() as interrupts,
+            Progress(len(requests), shown=shown) as progress,
+        ):
+            self._port.inbox.extend(request.message for request in requests)
             try:
                 while live:
                     self._loop.step()

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,21 @@ def test_wrong_types_are_refused_in_words(llm: LLM, prompts: Any, params: Any) -
     with pytest.raises(InvalidRequestError):
         llm.generate(prompts, params)
     assert llm._loop.is_idle
+
+
+def test_threads_take_turns(llm: LLM) -> None:
+    prompts = [[3, 4, 5], [9, 8, 7]]
+    alone = [llm.generate(prompt, GREEDY)[0].outputs for prompt in prompts]
+    with ThreadPoolExecutor(2) as pool:
+        futures = [pool.submit(llm.generate, prompt, GREEDY) for prompt in prompts * 2]
+        together = [future.result(30)[0].outputs for future in futures]
+    assert together == alone * 2
+
+
+@pytest.mark.parametrize("sides", [(None, "b"), (5, "a"), ("a", [None])])
+def test_what_is_scored_must_be_texts(llm: LLM, sides: tuple[Any, Any]) -> None:
+    with pytest.raises(InvalidRequestError, match="must be a text or a list of texts"):
+        llm.score(*sides)
 
 
 def test_no_prompts_give_no_outputs(llm: LLM) -> None:

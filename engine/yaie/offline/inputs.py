@@ -52,7 +52,7 @@ def one_each(
     """Sampling parameters for each prompt."""
     if params is None or isinstance(params, SamplingParams):
         return [params or SamplingParams()] * n_prompts
-    if isinstance(params, Mapping | str):
+    if not isinstance(params, list | tuple):
         raise _not_params(params)
     _check_length("sampling_params", len(params), n_prompts)
     for one in params:
@@ -71,7 +71,7 @@ def priorities(given: int | Sequence[int] | None, n_prompts: int) -> list[int]:
 
 def pairs(left: str | Sequence[str], right: str | Sequence[str]) -> list[tuple[str, str]]:
     """One left text goes with every right one; otherwise the two lists pair up."""
-    lefts, rights = ([side] if isinstance(side, str) else list(side) for side in (left, right))
+    lefts, rights = _texts("text_1", left), _texts("text_2", right)
     if len(lefts) == 1:
         lefts *= len(rights)
     if len(lefts) != len(rights):
@@ -80,6 +80,13 @@ def pairs(left: str | Sequence[str], right: str | Sequence[str]) -> list[tuple[s
             param="text_1",
         )
     return list(zip(lefts, rights, strict=True))
+
+
+def _texts(name: str, given: Any) -> list[str]:
+    found = [given] if isinstance(given, str) else given
+    if not isinstance(found, Sequence) or not all(isinstance(text, str) for text in found):
+        raise InvalidRequestError(f"{name} must be a text or a list of texts.", param=name)
+    return list(found)
 
 
 def _check_length(name: str, found: int, n_prompts: int) -> None:
