@@ -246,11 +246,6 @@ def test_the_noise_is_that_of_the_layers_that_run_for_text() -> None:
     assert {type(layer).__name__ for layer in layers} == {"GitLayer"}
 
 
-def test_a_model_that_forgets_in_short_chunks_is_given_single_tokens() -> None:
-    """Its convolution of four tokens starts anew at a chunk of two."""
-    assert choose.choose(tiny_model("zamba2"), CPU, 256).carry is Carry.TOKENS
-
-
 def causal(_b: Any, _h: Any, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
     return k <= q
 

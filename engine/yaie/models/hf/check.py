@@ -215,7 +215,7 @@ def _segment(
 
 ALONE = ((9, 2, 1, 1, 3, 6), (20, 3, 2, 1, 10, 1))
 """The same sequences one after the other, each in chunks of its own. Chunks of two and three tokens
-are shorter than the usual convolution of four: some models forget what came before such a chunk.
+are shorter than the usual convolution of four, whose state they must not overwrite.
 """
 
 
