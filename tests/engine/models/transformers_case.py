@@ -99,7 +99,9 @@ def compare(kind: str, model: Any, folder: Path, **settings: Any) -> Outcome:
             return Outcome(kind, "wrong", how, f"{mine.tokens} instead of {one.tokens}")
     ratio = _error(expected * 2, served)
     if not ratio <= GATE:
-        return Outcome(kind, "wrong", how, f"log-probabilities are {ratio:.3g} times off")
+        if how != "transformers" or not _error_of_cache(model, expected, served) <= GATE:
+            return Outcome(kind, "wrong", how, f"log-probabilities are {ratio:.3g} times off")
+        notes.append(f"its own cache is off by as much ({ratio:.3g} times its float32 error)")
     notes.append(_compared_with_generate(model, expected))
     return Outcome(kind, "right", how, "; ".join(note for note in notes if note))
 
@@ -148,6 +150,14 @@ def _error(expected: list[Expected], served: list[Served]) -> float:
     exact = torch.cat([one.exact.gather(1, chosen) for one, chosen in pairs])
     noise = max(_rms(theirs - exact), FLOOR)
     return _rms(ours - exact) / noise
+
+
+def _error_of_cache(model: Any, expected: list[Expected], served: list[Served]) -> float:
+    """Our error in multiples of that of transformers' own cache: some models are so sensitive that
+    its decoding is far from its own forward pass, and no way to use that cache is nearer.
+    """
+    cached = [one._replace(float32=_through_its_cache(model, one)) for one in expected]
+    return _error(cached * 2, served)
 
 
 def _serve(engine: factory.Engine, prompts: list[list[int]]) -> list[Served]:
@@ -199,6 +209,17 @@ def _expected(model: Any, prompt: list[int]) -> Expected:
     finally:
         model.float()
     return Expected(prompt, tokens, theirs, exact)
+
+
+@torch.inference_mode()
+def _through_its_cache(model: Any, one: Expected) -> torch.Tensor:
+    """Log-probabilities as `generate` computes them: the prompt at once, then token by token."""
+    ids, cache, rows = one.prompt, None, []
+    for token in one.tokens:
+        output = model(input_ids=torch.tensor([ids]), past_key_values=cache, use_cache=True)
+        cache, ids = output.past_key_values, [token]
+        rows.append(output.logits[0, -1])
+    return torch.stack(rows).double().log_softmax(-1)
 
 
 def _logits(model: Any, ids: list[int]) -> torch.Tensor:
