@@ -46,10 +46,19 @@ def caller_of(
     if tenant_header is not None:
         tenant = headers.get(tenant_header, "")
     elif tenants_by_key:
-        tenant = hashlib.sha256(headers.get("authorization", "").encode()).hexdigest()[:16]
+        key = key_of(headers.get("authorization", ""), headers.get("x-api-key", ""))
+        tenant = hashlib.sha256(key.encode()).hexdigest()[:16]
     if len(tenant) > MAX_TENANT_LENGTH:
         raise InvalidRequestError("The tenant's name is too long.", code="invalid_tenant")
     return Caller(time.monotonic(), tenant, _timeout_s(headers.get(names.HEADER_TIMEOUT)))
+
+
+def key_of(authorization: str, x_api_key: str) -> str:
+    """The key that a client shows, as OpenAI's clients do or as Anthropic's; "": none."""
+    scheme, _, key = authorization.partition(" ")
+    if scheme:
+        return key.strip(" \t") if scheme.lower() == "bearer" else ""
+    return x_api_key.strip(" \t")
 
 
 def _timeout_s(given: str | None) -> float | None:

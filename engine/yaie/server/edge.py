@@ -18,6 +18,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from yaie.server.caller import key_of
 from yaie.server.http import STATUS_CLIENT_LEFT, error_response
 from yaie.server.metrics import ServerMetrics
 from yaie.server.origin import check_local
@@ -151,11 +152,14 @@ class Exchange:
 
     @property
     def key(self) -> bytes:
-        """The key that the client shows, as OpenAI's clients do or as Anthropic's; b"": none."""
-        scheme, _, key = self.header(b"authorization").partition(b" ")
-        if scheme:
-            return key.strip() if scheme.lower() == b"bearer" else b""
-        return self.header(b"x-api-key").strip()
+        """The key that the client shows; b"": none, or two headers of which another reader might
+        take the other one.
+        """
+        shown = [n for n, _ in self.scope["headers"] if n in (b"authorization", b"x-api-key")]
+        if len(shown) > len(set(shown)):
+            return b""
+        key = key_of(self.text_header(b"authorization"), self.text_header(b"x-api-key"))
+        return key.encode("latin-1")
 
     def header(self, name: bytes) -> bytes:
         values: list[bytes] = [v for n, v in self.scope["headers"] if n == name]

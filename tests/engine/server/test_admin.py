@@ -1,5 +1,6 @@
 """The admin port: there only when asked for, and nothing of it on the public one."""
 
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -28,6 +29,16 @@ def test_the_admin_port_asks_for_the_key_too(server: Server) -> None:
     assert server.admin("/readyz").status == 200
     assert server.admin("/v1/models").status == 401
     assert server.call("/v1/models", headers=KEY, port=server.admin_port).status == 404
+
+
+@pytest.mark.parametrize("second", [b"x", b"Bearer other", b"Bearer secret-key"])
+def test_a_key_beside_two_authorizations_is_none(server: Server, second: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:
+        raw.sendall(
+            b"GET /v1/models HTTP/1.1\r\nhost: 127.0.0.1\r\nx-api-key: secret-key\r\n"
+            b"authorization: Bearer one\r\nauthorization: " + second + b"\r\n\r\n"
+        )
+        assert raw.recv(4096).startswith(b"HTTP/1.1 401 ")
 
 
 def test_the_prefix_cache_can_be_reset(server: Server) -> None:

@@ -21,6 +21,14 @@ def test_each_key_is_a_tenant_and_is_not_told_itself() -> None:
     assert "sk-1" not in first.tenant
 
 
+def test_a_key_is_one_tenant_however_it_is_shown() -> None:
+    ways = ["Bearer sk-1", "bearer sk-1", "BEARER  sk-1 "]
+    tenants = {caller({"authorization": way}, by_key=True).tenant for way in ways}
+    tenants.add(caller({"x-api-key": "sk-1"}, by_key=True).tenant)
+    assert tenants == {caller(KEY, by_key=True).tenant}
+    assert caller({"x-api-key": "sk-2"}, by_key=True).tenant not in tenants
+
+
 def test_a_trusted_header_wins_over_the_key() -> None:
     assert caller(KEY | {"x-tenant": "ann"}, header="x-tenant", by_key=True).tenant == "ann"
     assert caller(KEY, header="x-tenant", by_key=True).tenant == ""
