@@ -136,6 +136,8 @@ def test_only_what_runs_in_the_background_can_be_cancelled(client: openai.OpenAI
         ({"truncation": "auto"}, "truncation"),
         ({"include": ["message.output_text.logprobs"]}, "include"),
         ({"include": 1}, "include"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": "sometimes"}, "tool_choice"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"max_output_tokens": 10**6}, "input"),

@@ -51,6 +51,7 @@ def to_chat(body: ResponsesRequest, items: Iterable[Item]) -> ChatCompletionRequ
     }
     if body.tools:
         fields["tools"] = [_tool(tool) for tool in body.tools]
+    if body.tools or body.tool_choice not in ("auto", "none"):
         fields["tool_choice"] = _tool_choice(body.tool_choice)
     try:
         return parse(ChatCompletionRequest, fields)
