@@ -5,6 +5,7 @@ table. The exit status is 1 when a check failed that is not excused by name.
 """
 
 import argparse
+import signal
 import sys
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from targets import TARGETS
 
 
 def main() -> int:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended, then
     arguments = _parser().parse_args()
     wanted = [suite for suite in SUITES if _chosen(suite, arguments.suite)]
     results: list[Result] = []

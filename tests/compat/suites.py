@@ -84,7 +84,8 @@ def _test_case(case: ET.Element) -> Check:
     name = f"{case.get('classname', '').rpartition('.')[2]}.{case.get('name')}"
     for kind, outcome in (("failure", "failed"), ("error", "failed"), ("skipped", "skipped")):
         if (found := case.find(kind)) is not None:
-            return Check(name, outcome, (found.get("message") or "")[-2000:])
+            detail = f"{found.get('message') or ''}\n{found.text or ''}"
+            return Check(name, outcome, detail.strip()[:2000])
     return Check(name, "passed")
 
 
