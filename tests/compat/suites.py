@@ -20,7 +20,7 @@ CLIENTS = HERE / "clients"
 LM_EVAL_TASKS = CLIENTS / "lm_eval_tasks"
 TOKENIZER = HERE.parents[1] / "engine/yaie/models/builtin/yaie-demo"
 MODEL = "demo"
-RUN_TIMEOUT_S = 900
+RUN_TIMEOUT_S = 2400
 SHARED_LOOP = ("-o", "asyncio_default_test_loop_scope=session")
 """LangChain keeps one asynchronous HTTP client for all tests: they have to share its event loop."""
 REQUESTS = 12
@@ -187,7 +187,11 @@ def _vllm_bench(url: str) -> list[Check]:
 
 
 def _schemathesis(url: str) -> list[Check]:
-    """Generated requests for every operation of our own document: no server error, no surprise."""
+    """Generated requests for every operation of our own document: no server error, no surprise.
+
+    One worker: with two, reading its own strategies crashes CPython 3.11 (recursion depth of the
+    parser is not kept for each thread).
+    """
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         done = _execute(
@@ -196,7 +200,7 @@ def _schemathesis(url: str) -> list[Check]:
                 f"{url}/openapi.json", "--checks", "not_a_server_error", "--max-examples", "200",
                 "--phases", "examples,coverage,fuzzing", "--request-timeout", "20",
                 "--suppress-health-check", "all", "--generation-database", "none",
-                "--continue-on-failure", "--workers", "2", "--seed", "1",
+                "--continue-on-failure", "--workers", "1", "--seed", "1",
                 "--report", "junit", "--report-junit-path", report,
             ],
             url,
