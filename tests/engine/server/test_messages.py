@@ -109,6 +109,7 @@ def test_errors_have_anthropic_s_envelope(server: Server) -> None:
     "fields",
     [
         {"messages": []},
+        {"messages": [{"role": "user", "content": []}]},
         {"messages": [{"role": "tool", "content": "x"}]},
         {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
         {"messages": [{"role": "user", "content": [{"type": "text"}]}]},

@@ -31,8 +31,9 @@ def to_chat(body: CountTokensRequest) -> ChatCompletionRequest:
         InvalidRequestError: what is wrong, `param` naming the field of the request.
 
     """
-    fields: dict[str, Any] = {"model": body.model, "messages": _conversation(body)}
-    if _goes_on(fields["messages"][-1]):
+    messages = _conversation(body)
+    fields: dict[str, Any] = {"model": body.model, "messages": messages}
+    if messages and _goes_on(messages[-1]):
         fields["continue_final_message"] = True
     if isinstance(body, MessagesRequest):
         fields |= {name: getattr(body, name) for name in _SAMPLING}
