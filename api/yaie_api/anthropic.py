@@ -11,7 +11,7 @@ from pydantic import Field
 
 from yaie_api.errors import InvalidRequestError, YaieError
 from yaie_api.openai.refused import refuse_forms
-from yaie_api.wire import Integer, ModelName, Wire
+from yaie_api.wire import Integer, ModelRequest, Wire
 
 MAX_TURNS: Final = 2048
 MAX_BLOCKS: Final = 2048
@@ -66,10 +66,9 @@ class OutputConfig(Wire):
     effort: Annotated[str, Field(max_length=32)] | None = None
 
 
-class CountTokensRequest(Wire):
+class CountTokensRequest(ModelRequest):
     """POST /v1/messages/count_tokens: what the prompt of a message would be."""
 
-    model: ModelName | None = None
     messages: Annotated[list[Turn], Field(min_length=1, max_length=MAX_TURNS, fail_fast=True)]
     system: Content | None = None
     tools: Annotated[list[AnthropicTool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from yaie_api.errors import InvalidRequestError
-from yaie_api.wire import ModelName, TokenIds, Wire
+from yaie_api.wire import ModelRequest, TokenIds, Wire
 
 MAX_INPUTS: Final = 2048
 MAX_SALT_LENGTH: Final = 128
@@ -19,7 +19,7 @@ Input = str | TokenIds | _Texts | Annotated[list[TokenIds], Field(fail_fast=True
 """A text or token ids, or a list of either."""
 
 
-class PoolingRequest(Wire):
+class PoolingRequest(ModelRequest):
     """What these requests share.
 
     `truncate_prompt_tokens`: keep this many tokens of an input that has more; -1: as many as the
@@ -27,7 +27,6 @@ class PoolingRequest(Wire):
     answer with probabilities, otherwise with logits.
     """
 
-    model: ModelName | None = None
     truncate_prompt_tokens: Annotated[int, Field(strict=True, ge=-1)] | None = None
     truncation_side: Literal["left", "right"] = "right"
     cache_salt: Annotated[str, Field(max_length=MAX_SALT_LENGTH)] | None = None

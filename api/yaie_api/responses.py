@@ -11,7 +11,7 @@ from pydantic import Field
 
 from yaie_api.errors import InvalidRequestError
 from yaie_api.openai.refused import refuse_forms
-from yaie_api.wire import Integer, ModelName, Wire
+from yaie_api.wire import Integer, ModelRequest, Wire
 
 MAX_ITEMS: Final = 2048
 MAX_METADATA: Final = 16
@@ -53,10 +53,9 @@ class TextOptions(Wire):
     verbosity: str | None = None
 
 
-class ResponsesRequest(Wire):
+class ResponsesRequest(ModelRequest):
     """One request of the responses API."""
 
-    model: ModelName | None = None
     input: str | Annotated[list[_Item], Field(max_length=MAX_ITEMS, fail_fast=True)]
     instructions: str | None = None
     max_output_tokens: Annotated[Integer, Field(ge=1)] | None = None

@@ -35,6 +35,17 @@ class Wire(BaseModel):
         """Raise InvalidRequestError for fields that must not be ignored. `given`: without nulls."""
 
 
+class ModelRequest(Wire):
+    """What a model is asked for. None means the model that is served."""
+
+    model: ModelName | None = None
+
+    @property
+    def unknown_fields(self) -> list[str]:
+        """What the client sent and nobody here knows."""
+        return list(self.model_extra or ())
+
+
 Request = TypeVar("Request", bound=Wire)
 
 

@@ -18,7 +18,7 @@ with atheris.instrument_imports(include=["yaie", "yaie_api"]):
 
     from yaie.models import safetensors
     from yaie.server.prompt.tokenizer import Tokenizer
-    from yaie.server.structured import forms as structured
+    from yaie.server.structured import forms
     from yaie_api.anthropic import MessagesRequest
     from yaie_api.errors import YaieError
     from yaie_api.openai import ChatCompletionRequest, CompletionRequest, parse
@@ -53,7 +53,7 @@ def body(data: bytes) -> None:
     try:
         request = parse(kind, value)
         if isinstance(request, ChatCompletionRequest):
-            structured.grammar_of(request.model_dump(exclude_none=True))
+            forms.grammar_of(request.model_dump(exclude_none=True))
     except YaieError:
         return
 

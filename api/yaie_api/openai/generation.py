@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from yaie_api.errors import InvalidRequestError
 from yaie_api.openai.refused import FORMATS, IGNORED, NOT_IMPLEMENTED, refuse_not_implemented
-from yaie_api.wire import Integer, ModelName, TokenId, Wire
+from yaie_api.wire import Integer, ModelRequest, TokenId, Wire
 
 MAX_SALT_LENGTH: Final = 128
 MAX_STRINGS: Final = 128
@@ -56,12 +56,11 @@ class StructuredOutputs(Wire):
     structural_tag: str | JsonObject | None = None
 
 
-class GenerationRequest(Wire):
+class GenerationRequest(ModelRequest):
     """Ranges of sampling fields are checked by the engine's sampling parameters, types here.
     Numbers that are None take the model's default.
     """
 
-    model: ModelName | None = None
     n: Integer = 1
     best_of: Integer | None = None
     max_tokens: Integer | None = None

@@ -10,13 +10,12 @@ from yaie_api.openai.chat import TemplateVariables, check_turns, opens_turn
 from yaie_api.openai.messages import Messages, conversation
 from yaie_api.openai.refused import refuse_not_implemented
 from yaie_api.openai.tools import Tools
-from yaie_api.wire import ModelName, TokenIds, Wire
+from yaie_api.wire import ModelRequest, TokenIds
 
 
-class TokenizeRequest(Wire):
+class TokenizeRequest(ModelRequest):
     """A prompt, or messages that the chat template renders."""
 
-    model: ModelName | None = None
     prompt: str | None = None
     messages: Messages | None = None
     tools: Tools | None = None
@@ -62,8 +61,7 @@ class TokenizeRequest(Wire):
         return conversation(self.messages)
 
 
-class DetokenizeRequest(Wire):
+class DetokenizeRequest(ModelRequest):
     """Token ids to turn into text."""
 
-    model: ModelName | None = None
     tokens: TokenIds

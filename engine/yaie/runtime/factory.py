@@ -5,7 +5,7 @@ The only place that knows all parts. `LLM` and the engine process both start her
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -78,41 +78,46 @@ def create(config: EngineConfig) -> Engine:
     loaded = planned.load(config, options, folder)
     config = limited(config, loaded)
     spec = kv_spec(loaded.model.caches, config.page_size, options.dtype)
-    pages = _num_pages(config, loaded, spec)
-    scheduler = _scheduler(config, loaded, spec, pages, source.eos_token_ids(folder, raw))
-    runner = _runner(config, loaded, spec, pages, scheduler.max_model_len)
+    pages = _pages(config, loaded, spec)
+    eos = source.eos_token_ids(folder, raw)
+    scheduler = _scheduler(config, loaded, spec, pages, eos)
+    runner = _runner(config, loaded, pages, scheduler.max_model_len)
     info = _info(
         config,
         loaded,
         path=str(folder),
         tokenizer_path=str(tokenizer),
-        kv_pages=pages,
-        eos_token_ids=source.eos_token_ids(folder, raw),
+        kv_pages=pages.device,
+        eos_token_ids=eos,
         max_model_len=scheduler.max_model_len,
     )
     return Engine(config, info, scheduler, runner)
 
 
-def _num_pages(config: EngineConfig, loaded: Loaded, spec: KVSpec) -> int:
-    """Pages, the scratch page included. A model that runs alone has its cache elsewhere: its pages
-    hold nothing and only count its tokens.
+class _Pages(NamedTuple):
+    """Pages on the device, the scratch page included, and in the host's memory."""
+
+    device: int
+    host: int
+
+
+def _pages(config: EngineConfig, loaded: Loaded, spec: KVSpec) -> _Pages:
+    """Count the pages. A model that runs alone has its cache elsewhere: its pages hold nothing and
+    only count its tokens.
     """
     longest, step_tokens = config.max_model_len or 1, config.max_num_batched_tokens or 1
     if loaded.alone:
-        return 1 + -(-longest // spec.page_size)
-    return num_pages(config, loaded.model, spec, max_model_len=longest, step_tokens=step_tokens)
-
-
-def _num_host_pages(config: EngineConfig, loaded: Loaded, spec: KVSpec) -> int:
-    return 0 if loaded.alone else num_host_pages(config, spec)
+        return _Pages(1 + -(-longest // spec.page_size), 0)
+    pages = num_pages(config, loaded.model, spec, max_model_len=longest, step_tokens=step_tokens)
+    return _Pages(pages, num_host_pages(config, spec))
 
 
 def _scheduler(
-    config: EngineConfig, loaded: Loaded, spec: KVSpec, pages: int, eos: tuple[int, ...]
+    config: EngineConfig, loaded: Loaded, spec: KVSpec, pages: _Pages, eos: tuple[int, ...]
 ) -> Scheduler:
     return Scheduler(
         spec,
-        pages,
+        pages.device,
         max_num_seqs=config.max_num_seqs,
         max_model_len=config.max_model_len or 1,
         vocab_size=loaded.model.vocab_size,
@@ -122,18 +127,17 @@ def _scheduler(
         share_prompts=not loaded.alone,
         seed=config.seed,
         policy=config.scheduling_policy,
-        host_pages=_num_host_pages(config, loaded, spec),
+        host_pages=pages.host,
         request_timeout_s=config.request_timeout_s,
         max_logprobs=config.max_logprobs,
     )
 
 
-def _runner(
-    config: EngineConfig, loaded: Loaded, spec: KVSpec, pages: int, max_model_len: int
-) -> ModelRunner:
+def _runner(config: EngineConfig, loaded: Loaded, pages: _Pages, max_model_len: int) -> ModelRunner:
     model = loaded.model
-    host_pages = _num_host_pages(config, loaded, spec)
-    kv = KVTensors(model.caches, pages, config.page_size, model.options, host_pages=host_pages)
+    kv = KVTensors(
+        model.caches, pages.device, config.page_size, model.options, host_pages=pages.host
+    )
     return ModelRunner(
         model,
         kv,

@@ -9,8 +9,8 @@ import pytest
 from engine.server.running import Answer, Server, serving
 from yaie.server.anthropic.input import to_chat
 from yaie.server.anthropic.output import block_for
+from yaie.server.items import Items
 from yaie.server.parts import ReasoningPart, TextPart, ToolCallPart
-from yaie.server.responses.items import Items
 from yaie_api.anthropic import MessagesRequest
 from yaie_api.errors import InvalidRequestError
 from yaie_api.openai import ChatCompletionRequest

@@ -10,9 +10,9 @@ import openai
 import pytest
 
 from engine.server.running import Answer, Server, serving
+from yaie.server.items import Items
 from yaie.server.parts import ReasoningPart, TextPart, ToolCallPart
 from yaie.server.responses.input import turns
-from yaie.server.responses.items import Items
 from yaie.server.responses.output import item_for
 from yaie.server.responses.store import ResponseStore, Stored
 from yaie_api.errors import InvalidRequestError

@@ -10,11 +10,12 @@ from starlette.responses import Response
 from yaie.server.answer import Answer
 from yaie.server.anthropic.input import to_chat
 from yaie.server.anthropic.output import block_for
+from yaie.server.door import opened
 from yaie.server.http import json_response, left_response, read_json, service_of
+from yaie.server.items import Event, Items, encode_event
 from yaie.server.openai.chat import start_chat
 from yaie.server.output import Delta
 from yaie.server.prompt.prompts import chat_ids
-from yaie.server.responses.items import Event, Items, encode_event
 from yaie.server.stream import EventStream, until_disconnect
 from yaie_api import anthropic
 from yaie_api.anthropic import CountTokensRequest, MessagesRequest
@@ -26,12 +27,7 @@ _STOP_REASONS: Final = {"length": "max_tokens", "tool_calls": "tool_use"}
 
 
 async def messages(request: Request) -> Any:
-    service = service_of(request)
-    caller = service.caller(request.headers)
-    service.refuse_when_draining()
-    body = parse(MessagesRequest, await read_json(request))
-    model = service.check_model(body.model)
-    service.count_unknown(body.model_extra)
+    service, caller, body, model = await opened(request, MessagesRequest)
     answer = await start_chat(service, to_chat(body), caller)
     writer = MessageWriter(answer, model)
     if body.stream:

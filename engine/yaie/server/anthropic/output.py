@@ -4,38 +4,27 @@ how they grow.
 
 import json
 import uuid
+from abc import abstractmethod
 from typing import Any
 
+from yaie.server.items import Event, Item
 from yaie.server.parts import Part, ReasoningPart, TextPart, ToolCallPart
-from yaie.server.responses.items import Event
 
 
-class Block:
+class Block(Item):
     """A block that is growing. Subclasses say what it looks like and what its deltas are."""
 
     def __init__(self, index: int) -> None:
+        super().__init__()
         self._index = index
-        self._pieces: list[str] = []
 
-    @property
-    def text(self) -> str:
-        return "".join(self._pieces)
-
-    def takes(self, part: Part) -> bool:
-        """Whether the part goes on with this block."""
-        raise NotImplementedError
-
+    @abstractmethod
     def empty(self) -> dict[str, Any]:
         """The block as it begins."""
-        raise NotImplementedError
 
-    def wire(self, status: str) -> dict[str, Any]:
-        """The block as it is now."""
-        raise NotImplementedError
-
+    @abstractmethod
     def delta(self, text: str) -> dict[str, Any]:
         """More of it."""
-        raise NotImplementedError
 
     def opening(self) -> list[Event]:
         return [self._event("content_block_start", content_block=self.empty())]
@@ -43,7 +32,7 @@ class Block:
     def push(self, text: str) -> list[Event]:
         if not text:
             return []
-        self._pieces.append(text)
+        self.pieces.append(text)
         return [self._event("content_block_delta", delta=self.delta(text))]
 
     def closing(self, status: str) -> list[Event]:

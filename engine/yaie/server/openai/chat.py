@@ -11,7 +11,8 @@ from starlette.responses import Response
 
 from yaie.server.answer import Answer, Choice
 from yaie.server.caller import Caller
-from yaie.server.http import json_response, left_response, read_json, service_of
+from yaie.server.door import opened
+from yaie.server.http import json_response, left_response
 from yaie.server.openai.chunks import NULL, ChatChunks, encode_json, field, usage_field
 from yaie.server.openai.logprobs import TokenForms, chat_logprobs, prompt_logprobs
 from yaie.server.output import Delta
@@ -21,16 +22,11 @@ from yaie.server.prompt.prompts import chat_ids
 from yaie.server.service import Service
 from yaie.server.stream import EventStream, until_disconnect
 from yaie.server.structured.output_form import form_of
-from yaie_api.openai import ChatCompletionRequest, parse
+from yaie_api.openai import ChatCompletionRequest
 
 
 async def chat_completions(request: Request) -> Any:
-    service = service_of(request)
-    caller = service.caller(request.headers)
-    service.refuse_when_draining()
-    body = parse(ChatCompletionRequest, await read_json(request))
-    model = service.check_model(body.model)
-    service.count_unknown(body.unknown_fields)
+    service, caller, body, model = await opened(request, ChatCompletionRequest)
     answer = await start_chat(service, body, caller)
     head = (f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), model)
     writer = ChatWriter(service, body)

@@ -10,25 +10,21 @@ from starlette.requests import Request
 from yaie.core.request import Grammar
 from yaie.server.answer import Answer
 from yaie.server.caller import Caller
-from yaie.server.http import left_response, read_json, service_of
+from yaie.server.door import opened
+from yaie.server.http import left_response
 from yaie.server.openai.completion_writer import CompletionWriter, all_whole
 from yaie.server.params import output_room, sampling_params
 from yaie.server.prompt.prompts import prompt_ids
 from yaie.server.service import Service
 from yaie.server.stream import EventStream, until_disconnect
-from yaie.server.structured import forms as structured
-from yaie_api.openai import CompletionRequest, parse
+from yaie.server.structured import forms
+from yaie_api.openai import CompletionRequest
 
 DEFAULT_MAX_TOKENS: Final = 16
 
 
 async def completions(request: Request) -> Any:
-    service = service_of(request)
-    caller = service.caller(request.headers)
-    service.refuse_when_draining()
-    body = parse(CompletionRequest, await read_json(request))
-    model = service.check_model(body.model)
-    service.count_unknown(body.unknown_fields)
+    service, caller, body, model = await opened(request, CompletionRequest)
     answers = await start_all(service, body, caller)
     head = (f"cmpl-{uuid.uuid4().hex}", int(time.time()), model)
     writer = CompletionWriter(service.tokenizer, body, answers, head)
@@ -45,7 +41,7 @@ async def start_all(service: Service, body: CompletionRequest, caller: Caller) -
         YaieError: why the request is not served.
 
     """
-    grammar = await service.tokenize(body.form_size, lambda: structured.grammar_of(body.formats))
+    grammar = await service.tokenize(body.form_size, lambda: forms.grammar_of(body.formats))
     prompts = [await prompt_ids(service, body, prompt) for prompt in body.prompts()]
     starts = [asyncio.ensure_future(_start(service, body, ids, caller, grammar)) for ids in prompts]
     try:

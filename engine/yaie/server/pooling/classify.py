@@ -12,24 +12,19 @@ from starlette.responses import Response
 
 from yaie import vectors
 from yaie.server.caller import Caller
-from yaie.server.http import json_response, left_response, read_json, service_of
+from yaie.server.door import opened
+from yaie.server.http import json_response, left_response
 from yaie.server.pooling import pooled
 from yaie.server.pooling.pooled import Job, Pooled
 from yaie.server.service import Service
 from yaie.server.stream import until_disconnect
 from yaie_api.pooling import ClassifyRequest
-from yaie_api.wire import parse
 
 NOT_A_CLASSIFIER: Final = "Use a model with a sequence classification head."
 
 
 async def classify(request: Request) -> Response:
-    service = service_of(request)
-    caller = service.caller(request.headers)
-    service.refuse_when_draining()
-    body = parse(ClassifyRequest, await read_json(request))
-    model = service.check_model(body.model)
-    service.count_unknown(body.model_extra)
+    service, caller, body, model = await opened(request, ClassifyRequest)
     found = await until_disconnect(request.receive, _classes(service, body, caller))
     return left_response() if found is None else json_response(_answer(service, model, found))
 

@@ -9,26 +9,21 @@ from starlette.responses import Response
 
 from yaie import vectors
 from yaie.server.caller import Caller
-from yaie.server.http import json_response, left_response, read_json, service_of
+from yaie.server.door import opened
+from yaie.server.http import json_response, left_response
 from yaie.server.pooling import pooled
 from yaie.server.pooling.pooled import Job, Pooled
 from yaie.server.service import Service
 from yaie.server.stream import until_disconnect
 from yaie_api.errors import InvalidRequestError
 from yaie_api.pooling import EmbeddingRequest
-from yaie_api.wire import parse
 
 _json: Final = msgspec.json.Encoder().encode
 NOT_AN_EMBEDDER: Final = "Use a model that generates text or was trained for embeddings."
 
 
 async def embeddings(request: Request) -> Response:
-    service = service_of(request)
-    caller = service.caller(request.headers)
-    service.refuse_when_draining()
-    body = parse(EmbeddingRequest, await read_json(request))
-    model = service.check_model(body.model)
-    service.count_unknown(body.model_extra)
+    service, caller, body, model = await opened(request, EmbeddingRequest)
     answer = await until_disconnect(request.receive, embed(service, body, caller))
     return left_response() if answer is None else json_response(answer | {"model": model})
 

@@ -6,21 +6,16 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from yaie.server.http import json_response, left_response, read_json, service_of
+from yaie.server.door import opened
+from yaie.server.http import json_response, left_response
 from yaie.server.pooling.pooled import Job
 from yaie.server.pooling.score import Scores, score_pairs
 from yaie.server.stream import until_disconnect
 from yaie_api.pooling import RerankRequest
-from yaie_api.wire import parse
 
 
 async def rerank(request: Request) -> Response:
-    service = service_of(request)
-    caller = service.caller(request.headers)
-    service.refuse_when_draining()
-    body = parse(RerankRequest, await read_json(request))
-    model = service.check_model(body.model)
-    service.count_unknown(body.model_extra)
+    service, caller, body, model = await opened(request, RerankRequest)
     pairs = [(body.query, text) for text in body.texts()]
     found = await until_disconnect(request.receive, score_pairs(service, Job(body, caller), pairs))
     return left_response() if found is None else json_response(_answer(model, body, found))

@@ -13,14 +13,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from yaie import vectors
-from yaie.server.http import json_response, left_response, read_json, service_of
+from yaie.server.door import opened
+from yaie.server.http import json_response, left_response
 from yaie.server.pooling import pooled
 from yaie.server.pooling.pooled import Job, Pooled
 from yaie.server.service import Service
 from yaie.server.stream import until_disconnect
 from yaie_api.errors import InvalidRequestError
 from yaie_api.pooling import ScoreRequest
-from yaie_api.wire import parse
 
 NOT_A_SCORER: Final = "Use a model that embeds, or a sequence classifier with one label."
 Scores = tuple[list[float], dict[str, Any]]
@@ -28,12 +28,7 @@ Scores = tuple[list[float], dict[str, Any]]
 
 
 async def score(request: Request) -> Response:
-    service = service_of(request)
-    caller = service.caller(request.headers)
-    service.refuse_when_draining()
-    body = parse(ScoreRequest, await read_json(request))
-    model = service.check_model(body.model)
-    service.count_unknown(body.model_extra)
+    service, caller, body, model = await opened(request, ScoreRequest)
     found = await until_disconnect(
         request.receive, score_pairs(service, Job(body, caller), body.pairs())
     )

@@ -11,11 +11,12 @@ from starlette.responses import Response
 
 from yaie.server.answer import Answer
 from yaie.server.caller import Caller
-from yaie.server.http import json_response, left_response, read_json, service_of
+from yaie.server.door import opened
+from yaie.server.http import json_response, left_response, service_of
+from yaie.server.items import Event, Items, encode_event
 from yaie.server.openai.chat import start_chat
 from yaie.server.output import Delta
 from yaie.server.responses.input import input_items, renamed, to_chat
-from yaie.server.responses.items import Event, Items, encode_event
 from yaie.server.responses.output import item_for
 from yaie.server.responses.store import Stored
 from yaie.server.service import Service
@@ -23,16 +24,10 @@ from yaie.server.stream import EventStream, until_disconnect
 from yaie_api.errors import InvalidRequestError, NotFoundError, YaieError
 from yaie_api.openai import Usage
 from yaie_api.responses import ResponsesRequest
-from yaie_api.wire import parse
 
 
 async def responses(request: Request) -> Any:
-    service = service_of(request)
-    caller = service.caller(request.headers)
-    service.refuse_when_draining()
-    body = parse(ResponsesRequest, await read_json(request))
-    model = service.check_model(body.model)
-    service.count_unknown(body.model_extra)
+    service, caller, body, model = await opened(request, ResponsesRequest)
     items = [*_earlier(service, caller, body), *input_items(body)]
     try:
         answer = await start_chat(service, to_chat(body, items), caller)

@@ -7,37 +7,22 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from yaie.server.items import Event, Item
 from yaie.server.parts import Part, ReasoningPart, TextPart, ToolCallPart
-from yaie.server.responses.items import Event
 
 
-class Item:
+class OutputItem(Item):
     """An item that is growing. Subclasses say what it looks like and which events it has."""
 
     prefix = ""
 
     def __init__(self, output_index: int) -> None:
+        super().__init__()
         self.id = f"{self.prefix}_{uuid.uuid4().hex}"
         self.output_index = output_index
-        self.pieces: list[str] = []
-
-    @property
-    def text(self) -> str:
-        return "".join(self.pieces)
-
-    def takes(self, part: Part) -> bool:
-        """Whether the part goes on with this item."""
-        raise NotImplementedError
-
-    def wire(self, status: str) -> dict[str, Any]:
-        """The item as it is now."""
-        raise NotImplementedError
 
     def opening(self) -> list[Event]:
         return [self._event("response.output_item.added", item=self.wire("in_progress"))]
-
-    def push(self, text: str) -> list[Event]:
-        raise NotImplementedError
 
     def closing(self, status: str) -> list[Event]:
         return [self._event("response.output_item.done", item=self.wire(status))]
@@ -46,7 +31,7 @@ class Item:
         return {"type": kind, "output_index": self.output_index, **fields}
 
 
-class ContentItem(Item):
+class ContentItem(OutputItem):
     """An item with one part of content."""
 
     part_type = ""
@@ -121,7 +106,7 @@ class ReasoningItem(ContentItem):
         }
 
 
-class CallItem(Item):
+class CallItem(OutputItem):
     """A function call."""
 
     prefix = "fc"
@@ -162,7 +147,7 @@ class CallItem(Item):
         return [done, *super().closing(status)]
 
 
-def item_for(part: Part, output_index: int) -> Item:
+def item_for(part: Part, output_index: int) -> OutputItem:
     """The item that begins with this part."""
     if isinstance(part, ToolCallPart):
         return CallItem(output_index, part)

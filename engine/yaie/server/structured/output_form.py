@@ -13,7 +13,7 @@ from yaie.server import reasoning
 from yaie.server.parts import OutputParser
 from yaie.server.reasoning import ReasoningFormat
 from yaie.server.service import Service
-from yaie.server.structured import forms as structured
+from yaie.server.structured import forms
 from yaie.server.tools import ToolChoice, ToolFormat, ToolSpec
 from yaie_api.openai import ChatCompletionRequest, NamedTool
 
@@ -38,13 +38,13 @@ def form_of(service: Service, body: ChatCompletionRequest, prompt_ids: Sequence[
         InvalidRequestError: a form that cannot be kept; `param` names the field.
 
     """
-    asked = structured.grammar_of(body.formats)
+    asked = forms.grammar_of(body.formats)
     calls = _calls(service.tool_format, body, free=asked is None)
     thoughts = _reasoning(service, prompt_ids)
     grammar = asked if calls.grammar is None else calls.grammar
     if grammar is not None and thoughts is not None:
         form, opened = thoughts
-        grammar = structured.after_reasoning(grammar, form.block(opened=opened))
+        grammar = forms.after_reasoning(grammar, form.block(opened=opened))
     return OutputForm(grammar, _chained(thoughts, calls.parser))
 
 

@@ -4,8 +4,9 @@ OpenAI's responses and Anthropic's messages both tell an answer as a list of ite
 a call) and a stream as events of their growth. They differ in how an item and its events look.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from yaie.server.openai.chunks import encode_json
 from yaie.server.parts import Part, TextPart, ToolCallPart
@@ -13,21 +14,34 @@ from yaie.server.parts import Part, TextPart, ToolCallPart
 Event = dict[str, Any]
 
 
-class Item(Protocol):
+class Item(ABC):
     """One item, from its first part on."""
 
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """What has been said so far."""
+        return "".join(self.pieces)
+
+    @abstractmethod
     def takes(self, part: Part) -> bool:
         """Whether the part goes on with this item."""
 
+    @abstractmethod
     def opening(self) -> list[Event]:
         """The events of its beginning."""
 
+    @abstractmethod
     def push(self, text: str) -> list[Event]:
         """More text (or arguments), and the events that tell it."""
 
+    @abstractmethod
     def closing(self, status: str) -> list[Event]:
         """The events of its end."""
 
+    @abstractmethod
     def wire(self, status: str) -> dict[str, Any]:
         """The item as it is now."""
 
