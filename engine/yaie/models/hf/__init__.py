@@ -4,6 +4,7 @@
     split       the model as a body (hidden states) and a head (logits)
     masks       what a mask function lets a token see: everything, a window, or neither
     attention   transformers' attention interface -> our pages
+    halved      what the next two share: the head, and that there are no classes
     paged       the model behind our Model protocol, keys and values in our pages
     cached      the same on transformers' own cache, one sequence at a time
     check       the proof at load: against transformers' own forward, within its own rounding noise

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from yaie.layers.attention import StepInput
-from yaie.layers.options import NamedTensors, TensorOptions
+from yaie.layers.options import TensorOptions
 from yaie.models.hf.errors import UnfitError
-from yaie.models.hf.split import Split
+from yaie.models.hf.halved import HalvedTransformer
 from yaie.models.model import LayerCache
 
 CACHE_NAMES = ("past_key_values", "cache_params", "state", "mems", "past_buckets_states")
@@ -28,7 +28,7 @@ class Carry(Enum):
     NOTHING = "nothing: all tokens are computed again in each step"
 
 
-class CachedTransformer:
+class CachedTransformer(HalvedTransformer):
     """Implements `models.model.Model`, with nothing in our pages.
 
     Args:
@@ -45,23 +45,18 @@ class CachedTransformer:
     """
 
     caches: tuple[LayerCache, ...] = ()
-    num_labels = 0
 
     def __init__(
         self, model: Any, options: TensorOptions, carry: Carry, told: frozenset[str] = frozenset()
     ) -> None:
-        self.architecture = type(model).__name__
-        self.options = options
+        super().__init__(model, options)
         self.carry = carry
-        self._model = model
         self._cache_name = _cache_name(model) if carry is not Carry.NOTHING else None
         self._names = {"input_ids", "use_cache", self._cache_name, *told}
         self._reset()
-        self._split = Split(model, **self._arguments(torch.zeros((1, 4), dtype=torch.int64), 0))
+        self.halve(**self._arguments(torch.zeros((1, 4), dtype=torch.int64), 0))
         if self._cache_name and self._cache_name not in self._split.takes:
             raise UnfitError("it keeps its cache from its body")
-        self.vocab_size = self._split.vocab_size
-        self.hidden_size = self._split.hidden_size
 
     def forward(self, ids: torch.Tensor, step: StepInput) -> torch.Tensor:
         """Ids [T] int64 of one sequence -> hidden states [T, hidden].
@@ -79,18 +74,6 @@ class CachedTransformer:
         if self.carry is Carry.TOKENS and start:
             return torch.cat([self._run(token) for token in torch.split(ids, 1)])
         return self._run(ids)
-
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Hidden [N, hidden] -> [N, vocab] in the model's dtype."""
-        return self._split.logits(hidden)
-
-    def classify(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Raise: a language model has no class logits."""
-        raise NotImplementedError(f"{self.architecture} has no labels; given {hidden.shape}")
-
-    def parameters(self) -> NamedTensors:
-        """Every parameter once."""
-        yield from self._model.named_parameters()
 
     def _reset(self) -> None:
         self._cache: Any = None

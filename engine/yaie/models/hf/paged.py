@@ -7,16 +7,16 @@ from typing import Any
 import torch
 
 from yaie.layers.attention import StepInput
-from yaie.layers.options import NamedTensors, TensorOptions
+from yaie.layers.options import TensorOptions
 from yaie.models.hf.attention import PAGED, PROBE, PagedStep, Probe, answering, select
 from yaie.models.hf.errors import UnfitError
-from yaie.models.hf.split import Split
+from yaie.models.hf.halved import HalvedTransformer
 
 ROTARY_BY_LENGTH = frozenset({"dynamic", "longrope"})
 """Rotary kinds whose angles depend on the longest sequence of the batch."""
 
 
-class PagedTransformer:
+class PagedTransformer(HalvedTransformer):
     """Implements `models.model.Model`.
 
     Args:
@@ -29,18 +29,14 @@ class PagedTransformer:
 
     """
 
-    num_labels = 0
-
     def __init__(self, model: Any, options: TensorOptions, max_model_len: int) -> None:
-        self.architecture = type(model).__name__
-        self.options = options
-        self._model = model
+        super().__init__(model, options)
         _refuse_by_config(model, max_model_len)
         probe = Probe(max_model_len)
         ids = torch.arange(4, device=options.device).unsqueeze(0)
         select(model, PROBE)
         with answering(probe):
-            self._split = Split(model, input_ids=ids, position_ids=ids, use_cache=False)
+            self.halve(input_ids=ids, position_ids=ids, use_cache=False)
         layers = model.config.get_text_config(decoder=True).num_hidden_layers
         if len(probe.layers) != layers:
             raise UnfitError(f"{len(probe.layers)} of its {layers} layers attend the common way")
@@ -48,8 +44,6 @@ class PagedTransformer:
             raise UnfitError("it cannot be told positions")
         self._layers = tuple(probe.layers)
         self.caches = tuple(layer.cache for layer in probe.layers)
-        self.vocab_size = self._split.vocab_size
-        self.hidden_size = self._split.hidden_size
         select(model, PAGED)
 
     def forward(self, ids: torch.Tensor, step: StepInput) -> torch.Tensor:
@@ -64,18 +58,6 @@ class PagedTransformer:
         answer.finish()
         hidden: torch.Tensor = output.last_hidden_state[0]
         return hidden
-
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Hidden [N, hidden] -> [N, vocab] in the model's dtype."""
-        return self._split.logits(hidden)
-
-    def classify(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Raise: a language model has no class logits."""
-        raise NotImplementedError(f"{self.architecture} has no labels; given {hidden.shape}")
-
-    def parameters(self) -> NamedTensors:
-        """Every parameter once."""
-        yield from self._model.named_parameters()
 
 
 def _refuse_by_config(model: Any, max_model_len: int) -> None:
