@@ -82,6 +82,7 @@ def test_an_unsupported_keyword_is_named_wherever_it_stands(keyword: str, place:
         (None, "object or a boolean"),
         (nested(33), "32 levels"),
         ({"enum": ["x" * MAX_SCHEMA_BYTES]}, str(MAX_SCHEMA_BYTES)),
+        ({f"word {i}": True for i in range(65)}, "more than 64 keywords that no draft knows"),
         ({"const": "\ud800"}, "not JSON"),
         ({"const": float("nan")}, "not JSON"),
     ],
@@ -98,6 +99,11 @@ def test_keywords_that_allow_everything_are_no_reason_to_refuse() -> None:
 def test_words_that_no_draft_knows_only_describe() -> None:
     schema = {"type": "string", "faker": {"not": 1}, "options": [], "format": "mongo-id"}
     assert check_schema(schema, param="p") == {"type": "string"}
+
+
+def test_many_words_that_are_no_misspelt_ones_only_describe() -> None:
+    schema = {f"x-{i}": 1 for i in range(100)} | {f"{i}{'long' * 9}": 1 for i in range(100)}
+    assert check_schema(schema, param="p") == {}
 
 
 def test_formats_of_numbers_say_how_they_are_stored() -> None:

@@ -5,8 +5,9 @@ out: titles, examples, words and formats that no draft knows, unless they look l
 """
 
 import difflib
+import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from yaie.server.structured import schema_keywords as keywords
@@ -16,6 +17,10 @@ MAX_SCHEMA_BYTES: Final = 64 << 10
 MAX_SCHEMA_DEPTH: Final = 32
 MAX_PATTERN_CHARACTERS: Final = 4096
 MAX_PLAIN_BYTES: Final = 4096
+MAX_UNKNOWN_WORDS: Final = 64
+"""Different ones in a schema: each is compared with all known ones, for about 0.1 ms."""
+MAX_MISSPELT_CHARACTERS: Final = 32
+"""No longer word is close to a known one."""
 
 
 def check_schema(schema: Any, *, param: str, where: str = "") -> dict[str, Any] | bool:
@@ -56,6 +61,7 @@ class _Reader:
         self._param = param
         self._schema = f"The JSON schema {where}".rstrip()
         self._has_references = False
+        self._unknown: set[str] = set()
 
     def read(self, schema: Any) -> dict[str, Any] | bool:
         try:
@@ -96,14 +102,17 @@ class _Reader:
             return keyword in keywords.NO_CONSTRAINT and value == keywords.NO_CONSTRAINT[keyword]
         return self._is_unknown(keyword, keywords.SUPPORTED, "keyword", path)
 
-    def _is_unknown(self, word: Any, known: Sequence[str], what: str, path: str) -> bool:
+    def _is_unknown(self, word: Any, known: tuple[str, ...], what: str, path: str) -> bool:
         """Whether no draft knows this word; one that is nearly a known one is refused."""
         if not isinstance(word, str) or word in known or word in keywords.UNSUPPORTED_FORMATS:
             return False
-        if word.startswith(("_", "x-")):
+        if word.startswith(("_", "x-")) or len(word) > MAX_MISSPELT_CHARACTERS:
             return True
-        if near := difflib.get_close_matches(word, known, n=1, cutoff=0.85):
-            raise self._error(f"has the {what} {word!r} (at {path}); did you mean {near[0]!r}?")
+        self._unknown.add(word)
+        if len(self._unknown) > MAX_UNKNOWN_WORDS:
+            raise self._error(f"has more than {MAX_UNKNOWN_WORDS} keywords that no draft knows.")
+        if near := _nearest(word, known):
+            raise self._error(f"has the {what} {word!r} (at {path}); did you mean {near!r}?")
         return True
 
     def _value(self, keyword: str, value: Any, path: str, depth: int) -> Any:
@@ -136,6 +145,12 @@ class _Reader:
 
     def _error(self, text: str) -> InvalidRequestError:
         return InvalidRequestError(f"{self._schema} {text}", param=self._param)
+
+
+@functools.lru_cache(maxsize=1024)
+def _nearest(word: str, known: tuple[str, ...]) -> str | None:
+    """Remembered: the same few words (`description`, `title`) describe every property."""
+    return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=0.85)), None)
 
 
 def _with_narrowed_format(schema: dict[str, Any]) -> dict[str, Any]:

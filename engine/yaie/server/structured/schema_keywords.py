@@ -69,4 +69,4 @@ NARROWED_FORMATS: Final = {
 """What formats demand beside their shape: days that exist, lengths of names. The 60th second exists
 at few times of few days, which a grammar cannot count.
 """
-SUPPORTED: Final = sorted(ONE_SCHEMA | SCHEMA_LISTS | SCHEMA_MAPS | VALUES)
+SUPPORTED: Final = tuple(sorted(ONE_SCHEMA | SCHEMA_LISTS | SCHEMA_MAPS | VALUES))
