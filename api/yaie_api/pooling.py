@@ -4,19 +4,60 @@ Shapes follow OpenAI (embeddings), vLLM (score, classify), and Jina and Cohere (
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from yaie_api.errors import InvalidRequestError
-from yaie_api.wire import ModelRequest, TokenIds, Wire
+from yaie_api.openai.refused import NEVER, Harmless, only, refuse_all_but
+from yaie_api.wire import CacheSalt, ModelRequest, Priority, TokenIds, Truncation, Wire
 
 MAX_INPUTS: Final = 2048
-MAX_SALT_LENGTH: Final = 128
 
 _Texts = Annotated[list[str], Field(fail_fast=True)]
 Input = str | TokenIds | _Texts | Annotated[list[TokenIds], Field(fail_fast=True)]
 """A text or token ids, or a list of either."""
+
+NOT_SERVED: Final[Mapping[str, Harmless]] = {
+    "activation": only(True),
+    "add_special_tokens": only(True),
+    "apply_softmax": only(False),
+    "chat_template": NEVER,
+    "chat_template_kwargs": only({}),
+    "dimensions": NEVER,
+    "embed_dtype": only("float32"),
+    "embedding_types": only(["float"]),
+    "encoding_format": only("float"),
+    "endianness": only("native", "little"),
+    "input_type": NEVER,
+    "instruction": only(""),
+    "item_first": only(False),
+    "label_token_ids": NEVER,
+    "max_chunks_per_doc": NEVER,
+    "max_tokens_per_doc": NEVER,
+    "max_tokens_per_query": NEVER,
+    "messages": NEVER,
+    "normalize": only(True),
+    "rank_fields": only(["text"]),
+    "softmax": only(True),
+    "truncate": only("NONE", False),
+}
+"""Fields of vLLM, SGLang and Cohere that would change the answer → what of them asks for nothing.
+Those that a kind of request has itself are not meant.
+"""
+
+INSTEAD: Final = {
+    "activation": "use use_activation",
+    "embed_dtype": "numbers are float32",
+    "embedding_types": "use encoding_format",
+    "endianness": "numbers are little-endian",
+    "input_type": "write the model's own prefix into the text",
+    "instruction": "write it into the text",
+    "max_tokens_per_doc": "use truncate_prompt_tokens",
+    "messages": "give their text as input",
+    "softmax": "use use_activation",
+    "truncate": "use truncate_prompt_tokens",
+}
 
 
 class PoolingRequest(ModelRequest):
@@ -24,22 +65,18 @@ class PoolingRequest(ModelRequest):
 
     `truncate_prompt_tokens`: keep this many tokens of an input that has more; -1: as many as the
     model takes. Without it an input that is too long is an error. `use_activation`: classifiers
-    answer with probabilities, otherwise with logits.
+    answer with probabilities, otherwise with logits; embeddings get unit length.
     """
 
-    truncate_prompt_tokens: Annotated[int, Field(strict=True, ge=-1)] | None = None
+    truncate_prompt_tokens: Truncation | None = None
     truncation_side: Literal["left", "right"] = "right"
-    cache_salt: Annotated[str, Field(max_length=MAX_SALT_LENGTH)] | None = None
-    priority: Annotated[int, Field(strict=True, ge=-(2**31), lt=2**31)] = 0
+    cache_salt: CacheSalt | None = None
+    priority: Priority = 0
     use_activation: bool = True
 
-    @model_validator(mode="after")
-    def _check_truncation(self) -> Self:
-        if self.truncate_prompt_tokens == 0:
-            raise InvalidRequestError(
-                "truncate_prompt_tokens must be positive, or -1.", param="truncate_prompt_tokens"
-            )
-        return self
+    @classmethod
+    def refuse(cls, given: Mapping[str, Any]) -> None:
+        refuse_all_but(NOT_SERVED, INSTEAD, given, frozenset(cls.model_fields))
 
 
 class InputRequest(PoolingRequest):
@@ -65,15 +102,10 @@ class EmbeddingRequest(InputRequest):
     normalize: bool = True
     user: str | None = None
 
-    @classmethod
-    def refuse(cls, given: Mapping[str, Any]) -> None:
-        """Conversations as inputs are vLLM's own and not understood here."""
-        if "messages" in given:
-            raise InvalidRequestError(
-                "messages is not supported here; give their text as input.",
-                param="messages",
-                code="unsupported_parameter",
-            )
+    @property
+    def normalized(self) -> bool:
+        """Whether vectors get unit length: the activation of an embedding."""
+        return self.normalize and self.use_activation
 
 
 class ClassifyRequest(InputRequest):

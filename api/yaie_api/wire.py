@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from yaie_api.errors import InvalidRequestError
 
@@ -23,6 +23,29 @@ TokenId = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]
 """Long lists stop at their first bad entry: a million reports would take ten seconds and 1 GB."""
 ModelName = Annotated[str, Field(max_length=512)]
+
+
+def _plain(salt: str) -> str:
+    if any(character in salt for character in "@/\\\0"):
+        raise InvalidRequestError(
+            "cache_salt must not contain '@', '/', '\\' or NUL.", param="cache_salt"
+        )
+    return salt
+
+
+def _not_zero(count: int) -> int:
+    if count == 0:
+        raise InvalidRequestError(
+            "truncate_prompt_tokens must be positive, or -1.", param="truncate_prompt_tokens"
+        )
+    return count
+
+
+CacheSalt = Annotated[str, Field(max_length=128), AfterValidator(_plain)]
+"""Requests share cached prefixes only with those of the same salt."""
+Truncation = Annotated[int, Field(strict=True, ge=-1), AfterValidator(_not_zero)]
+"""How many tokens of a prompt to keep; -1: as many as the model takes."""
+Priority = Annotated[int, Field(strict=True, ge=-(2**31), lt=2**31)]
 
 
 class Wire(BaseModel):

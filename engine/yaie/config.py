@@ -3,7 +3,19 @@
 Field names are vLLM's flag names where one exists. `runtime.factory` decides what is left open.
 """
 
+from typing import Final, Literal
+
 import msgspec
+
+from yaie_api.errors import InvalidRequestError
+
+Task = Literal["generate", "embed", "classify"]
+ABILITIES: Final[dict[Task, str]] = {
+    "generate": "generate text",
+    "embed": "make embeddings",
+    "classify": "classify texts",
+}
+"""What a model can be asked for, in words."""
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +89,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine tells the HTTP process once the model is loaded. Sizes in bytes or tokens.
 
     `implementation`: native, paged transformers, or transformers. `tasks`: what it can be asked
-    for: generate, embed, classify. `tokenizer_path`: folder of the tokenizer. `pooling`: how
+    for. `tokenizer_path`: folder of the tokenizer. `pooling`: how
     embeddings are made. `num_labels`: classes of a sequence classifier.
     """
 
@@ -94,9 +106,21 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     dtype: str
     implementation: str = "native"
-    tasks: tuple[str, ...] = ("generate", "embed")
+    tasks: tuple[Task, ...] = ("generate", "embed")
     tokenizer_path: str = ""
     hidden_size: int = 0
     num_labels: int = 0
     pooling: str = "last"
     max_logprobs: int = 20
+
+    def require(self, task: Task) -> None:
+        """Raise InvalidRequestError for a task that the model has no head for; it says what the
+        model can do.
+        """
+        if task not in self.tasks:
+            able = " and ".join(ABILITIES[one] for one in self.tasks)
+            raise InvalidRequestError(
+                f"This model cannot {ABILITIES[task]}; it can {able}.",
+                param="model",
+                code="task_not_supported",
+            )

@@ -8,15 +8,12 @@ from pydantic import Field, model_validator
 
 from yaie_api.errors import InvalidRequestError
 from yaie_api.openai.refused import FORMATS, IGNORED, NOT_IMPLEMENTED, refuse_not_implemented
-from yaie_api.wire import Integer, ModelRequest, TokenId, Wire
+from yaie_api.wire import CacheSalt, Integer, ModelRequest, Priority, TokenId, Truncation, Wire
 
-MAX_SALT_LENGTH: Final = 128
 MAX_STRINGS: Final = 128
 MAX_IDS: Final = 65_536
 MAX_BIASES: Final = 1024
-_FORBIDDEN_IN_SALT: Final = frozenset("@/\\\0")
 
-_Priority = Annotated[int, Field(strict=True, ge=-(2**31), lt=2**31)]
 _Strings = Annotated[list[str], Field(max_length=MAX_STRINGS, fail_fast=True)]
 _Ids = Annotated[list[TokenId], Field(max_length=MAX_IDS, fail_fast=True)]
 JsonObject = dict[str, Any]
@@ -86,12 +83,12 @@ class GenerationRequest(ModelRequest):
     return_tokens_as_token_ids: bool = False
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
-    truncate_prompt_tokens: Annotated[Integer, Field(ge=-1)] | None = None
-    priority: _Priority = 0
+    truncate_prompt_tokens: Truncation | None = None
+    priority: Priority = 0
     echo: bool = False
     stream: bool = False
     stream_options: StreamOptions | None = None
-    cache_salt: Annotated[str, Field(max_length=MAX_SALT_LENGTH)] | None = None
+    cache_salt: CacheSalt | None = None
 
     @classmethod
     def refuse(cls, given: Mapping[str, Any]) -> None:
@@ -100,14 +97,9 @@ class GenerationRequest(ModelRequest):
     @model_validator(mode="after")
     def _check_together(self) -> Self:
         _check_stream(self)
-        _check_salt(self.cache_salt)
         if self.best_of not in (None, self.n):
             raise InvalidRequestError(
                 "best_of must equal n: every output that is made is returned.", param="best_of"
-            )
-        if self.truncate_prompt_tokens == 0:
-            raise InvalidRequestError(
-                "truncate_prompt_tokens must be positive, or -1.", param="truncate_prompt_tokens"
             )
         _ = self.biases
         return self
@@ -164,13 +156,6 @@ def _check_stream(request: GenerationRequest) -> None:
     if request.stream and request.prompt_logprobs is not None:
         raise InvalidRequestError(
             "prompt_logprobs are not available with stream.", param="prompt_logprobs"
-        )
-
-
-def _check_salt(salt: str | None) -> None:
-    if salt is not None and _FORBIDDEN_IN_SALT & set(salt):
-        raise InvalidRequestError(
-            "cache_salt must not contain '@', '/', '\\' or NUL.", param="cache_salt"
         )
 
 

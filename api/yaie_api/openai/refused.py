@@ -12,12 +12,12 @@ from yaie_api.errors import InvalidRequestError
 Harmless = Callable[[Any], bool]
 
 
-def _only(*values: Any) -> Harmless:
+def only(*values: Any) -> Harmless:
     """The field may be sent with a value that asks for nothing."""
     return lambda value: any(value == v and type(value) is type(v) for v in values)
 
 
-_NEVER: Final = _only()
+NEVER: Final = only()
 
 FORMATS: Final = (
     "response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice",
@@ -32,18 +32,18 @@ CONSTRAINTS: Final = (
 """Fields that promise something of the output which nobody here can keep."""
 
 NOT_IMPLEMENTED: Final[Mapping[str, Harmless]] = {
-    "use_beam_search": _only(False),
-    "functions": _NEVER,
-    "function_call": _only("none"),
-    "modalities": _only(["text"]),
-    "audio": _NEVER,
-    "prediction": _NEVER,
-    "web_search_options": _NEVER,
-    "suffix": _only(""),
-    "chat_template": _NEVER,
-    "prompt_embeds": _NEVER,
-    "add_special_tokens": _only(False),
-} | dict.fromkeys(CONSTRAINTS, _NEVER)
+    "use_beam_search": only(False),
+    "functions": NEVER,
+    "function_call": only("none"),
+    "modalities": only(["text"]),
+    "audio": NEVER,
+    "prediction": NEVER,
+    "web_search_options": NEVER,
+    "suffix": only(""),
+    "chat_template": NEVER,
+    "prompt_embeds": NEVER,
+    "add_special_tokens": only(False),
+} | dict.fromkeys(CONSTRAINTS, NEVER)
 """Field → whether a value of it asks for nothing. Any other value is refused with its name."""
 
 INSTEAD: Final = {
@@ -65,14 +65,26 @@ IGNORED: Final = frozenset({
 
 
 def refuse_not_implemented(given: Mapping[str, Any], served: frozenset[str]) -> None:
-    """Raise for the first field that asks for what nobody here does.
+    """Raise for the first field of a generation that asks for what nobody here does.
 
     `served`: fields that this kind of request has after all.
     """
-    for name in sorted((given.keys() & NOT_IMPLEMENTED.keys()) - served):
-        if not NOT_IMPLEMENTED[name](given[name]):
+    refuse_all_but(NOT_IMPLEMENTED, INSTEAD, given, served)
+
+
+def refuse_all_but(
+    table: Mapping[str, Harmless],
+    instead: Mapping[str, str],
+    given: Mapping[str, Any],
+    served: frozenset[str],
+) -> None:
+    """Raise for the first field of a table that asks for something. `served`: fields that are not
+    meant; `instead`: what to do about a field.
+    """
+    for name in sorted((given.keys() & table.keys()) - served):
+        if not table[name](given[name]):
             raise InvalidRequestError(
-                f"{name} is not supported by this server; {INSTEAD.get(name, 'leave it out')}.",
+                f"{name} is not supported by this server; {instead.get(name, 'leave it out')}.",
                 param=name,
                 code="unsupported_parameter",
             )

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 import torch
 
-from yaie.config import EngineConfig
+from yaie.config import EngineConfig, Task
 from yaie.layers.options import TensorOptions
 from yaie.models import foreign_code, registry, weights
 from yaie.models.model import Model
@@ -20,7 +20,11 @@ from yaie_api.logs import fields
 
 log = logging.getLogger(__name__)
 
-TASKS = {"lm": ("generate", "embed"), "score": ("classify",), "none": ("embed",)}
+TASKS: dict[str, tuple[Task, ...]] = {
+    "lm": ("generate", "embed"),
+    "score": ("classify",),
+    "none": ("embed",),
+}
 """What a native model can be asked for, by its head."""
 
 
@@ -30,7 +34,7 @@ class Loaded(NamedTuple):
     Attributes:
         model: what the runner calls.
         implementation: native, paged transformers, or transformers.
-        tasks: generate, embed, classify.
+        tasks: what it can be asked for.
         alone: one sequence at a time, nothing of it in our pages.
         whole: a prompt is computed in one step.
 
@@ -38,7 +42,7 @@ class Loaded(NamedTuple):
 
     model: Model
     implementation: str
-    tasks: tuple[str, ...]
+    tasks: tuple[Task, ...]
     alone: bool = False
     whole: bool = False
 

@@ -4,6 +4,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from starlette.requests import Request
 
+from yaie.config import Task
 from yaie.server.caller import Caller
 from yaie.server.http import read_json, service_of
 from yaie.server.service import Service
@@ -21,11 +22,15 @@ class Opened(NamedTuple, Generic[Body]):
     model: str
 
 
-async def opened(request: Request, kind: type[Body]) -> Opened[Body]:
+async def opened(
+    request: Request, kind: type[Body], *, task: Task | None = "generate"
+) -> Opened[Body]:
     """Start the request's clock, read and check its body, and find its model.
 
+    `task`: what the model has to be able to do; None: that is seen later.
+
     Raises:
-        InvalidRequestError: what is wrong with it.
+        InvalidRequestError: what is wrong with it, or that the model cannot do it.
         NotFoundError: no such model here.
         UnavailableError: the server drains, or has no model yet.
 
@@ -35,5 +40,7 @@ async def opened(request: Request, kind: type[Body]) -> Opened[Body]:
     service.refuse_when_draining()
     body = parse(kind, await read_json(request))
     model = service.check_model(body.model)
+    if task is not None:
+        service.info.require(task)
     service.count_unknown(body.unknown_fields)
     return Opened(service, caller, body, model)

@@ -148,6 +148,20 @@ def check_ids(name: str, token_ids: Iterable[int], model: ModelInfo) -> None:
         )
 
 
+def kept_tokens(wanted: int, most: int) -> int:
+    """How many tokens of a prompt `truncate_prompt_tokens` keeps; -1: as many as there may be.
+
+    Raises:
+        InvalidRequestError: more than there may be.
+
+    """
+    if wanted > most:
+        raise InvalidRequestError(
+            f"truncate_prompt_tokens must be at most {most}.", param="truncate_prompt_tokens"
+        )
+    return most if wanted == -1 else wanted
+
+
 def _check_logprobs(name: str, count: int | None, model: ModelInfo) -> None:
     most = model.max_logprobs
     if count is None or most == -1:

@@ -107,7 +107,15 @@ def test_what_is_too_long_is_refused_or_cut(server: Server) -> None:
         ({"input": "a", "dimensions": SIZE + 1}, "dimensions"),
         ({"input": "a", "encoding_format": "hex"}, "encoding_format"),
         ({"input": "a", "truncate_prompt_tokens": 0}, "truncate_prompt_tokens"),
+        ({"input": "a", "truncate_prompt_tokens": 257}, "truncate_prompt_tokens"),
+        ({"input": "a", "truncate_prompt_tokens": 2**40}, "truncate_prompt_tokens"),
         ({"input": "a", "priority": 1}, "priority"),
+        ({"input": "a", "cache_salt": "a\0b"}, "cache_salt"),
+        ({"input": "a", "cache_salt": "tenant/salt"}, "cache_salt"),
+        ({"input": "a", "encoding_format": "bytes"}, "encoding_format"),
+        ({"input": "a", "embed_dtype": "float16"}, "embed_dtype"),
+        ({"input": "a", "endianness": "big"}, "endianness"),
+        ({"input": "a", "input_type": "query"}, "input_type"),
         ({"messages": [{"role": "user", "content": "a"}]}, "messages"),
     ],
 )
@@ -116,6 +124,47 @@ def test_bad_embedding_requests_name_the_field(
 ) -> None:
     answer = server.call("/v1/embeddings", fields)
     assert (answer.status, answer.error["param"]) == (400, param)
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "value"),
+    [
+        ("/score", "max_tokens_per_query", 5),
+        ("/score", "dimensions", 4),
+        ("/score", "instruction", "Find the answer."),
+        ("/rerank", "max_tokens_per_doc", 5),
+        ("/rerank", "rank_fields", ["title"]),
+        ("/rerank", "encoding_format", "base64"),
+        ("/rerank", "truncate_prompt_tokens", 300),
+        ("/rerank", "cache_salt", "a\0b"),
+        ("/score", "cache_salt", "a@b"),
+    ],
+)
+def test_what_would_change_a_score_is_not_ignored(
+    server: Server, path: str, field: str, value: Any
+) -> None:
+    bodies: dict[str, dict[str, Any]] = {
+        "/score": {"text_1": "a", "text_2": "b"},
+        "/rerank": {"query": "a", "documents": ["b"]},
+    }
+    answer = server.call(path, bodies[path] | {field: value})
+    assert (answer.status, answer.error["param"]) == (400, field)
+
+
+def test_fields_that_ask_for_nothing_are_taken(server: Server) -> None:
+    nothing = {
+        "embed_dtype": "float32",
+        "endianness": "little",
+        "truncate": "NONE",
+        "softmax": True,
+    }
+    assert embed(server, "hello", **nothing).json == embed(server, "hello").json
+
+
+@pytest.mark.parametrize("field", ["normalize", "use_activation"])
+def test_an_embedding_without_activation_is_not_of_unit_length(server: Server, field: str) -> None:
+    length = math.hypot(*embed(server, "hello", **{field: False}).json["data"][0]["embedding"])
+    assert length > 2
 
 
 def test_a_time_limit_that_is_no_number_is_refused(server: Server) -> None:
@@ -181,6 +230,24 @@ def test_a_classifier_gives_probabilities_and_no_embeddings(classifier: Server) 
     assert {one["num_classes"] for one in answer["data"]} == {1}
     refused = embed(classifier, "hello")
     assert (refused.status, refused.error["param"]) == (400, "model")
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/completions", {"prompt": "hello"}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hello"}]}),
+        ("/v1/responses", {"input": "hello"}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}),
+    ],
+)
+def test_a_classifier_says_that_it_cannot_generate(
+    classifier: Server, path: str, body: dict[str, Any]
+) -> None:
+    refused = classifier.call(path, body)
+    assert refused.status == 400
+    said = refused.json["error"]["message"]
+    assert said == "This model cannot generate text; it can classify texts."
 
 
 def test_a_score_needs_one_label(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -5,7 +5,7 @@ import time
 import uuid
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,11 +20,9 @@ from yaie.server.service import Service
 from yaie.server.stream import until_disconnect
 from yaie_api.pooling import ClassifyRequest
 
-NOT_A_CLASSIFIER: Final = "Use a model with a sequence classification head."
-
 
 async def classify(request: Request) -> Response:
-    service, caller, body, model = await opened(request, ClassifyRequest)
+    service, caller, body, model = await opened(request, ClassifyRequest, task="classify")
     found = await until_disconnect(request.receive, _classes(service, body, caller))
     return left_response() if found is None else json_response(_answer(service, model, found))
 
@@ -32,7 +30,6 @@ async def classify(request: Request) -> Response:
 async def _classes(
     service: Service, body: ClassifyRequest, caller: Caller
 ) -> list[tuple[Pooled, vectors.Vector]]:
-    pooled.require(service, "classify", NOT_A_CLASSIFIER)
     prompts = [
         await pooled.encode(service, body, one, special=body.add_special_tokens, param="input")
         for one in body.inputs()

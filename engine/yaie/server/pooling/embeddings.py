@@ -19,18 +19,16 @@ from yaie_api.errors import InvalidRequestError
 from yaie_api.pooling import EmbeddingRequest
 
 _json: Final = msgspec.json.Encoder().encode
-NOT_AN_EMBEDDER: Final = "Use a model that generates text or was trained for embeddings."
 
 
 async def embeddings(request: Request) -> Response:
-    service, caller, body, model = await opened(request, EmbeddingRequest)
+    service, caller, body, model = await opened(request, EmbeddingRequest, task="embed")
     answer = await until_disconnect(request.receive, embed(service, body, caller))
     return left_response() if answer is None else json_response(answer | {"model": model})
 
 
 async def embed(service: Service, body: EmbeddingRequest, caller: Caller) -> dict[str, Any]:
     """The answer without the model's name."""
-    pooled.require(service, "embed", NOT_AN_EMBEDDER)
     _check_dimensions(service, body)
     prompts = [
         await pooled.encode(service, body, one, special=body.add_special_tokens, param="input")
@@ -62,7 +60,7 @@ def _check_dimensions(service: Service, body: EmbeddingRequest) -> None:
 
 
 def _number_list(pooled_vector: vectors.Vector, body: EmbeddingRequest) -> str | list[float]:
-    vector = vectors.embedding(pooled_vector, body.dimensions, normalize=body.normalize)
+    vector = vectors.embedding(pooled_vector, body.dimensions, normalize=body.normalized)
     if body.encoding_format == "base64":
         return base64.b64encode(vector.astype("<f4").tobytes()).decode()
     numbers: list[float] = vector.tolist()

@@ -17,6 +17,7 @@ from yaie.core.messages import Generate, Pooling, Tokens
 from yaie.core.request import SamplingParams
 from yaie.server.caller import Caller
 from yaie.server.generation import failure_of
+from yaie.server.params import check_ids, kept_tokens
 from yaie.server.service import Service, generation_id
 from yaie_api.errors import (
     ContextLengthError,
@@ -70,21 +71,6 @@ def check_priority(service: Service, body: PoolingRequest) -> None:
         )
 
 
-def require(service: Service, task: str, instead: str) -> None:
-    """Refuse a task that the model was not made for.
-
-    Raises:
-        InvalidRequestError: with `instead`, what to do about it.
-
-    """
-    if task not in service.info.tasks:
-        raise InvalidRequestError(
-            f"The model {service.names[0]!r} cannot {task}. {instead}",
-            param="model",
-            code="task_not_supported",
-        )
-
-
 def embedding_pooling(service: Service) -> Pooling:
     """How the served model makes an embedding of its hidden states."""
     return "mean" if service.info.pooling == "mean" else "last"
@@ -96,7 +82,8 @@ async def encode(
     """Token ids of an input, cut where the request asks for it.
 
     Raises:
-        InvalidRequestError: no tokens, ids beyond the vocabulary, or longer than the context.
+        InvalidRequestError: no tokens, ids beyond the vocabulary, longer than the context, or
+            cut to more than it holds.
 
     """
     tokenizer = service.tokenizer
@@ -116,15 +103,11 @@ def checked(service: Service, body: PoolingRequest, ids: list[int], param: str) 
     """The ids within the context and the vocabulary, cut where the request asks for it."""
     limit = service.info.max_model_len
     if body.truncate_prompt_tokens is not None:
-        keep = body.truncate_prompt_tokens if body.truncate_prompt_tokens > 0 else limit
+        keep = kept_tokens(body.truncate_prompt_tokens, limit)
         ids = ids[:keep] if body.truncation_side == "right" else ids[-keep:]
     if not ids:
         raise InvalidRequestError(f"{param} must not be empty.", param=param)
-    if max(ids) >= service.info.vocab_size:
-        raise InvalidRequestError(
-            f"{param} has token id {max(ids)}; the vocabulary has {service.info.vocab_size}.",
-            param=param,
-        )
+    check_ids(param, ids, service.info)
     if len(ids) > limit:
         error = ContextLengthError(limit, len(ids), None)
         error.param = param

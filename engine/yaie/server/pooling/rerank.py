@@ -15,7 +15,7 @@ from yaie_api.pooling import RerankRequest
 
 
 async def rerank(request: Request) -> Response:
-    service, caller, body, model = await opened(request, RerankRequest)
+    service, caller, body, model = await opened(request, RerankRequest, task=None)
     pairs = [(body.query, text) for text in body.texts()]
     found = await until_disconnect(request.receive, score_pairs(service, Job(body, caller), pairs))
     return left_response() if found is None else json_response(_answer(model, body, found))

@@ -7,7 +7,7 @@ read both texts at once (cross-encoders) and answer with that label's probabilit
 import time
 import uuid
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,13 +22,12 @@ from yaie.server.stream import until_disconnect
 from yaie_api.errors import InvalidRequestError
 from yaie_api.pooling import ScoreRequest
 
-NOT_A_SCORER: Final = "Use a model that embeds, or a sequence classifier with one label."
 Scores = tuple[list[float], dict[str, Any]]
 """One score for each pair, and the usage."""
 
 
 async def score(request: Request) -> Response:
-    service, caller, body, model = await opened(request, ScoreRequest)
+    service, caller, body, model = await opened(request, ScoreRequest, task=None)
     found = await until_disconnect(
         request.receive, score_pairs(service, Job(body, caller), body.pairs())
     )
@@ -44,7 +43,7 @@ async def score_pairs(service: Service, job: Job, pairs: Sequence[tuple[str, str
     """
     if "classify" in service.info.tasks:
         return await _cross_encode(service, job, pairs)
-    pooled.require(service, "embed", NOT_A_SCORER)
+    service.info.require("embed")
     return await _cosines(service, job, pairs)
 
 

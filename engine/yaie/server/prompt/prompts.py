@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from yaie.server.params import check_ids
+from yaie.server.params import check_ids, kept_tokens
 from yaie.server.prompt.sandbox import TemplateTimeoutError
 from yaie.server.prompt.template import RENDER_S
 from yaie.server.prompt.tool_prompt import spelled_out
@@ -107,9 +107,4 @@ def _cut(service: Service, ids: list[int], keep: int | None) -> list[int]:
     """The last `keep` tokens; -1: as many as the context takes beside one of output."""
     if keep is None:
         return ids
-    most = service.info.max_model_len - 1
-    if keep > most:
-        raise InvalidRequestError(
-            f"truncate_prompt_tokens must be at most {most}.", param="truncate_prompt_tokens"
-        )
-    return ids[-(most if keep == -1 else keep) :]
+    return ids[-kept_tokens(keep, service.info.max_model_len - 1) :]
