@@ -4,16 +4,22 @@ import math
 
 MIN_RETRY_S = 1.0
 MAX_RETRY_S = 60.0
+UNKNOWN_RETRY_S = 2.0
+"""Told while nothing has ended yet."""
 
 
 class DrainRate:
-    """Outputs ended per second, weighted towards the last `window_s` seconds."""
+    """Outputs ended per second of work, weighted towards the last `window_s` seconds."""
 
     def __init__(self, window_s: float = 10.0) -> None:
         self._window_s = window_s
         self._count = 0.0
         self._seen_s = 0.0
         self._at_s: float | None = None
+
+    def resume(self, now: float) -> None:
+        """Work arrives after a time in which there was none."""
+        self._at_s = now
 
     def record(self, now: float, ended: int) -> None:
         """`ended` outputs have left by the time `now` (seconds of the caller's clock)."""
@@ -31,5 +37,5 @@ class DrainRate:
         """Seconds until a queue of `waiting` outputs has drained, within sane bounds."""
         rate = self.per_second
         if rate <= 0:
-            return MIN_RETRY_S if waiting == 0 else MAX_RETRY_S
+            return UNKNOWN_RETRY_S if waiting else MIN_RETRY_S
         return min(max(waiting / rate, MIN_RETRY_S), MAX_RETRY_S)

@@ -53,6 +53,8 @@ class Roster:
 
     def enter(self, group: Group) -> None:
         """A request arrives; its first output waits."""
+        if not self.n_live:
+            self.drain.resume(group.arrived_s)
         self._groups[group.request.request_id] = group
         self._deadlines.push(group)
         self.n_live += len(group.unborn)

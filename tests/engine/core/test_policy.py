@@ -61,10 +61,22 @@ def test_the_rate_is_that_of_the_last_seconds() -> None:
 def test_retry_after_stays_within_bounds() -> None:
     rate = DrainRate()
     assert rate.retry_after_s(0) == MIN_RETRY_S
-    assert rate.retry_after_s(5) == MAX_RETRY_S
-    rate.record(0.0, 0)
+    assert MIN_RETRY_S < rate.retry_after_s(5) <= 5.0  # nothing is known of it yet
+    rate.resume(0.0)
+    assert rate.retry_after_s(5) <= 5.0
     rate.record(1.0, 1000)
     assert rate.retry_after_s(5) == MIN_RETRY_S
+    assert rate.retry_after_s(10**6) == MAX_RETRY_S
+
+
+def test_the_time_in_which_nothing_was_to_do_says_nothing_of_the_rate() -> None:
+    rate = DrainRate()
+    rate.resume(0.0)
+    rate.record(1.0, 5)
+    rate.resume(3600.0)
+    rate.record(3601.0, 5)
+    assert rate.per_second == pytest.approx(5.0, rel=0.1)
+    assert rate.retry_after_s(50) == pytest.approx(10.0, rel=0.1)
 
 
 def test_the_scheduler_serves_and_keeps_the_important_first() -> None:
