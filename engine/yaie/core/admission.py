@@ -4,6 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from yaie.core.messages import Generate, Rejected
+from yaie.core.outputs import NO_TOKEN_ALLOWED
 from yaie.core.radix import TOKEN_BYTES
 from yaie.core.request import SamplingParams
 from yaie_api.errors import ContextLengthError, InvalidRequestError, YaieError
@@ -45,6 +46,18 @@ def _check_vocabulary(sampling: SamplingParams, vocab_size: int) -> None:
     _check_token_ids("logit_bias", [token for token, _ in sampling.logit_bias], vocab_size)
     for word in sampling.bad_words_ids:
         _check_token_ids("bad_words", word, vocab_size)
+    if sampling.allowed_token_ids is not None:
+        _check_choice(frozenset(sampling.allowed_token_ids), sampling)
+
+
+def _check_choice(allowed: frozenset[int], sampling: SamplingParams) -> None:
+    """Constraints that exclude each other from the first token on. Those of a grammar and of stop
+    tokens show while the output is made.
+    """
+    if allowed <= {word[0] for word in sampling.bad_words_ids if len(word) == 1}:
+        raise InvalidRequestError(
+            NO_TOKEN_ALLOWED.message, param="allowed_token_ids", code=NO_TOKEN_ALLOWED.code
+        )
 
 
 def _check_token_ids(param: str, token_ids: Collection[int], vocab_size: int) -> None:

@@ -5,6 +5,8 @@ last token, block tables, sampling parameters), and a batch says which slots sta
 Every rank receives the same Batch.
 """
 
+from typing import Final
+
 import msgspec
 
 from yaie.core.messages import Pooling, TokenLogprobs
@@ -93,11 +95,16 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
         return sum(row.n_tokens for row in self.rows)
 
 
+FORBIDDEN: Final = -2
+"""In place of a sampled token."""
+
+
 class StepResult(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Outcome of a batch, aligned with its rows.
 
     tokens[i] is the sampled id, or -1 where the row did not sample. finite[i] is False when the
-    row's logits held NaN or only -inf: that sequence fails, the rest of the batch goes on.
+    row's logits held NaN or only -inf: that sequence fails, the rest of the batch goes on. Its
+    token is FORBIDDEN then where the sequence's own request forbids every token.
     The other fields are empty when no row asked for them, and aligned with the rows otherwise:
     `logprobs` of the sampled token, `prompt_logprobs` of the row's `targets`, and the `pooled`
     vector (float32, little-endian bytes).

@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from itertools import repeat
 from typing import NamedTuple
 
-from yaie.core.batch import Batch, Row, StepResult
+from yaie.core.batch import FORBIDDEN, Batch, Row, StepResult
 from yaie.core.messages import TokenLogprobs, Tokens
 from yaie.core.outputs import (
     GRAMMAR,
+    NO_TOKEN_ALLOWED,
     NO_VECTOR,
     NOT_FINITE,
-    NOTHING_LEFT,
     Ending,
     failed,
     progress,
@@ -60,7 +60,7 @@ class Commits:
                 continue
             # An id outside the vocabulary is as broken as NaN, and no key of the tree.
             if not finite or (row.sample and not 0 <= token < vocab_size):
-                failure = NOTHING_LEFT if sequence.constrained else NOT_FINITE
+                failure = NO_TOKEN_ALLOWED if token == FORBIDDEN else NOT_FINITE
                 self._roster.end(sequence, failed(failure), events, poisoned=True)
                 continue
             sequence.committed = row.start + row.n_tokens

@@ -17,10 +17,10 @@ class Failure(NamedTuple):
 NOT_FINITE = Failure(
     "not_finite", "The model produced values that are not finite for this request."
 )
-NOTHING_LEFT = Failure(
-    "not_finite",
-    "No token was left to choose from: what the request allows excludes every one, or the model "
-    "produced values that are not finite.",
+NO_TOKEN_ALLOWED = Failure(
+    "no_token_allowed",
+    "The request's constraints allow no token: what it allows, what it forbids and the output's "
+    "form exclude each other. Ask for less at once.",
 )
 DEADLINE = Failure("deadline_exceeded", "The request did not end in the time it was given.")
 GRAMMAR = Failure("grammar", "The output's form cannot be followed to its end; use a simpler one.")

@@ -172,13 +172,6 @@ class Sequence:
         return self.committed >= self.n_prompt
 
     @property
-    def constrained(self) -> bool:
-        """Whether the request itself may forbid every token."""
-        sampling = self.request.sampling
-        limited = sampling.allowed_token_ids is not None or bool(sampling.bad_words_ids)
-        return limited or self.matcher is not None
-
-    @property
     def reusable_tokens(self) -> int:
         """How many leading positions may come from the cache: those that owe no result."""
         if self.prompt_logprobs is not None:

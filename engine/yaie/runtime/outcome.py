@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from yaie.core.batch import Row, StepResult
+from yaie.core.batch import FORBIDDEN, Row, StepResult
 from yaie.core.messages import TokenLogprobs
 from yaie.runtime.arrange import Ints
 from yaie.runtime.logprobs import Scores
@@ -41,7 +41,10 @@ class Outcome:
 
     def draw(self, drawn: Draw) -> None:
         """Tokens of the sampling rows, first of all rows that a padded step has drawn."""
-        output = torch.stack((drawn.tokens, drawn.finite.to(torch.int64)))
+        tokens = drawn.tokens
+        if drawn.forbidden is not None:
+            tokens = tokens.masked_fill(drawn.forbidden, FORBIDDEN)
+        output = torch.stack((tokens, drawn.finite.to(torch.int64)))
         self._drawn = self.downloads.start(output)
 
     def score(self, scores: Scores) -> None:

@@ -18,14 +18,23 @@ from yaie_kernels import wants
 
 
 class Draw(NamedTuple):
-    """Outcome of sampling S rows: tokens [S] int64 and finite [S] bool."""
+    """Outcome of sampling S rows: tokens [S] int64 and finite [S] bool. `forbidden` [S] bool: of
+    the rows that are not finite, those to which their own request left no token.
+    """
 
     tokens: torch.Tensor
     finite: torch.Tensor
+    forbidden: torch.Tensor | None = None
 
 
 def draw(
-    logits: torch.Tensor, slots: Slots, rows: torch.Tensor, positions: torch.Tensor, *, how: How
+    logits: torch.Tensor,
+    slots: Slots,
+    rows: torch.Tensor,
+    positions: torch.Tensor,
+    *,
+    how: How,
+    wanted: torch.Tensor | None = None,
 ) -> Draw:
     """Sample one token per row and remember it as the slot's last.
 
@@ -35,6 +44,7 @@ def draw(
         rows: [S] int64 slot of each row.
         positions: [S] int64 position of the drawn token: the RNG counter.
         how: what the most demanding row does.
+        wanted: [S] bits of what has changed the logits; None: nothing has.
 
     A row with NaN, +inf or only -inf gets token 0 and finite False; the others are not affected.
 
@@ -54,7 +64,8 @@ def draw(
         )
     tokens = tokens * finite
     slots.last_token[rows] = tokens
-    return Draw(tokens, finite)
+    forbidden = None if wanted is None else (best == -torch.inf) & (wanted != 0)
+    return Draw(tokens, finite, forbidden)
 
 
 class Pending(NamedTuple):
@@ -100,7 +111,7 @@ class Sampler:
         if not wanted.any():
             return draw(logits, self.slots, rows, positions, how=plan.how)
         adjusted, bits = self.state.adjust(logits, rows, positions, wanted)
-        drawn = draw(adjusted, self.slots, rows, positions, how=plan.how)
+        drawn = draw(adjusted, self.slots, rows, positions, how=plan.how, wanted=bits)
         self.state.remember(drawn.tokens, rows, positions, bits)
         return drawn
 

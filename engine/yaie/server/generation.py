@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, Protocol, Self
 
 from yaie.core.messages import Accepted, Command, Generate, Rejected, Tokens
-from yaie.core.outputs import GRAMMAR
+from yaie.core.outputs import GRAMMAR, NO_TOKEN_ALLOWED
 from yaie_api import errors
 
 MAX_SENDS: Final = 2
@@ -174,6 +174,8 @@ def _first(values: Any) -> Any:
 
 
 _FAILED: Final = ("error", "abort")
+_FAULTS_OF_REQUEST: Final = (GRAMMAR.code, NO_TOKEN_ALLOWED.code)
+"""The same request would end the same way."""
 _ERROR_OF_STATUS: Final[dict[int, type[errors.YaieError]]] = {
     400: errors.InvalidRequestError,
     404: errors.NotFoundError,
@@ -202,6 +204,6 @@ def failure_of(tokens: Tokens) -> errors.YaieError:
     message = tokens.error or "The engine failed on this request."
     if tokens.error_code == errors.DeadlineExceededError.default_code:
         return errors.DeadlineExceededError(message)
-    if tokens.error_code == GRAMMAR.code:  # the same form would end the same way
-        return errors.InvalidRequestError(message, code=GRAMMAR.code)
+    if tokens.error_code in _FAULTS_OF_REQUEST:
+        return errors.InvalidRequestError(message, code=tokens.error_code)
     return errors.EngineError(message, code=tokens.error_code)

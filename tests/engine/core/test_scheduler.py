@@ -16,7 +16,7 @@ from engine_harness import (
     schedule,
     step,
 )
-from yaie.core.batch import StepResult
+from yaie.core.batch import FORBIDDEN, StepResult
 from yaie.core.outputs import CLOSING, Failure
 
 # -- what a step holds ----------------------------------------------------------------------
@@ -298,6 +298,17 @@ def test_rows_that_are_not_finite_fail_alone() -> None:
     add(scheduler, "again", [1] * 9)
     commit(scheduler, schedule(scheduler))
     assert scheduler.stats().cached_prompt_tokens == 0
+
+
+@pytest.mark.parametrize(
+    ("token", "code"), [(FORBIDDEN, "no_token_allowed"), (0, "not_finite"), (9, "not_finite")]
+)
+def test_a_constrained_row_fails_by_its_constraints_or_by_the_model(token: int, code: str) -> None:
+    scheduler = make_scheduler()
+    add(scheduler, "a", [1], allowed_token_ids=(9,))
+    (event,) = commit(scheduler, schedule(scheduler), token, bad=(0,))
+    assert (event.finish_reason, event.error_code) == ("error", code)
+    assert scheduler.is_idle
 
 
 @pytest.mark.parametrize("token", [-1, VOCAB])

@@ -165,20 +165,6 @@ def test_a_token_that_the_grammar_does_not_allow_is_an_error() -> None:
     assert (event.finish_reason, event.error_code, event.token_ids) == ("error", "grammar", ())
 
 
-def test_when_no_token_is_left_the_error_says_that_the_request_may_be_why() -> None:
-    scheduler = make_scheduler()
-    add(scheduler, "free", [1])
-    add(scheduler, "limited", [2], allowed_token_ids=(4,))
-    scheduler.add(generate("form", [3]), ParityMatcher(length=2))
-    events = commit(scheduler, schedule(scheduler), bad=(0, 1, 2))
-    assert {event.error_code for event in events} == {"not_finite"}
-    assert [(event.error or "").startswith("No token was left") for event in events] == [
-        False,
-        True,
-        True,
-    ]
-
-
 def test_only_rows_that_sample_and_still_count_have_matchers() -> None:
     scheduler = make_scheduler()
     for name, first in (("a", 1), ("b", 21)):
@@ -232,11 +218,19 @@ def test_the_rate_at_which_outputs_end_is_published() -> None:
     for second in range(60):
         add(scheduler, str(second), [1], n=2, max_tokens=1)
         commit(scheduler, schedule(scheduler, now=second), now=second)
-        commit(scheduler, schedule(scheduler, now=second), now=second)
+        commit(scheduler, schedule(scheduler, now=second), now=second + 1)
     assert scheduler.stats().drain_rate == pytest.approx(2.0, rel=0.1)
 
 
 # -- bounds -------------------------------------------------------------------------------------
+
+
+def test_constraints_that_exclude_each_other_are_refused_before_anything_runs() -> None:
+    scheduler = make_scheduler()
+    answer = refuse(scheduler, "a", [1], allowed_token_ids=(4, 5), bad_words_ids=((5,), (4,)))
+    assert (answer.status, answer.code) == (400, "no_token_allowed")
+    assert "allow no token" in answer.message
+    add(scheduler, "b", [1], allowed_token_ids=(4, 5), bad_words_ids=((4,), (5, 5)))
 
 
 @pytest.mark.parametrize(

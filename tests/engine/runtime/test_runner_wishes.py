@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from engine.runtime.table_model import EOS, VOCAB, Drive, oracle, table_runner
-from yaie.core.batch import Row
+from yaie.core.batch import FORBIDDEN, Row
 from yaie.core.request import Grammar, SamplingParams
 from yaie.runtime.loop import TokenMasks
 from yaie.runtime.runner import ModelRunner
@@ -195,7 +195,7 @@ def test_a_row_of_which_everything_is_forbidden_fails_alone(runner: ModelRunner,
     drive.start(0, PROMPT, nothing_left)
     drive.start(1, PROMPT, params("all", draw), seed=1)
     result = drive.step(0, 1)
-    assert result.finite == (False, True)
+    assert (result.finite, result.tokens[0]) == ((False, True), FORBIDDEN)
     assert drive.output(1) == oracle(PROMPT, params("all", draw), 1, seed=1)
 
 
@@ -203,7 +203,8 @@ def test_a_broken_row_is_found_out_behind_a_mask(runner: ModelRunner) -> None:
     runner.model.table[61, 40] = torch.nan  # type: ignore[attr-defined]  # the table model's own
     drive = Drive(runner)
     drive.start(0, PROMPT, params("allowed", "drawn"))
-    assert drive.step(0).finite == (False,)
+    result = drive.step(0)
+    assert (result.finite, result.tokens) == ((False,), (0,))
 
 
 def test_ids_outside_the_vocabulary_are_nobodys(runner: ModelRunner) -> None:

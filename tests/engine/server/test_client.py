@@ -178,8 +178,13 @@ def test_failures_map_to_the_error_tree() -> None:
     other = failure_of(Tokens("r", (), "error", error="nan", error_code="not_finite"))
     assert (other.status, other.message, other.code) == (500, "nan", "not_finite")
     assert failure_of(Tokens("r", (), "error")).code == "engine_error"
-    form = failure_of(Tokens("r", (), "error", error="too complex", error_code="grammar"))
-    assert (form.status, form.retryable, form.code) == (400, False, "grammar")
+
+
+@pytest.mark.parametrize("code", ["grammar", "no_token_allowed"])
+def test_what_the_request_itself_made_impossible_is_its_fault(code: str) -> None:
+    failure = failure_of(Tokens("r", (), "error", error="too much", error_code=code))
+    assert isinstance(failure, errors.InvalidRequestError)
+    assert (failure.status, failure.retryable, failure.code) == (400, False, code)
 
 
 async def test_when_to_come_back_follows_from_the_engine_s_rate() -> None:

@@ -188,3 +188,16 @@ def test_a_request_ends_when_its_time_is_over(server: Server) -> None:
     answer = server.call("/v1/completions", body, headers={"x-yaie-timeout-seconds": "0.3"})
     assert (answer.status, answer.error["code"]) == (504, "deadline_exceeded")
     assert answer.headers["x-should-retry"] == "false"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_constraints_that_leave_no_token_are_the_request_s_fault(
+    server: Server, stream: bool
+) -> None:
+    """A form of digits, of which only one letter is allowed: it shows when the mask is there."""
+    fields = {"structured_outputs": {"regex": "[0-9]+"}, "allowed_token_ids": [50]}
+    answer = server.chat("hello", max_tokens=5, stream=stream, **fields)
+    assert answer.status == (200 if stream else 400)
+    error = answer.events[-1]["error"] if stream else answer.error
+    assert (error["type"], error["code"]) == ("invalid_request_error", "no_token_allowed")
+    assert "constraints allow no token" in error["message"]
