@@ -22,6 +22,7 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils.tqdm import tqdm
 
+from yaie.models import pooling
 from yaie_api.errors import InvalidRequestError, UnavailableError, YaieError
 from yaie_api.logs import fields
 
@@ -40,7 +41,7 @@ SETTINGS = (
 )
 """Configuration, tokenizer and chat template; the index of the weights too."""
 SUBFOLDERS = "*/*"
-"""Never fetched: other formats of the same model live there."""
+"""Not searched: other formats of the same model live there."""
 TOKEN = "HF_TOKEN (in a cluster: spec.model.secretRef)"  # noqa: S105 - where to put one
 DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS})
 BAD_TOKEN = "Invalid credentials in Authorization header"  # noqa: S105 - the hub's own words
@@ -61,7 +62,10 @@ def settings(repository: str, revision: str | None) -> Path:
         UnavailableError: the hub cannot be reached or is not well; trying again can help.
 
     """
-    return _fetch(repository, revision, SETTINGS)
+    folder = _fetch(repository, revision, SETTINGS, but=SUBFOLDERS)
+    if (folder / pooling.MODULES).is_file():
+        _fetch(repository, folder.name, [pooling.POOLING])
+    return folder
 
 
 def weights(repository: str, folder: Path, names: Sequence[str]) -> None:
@@ -99,7 +103,9 @@ def explain(error: Exception, repository: str, revision: str | None) -> YaieErro
     )
 
 
-def _fetch(repository: str, revision: str | None, patterns: Sequence[str]) -> Path:
+def _fetch(
+    repository: str, revision: str | None, patterns: Sequence[str], *, but: str | None = None
+) -> Path:
     started = time.monotonic()
     log.info("fetching model", extra=fields(model=repository, files=list(patterns)))
     folder = _told(
@@ -109,7 +115,7 @@ def _fetch(repository: str, revision: str | None, patterns: Sequence[str]) -> Pa
             repository,
             revision=revision,
             allow_patterns=list(patterns),
-            ignore_patterns=[SUBFOLDERS],
+            ignore_patterns=but,
             tqdm_class=Progress,
         ),
     )

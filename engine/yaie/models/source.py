@@ -120,17 +120,34 @@ def read_json(path: Path) -> dict[str, Any]:
         InvalidRequestError: missing, too large, or not a JSON object.
 
     """
+    value = _read(path)
+    if not isinstance(value, dict):
+        raise InvalidRequestError(f"{path.name} does not hold a JSON object.", param="model")
+    return value
+
+
+def read_json_list(path: Path) -> list[Any]:
+    """Read a JSON list of bounded size.
+
+    Raises:
+        InvalidRequestError: missing, too large, or not a JSON list.
+
+    """
+    value = _read(path)
+    if not isinstance(value, list):
+        raise InvalidRequestError(f"{path.name} does not hold a JSON list.", param="model")
+    return value
+
+
+def _read(path: Path) -> Any:
     try:
         if path.stat().st_size > MAX_JSON_BYTES:
             raise InvalidRequestError(f"{path.name} is larger than 64 MiB.", param="model")
-        value = json.loads(path.read_bytes())
+        return json.loads(path.read_bytes())
     except OSError as error:
         raise InvalidRequestError(f"{path.name} cannot be read.", param="model") from error
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"{path.name} is not valid JSON.", param="model") from error
-    if not isinstance(value, dict):
-        raise InvalidRequestError(f"{path.name} does not hold a JSON object.", param="model")
-    return value
 
 
 def eos_token_ids(folder: Path, raw: dict[str, Any]) -> tuple[int, ...]:
@@ -149,13 +166,6 @@ def eos_token_ids(folder: Path, raw: dict[str, Any]) -> tuple[int, ...]:
             if isinstance(token_id, int) and not isinstance(token_id, bool) and token_id >= 0:
                 found.add(token_id)
     return tuple(sorted(found))
-
-
-def pooling(folder: Path) -> str:
-    """How the checkpoint wants embeddings to be made: "mean" where it says so, else "last"."""
-    path = folder / "1_Pooling" / "config.json"
-    wishes = read_json(path) if path.is_file() else {}
-    return "mean" if wishes.get("pooling_mode_mean_tokens") else "last"
 
 
 def _existing(path: Path, source: str) -> Path:

@@ -12,7 +12,7 @@ import torch
 from yaie.config import EngineConfig, ModelInfo
 from yaie.core.kv_spec import KVSpec
 from yaie.core.scheduler import Scheduler
-from yaie.models import source, tokenizer_files, weights
+from yaie.models import pooling, source, tokenizer_files, weights
 from yaie.runtime import settings
 from yaie.runtime.budget import StepBudget
 from yaie.runtime.host import usable_cores
@@ -69,6 +69,7 @@ def create(config: EngineConfig) -> Engine:
     folder = source.resolve(config.model, config.revision, with_weights=with_weights)
     raw = source.read_config(folder)
     tokenizer = tokenizer_files.folder_of(folder, config.tokenizer)
+    how = pooling.wanted(folder) if config.pooling == "auto" else config.pooling
     planned = plan(config, raw)
     options = settings.tensor_options(config, planned.dtype)
     config = settings.complete(
@@ -86,6 +87,7 @@ def create(config: EngineConfig) -> Engine:
         config,
         loaded,
         path=str(folder),
+        pooling=how,
         tokenizer_path=str(tokenizer),
         kv_pages=pages.device,
         eos_token_ids=eos,
@@ -170,7 +172,6 @@ def _info(config: EngineConfig, loaded: Loaded, *, path: str, **known: Any) -> M
         tasks=loaded.tasks,
         hidden_size=model.hidden_size,
         num_labels=model.num_labels,
-        pooling=source.pooling(Path(path)) if config.pooling == "auto" else config.pooling,
         max_logprobs=config.max_logprobs,
         **known,
     )

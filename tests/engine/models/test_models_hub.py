@@ -93,6 +93,20 @@ def test_the_weights_are_those_that_the_index_names(hub: Hub) -> None:
     assert names(source.resolve(f"hf://{NAME}")) == {*SETTINGS, *parts, source.WEIGHTS_INDEX}
 
 
+def test_the_pooling_of_an_embedding_model_is_fetched_and_followed(hub: Hub) -> None:
+    local = source.resolve("builtin://yaie-demo")
+    demo = {path.name: path.read_bytes() for path in local.iterdir() if path.is_file()}
+    modules = [{"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}]
+    own = {
+        "modules.json": json.dumps(modules).encode(),
+        "1_Pooling/config.json": b'{"pooling_mode_mean_tokens": true}',
+    }
+    hub.push(NAME, demo | UNWANTED | own)
+    embedder = LLM(f"hf://{NAME}", device="cpu", kv_cache_tokens=256)
+    assert hub.fetched() & {*UNWANTED, *own} == set(own)
+    assert embedder.info.pooling == "mean"
+
+
 def test_random_weights_need_no_download_of_weights(hub: Hub) -> None:
     hub.push(NAME, FILES)
     assert names(source.resolve(f"hf://{NAME}", with_weights=False)) == set(SETTINGS)
