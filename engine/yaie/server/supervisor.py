@@ -137,6 +137,7 @@ class Supervisor:
             if is_silent and was_silent:
                 log.critical("engine is silent", extra=fields(seconds=self._engine.silence_s))
                 process.kill()
+                return await process.wait()
             was_silent = is_silent
 
     @property

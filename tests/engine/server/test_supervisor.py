@@ -1,0 +1,60 @@
+"""What the supervisor does about a process that says nothing."""
+
+import asyncio
+import logging
+from itertools import count
+from typing import Any
+
+import pytest
+
+from yaie.server import supervisor
+from yaie.server.client import AsyncEngine, EngineState
+from yaie.server.supervisor import Supervisor
+
+
+class Deaf:
+    """A process that says nothing, and is gone only some looks after it was killed."""
+
+    returncode = None
+
+    def __init__(self) -> None:
+        self.kills = 0
+        self._gone = asyncio.Event()
+
+    def kill(self) -> None:
+        self.kills += 1
+        asyncio.get_running_loop().call_later(0.05, self._gone.set)
+
+    async def wait(self) -> int:
+        await self._gone.wait()
+        return -9
+
+
+async def test_silence_is_told_once_and_ends_a_process_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every look at the clock finds that an hour has passed."""
+    processes: list[Deaf] = []
+    restarted = asyncio.Event()
+
+    async def start(*command: str, **options: Any) -> Deaf:
+        if processes:
+            restarted.set()
+        engine.state = EngineState.READY
+        processes.append(Deaf())
+        return processes[-1]
+
+    async def ready(info: Any) -> None:
+        raise AssertionError("it never said so")
+
+    monkeypatch.setattr(supervisor, "POLL_S", 0.005)
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
+    engine = AsyncEngine(clock=count(step=3600).__next__)
+    kept = Supervisor(lambda address: ["engine", address], engine, ready, backoff_s=0.0)
+    with caplog.at_level(logging.CRITICAL):
+        task = asyncio.create_task(kept.run())
+        await asyncio.wait_for(restarted.wait(), 10)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert [record.message for record in caplog.records] == ["engine is silent"]
+    assert processes[0].kills == 1
