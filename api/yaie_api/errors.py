@@ -7,6 +7,7 @@
     ├── NotFoundError                404  unknown model or path
     ├── MethodNotAllowedError        405
     ├── PayloadTooLargeError         413
+    ├── UnsupportedEncodingError     415  the body is compressed
     ├── OverloadedError              429  queue full: retry after a while
     ├── EngineError                  500  this request failed inside the engine
     ├── UnavailableError             503  no engine can take the request now: retry
@@ -126,6 +127,19 @@ class PayloadTooLargeError(YaieError):
     status = 413
     type = "invalid_request_error"
     default_code = "payload_too_large"
+
+
+class UnsupportedEncodingError(YaieError):
+    """The body is compressed: to unpack it would be to hold what no limit has seen."""
+
+    status = 415
+    type = "invalid_request_error"
+    default_code = "unsupported_content_encoding"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What is taken instead, as RFC 9110 has it."""
+        return {"accept-encoding": "identity"}
 
 
 class OverloadedError(YaieError):

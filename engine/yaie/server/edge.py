@@ -28,6 +28,7 @@ from yaie_api.errors import (
     EngineError,
     InvalidRequestError,
     PayloadTooLargeError,
+    UnsupportedEncodingError,
     YaieError,
 )
 from yaie_api.logs import fields, request_id
@@ -93,8 +94,9 @@ class Edge:
             if self._check_origin:
                 check_local(exchange.text_header(b"host"), exchange.text_header(b"origin"))
             exchange.check_declared_size()
+            exchange.check_encoding()
             await self._app(exchange.scope, exchange.receive, exchange.send)
-        except PayloadTooLargeError as error:
+        except (PayloadTooLargeError, UnsupportedEncodingError) as error:
             await exchange.refuse_body(error)
         except YaieError as error:
             await exchange.fail(error)
@@ -182,6 +184,14 @@ class Exchange:
         declared = self.header(b"content-length")
         if declared.isdigit() and int(declared) > self._limits.body_bytes:
             raise self._too_large()
+
+    def check_encoding(self) -> None:
+        """Refuse a body that is not sent as it is."""
+        given = [v.strip().lower() for n, v in self.scope["headers"] if n == b"content-encoding"]
+        if not set(given) <= {b"", b"identity"}:
+            raise UnsupportedEncodingError(
+                "The request body is compressed; send it as it is, without Content-Encoding."
+            )
 
     async def receive(self) -> Message:
         """The next part of the body, within the limits of size and time."""

@@ -40,6 +40,10 @@ class DeadlineH11(H11Protocol):
         super().on_response_complete()
         self._watch()
 
+    def _should_upgrade(self) -> bool:
+        """An offer of another protocol is passed over: the request itself is answered."""
+        return False
+
     def send_400_response(self, msg: str) -> None:
         """What is not HTTP gets the same envelope as every other error."""
         body = json.dumps(InvalidRequestError(msg).envelope()).encode()

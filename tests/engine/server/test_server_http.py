@@ -1,6 +1,7 @@
 """The whole HTTP surface over the scripted engine, with real sockets."""
 
 import asyncio
+import gzip
 import json
 import re
 import socket
@@ -574,6 +575,54 @@ def test_large_headers_are_refused(server: Server) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as raw:
         raw.sendall(b"GET /version HTTP/1.1\r\nhost: 1.1.1.1\r\nx: " + b"a" * 100_000 + b"\r\n\r\n")
         assert raw.recv(4096).startswith(b"HTTP/1.1 4")
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "GZIP", "identity, br", "zstd"])
+def test_a_compressed_body_is_refused_with_what_is_taken_instead(
+    server: Server, encoding: str
+) -> None:
+    body = gzip.compress(json.dumps({"messages": USER}).encode())
+    answer = server.call("/v1/chat/completions", body, headers={"content-encoding": encoding})
+    assert (answer.status, answer.headers["accept-encoding"]) == (415, "identity")
+    assert answer.error["code"] == "unsupported_content_encoding"
+    assert "without Content-Encoding" in answer.error["message"]
+
+
+def test_two_content_encodings_do_not_hide_each_other(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as raw:
+        raw.sendall(
+            b"POST /v1/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-encoding: identity\r\n"
+            b"content-encoding: gzip\r\ncontent-length: 2\r\n\r\n{}"
+        )
+        assert raw.recv(4096).startswith(b"HTTP/1.1 415 ")
+
+
+def test_a_body_that_is_sent_as_it_is_may_say_so(server: Server) -> None:
+    body = {"prompt": "hello", "max_tokens": 2}
+    assert server.call("/v1/completions", body, headers={"content-encoding": "identity"}).json
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "status"),
+    [
+        (b"GET /v1/realtime", b"", b"404"),
+        (b"GET /v1/chat/completions", b"", b"405"),
+        (b"POST /v1/completions", b'{"prompt": "hello", "max_tokens": 2}', b"200"),
+    ],
+)
+@pytest.mark.parametrize("protocol", [b"websocket", b"h2c"])
+def test_an_upgrade_is_passed_over_and_the_request_answered(
+    server: Server, head: bytes, body: bytes, status: bytes, protocol: bytes
+) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as raw:
+        raw.sendall(
+            head + b" HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: Upgrade\r\nupgrade: " + protocol
+            + b"\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+            + b"content-length: %d\r\n\r\n" % len(body) + body
+        )  # fmt: skip
+        assert raw.recv(4096).startswith(b"HTTP/1.1 " + status)
+    assert "pip install" not in server.log_text()
+    assert "upgrade" not in server.log_text()
 
 
 def test_what_is_not_http_gets_the_envelope(server: Server) -> None:
