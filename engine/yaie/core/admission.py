@@ -32,6 +32,12 @@ def validate(request: Generate, limits: Limits) -> None:
     wanted = 0 if request.pooling is not None else sampling.max_tokens
     if len(prompt) + (1 if wanted is None else wanted) > limits.max_model_len:
         raise ContextLengthError(limits.max_model_len, len(prompt), wanted)
+    room = limits.max_model_len - len(prompt)
+    if sampling.min_tokens > room:  # only where max_tokens was left open
+        raise InvalidRequestError(
+            f"min_tokens must be at most {room}, which is what the context has left.",
+            param="min_tokens",
+        )
     if request.timeout_s is not None and not request.timeout_s > 0:
         raise InvalidRequestError("timeout_s must be above 0.", param="timeout")
     _check_token_ids("prompt", prompt, limits.vocab_size)

@@ -340,6 +340,16 @@ def test_what_exceeds_the_context_is_refused(length: int, max_tokens: int | None
     assert answer.message.startswith("This model's maximum context length is 20 tokens")
 
 
+@pytest.mark.parametrize("least", [9, 2**40])
+def test_min_tokens_for_which_there_is_no_room_are_refused(least: int) -> None:
+    """The device counts in 32 bits: one that got there would end the whole step."""
+    scheduler = make_scheduler(max_model_len=20)
+    answer = refuse(scheduler, "a", [1] * 12, max_tokens=None, min_tokens=least)
+    assert (answer.status, answer.param) == (400, "min_tokens")
+    assert "at most 8" in answer.message
+    add(scheduler, "b", [1] * 12, max_tokens=None, min_tokens=8)
+
+
 def test_what_just_fits_the_context_is_taken() -> None:
     scheduler = make_scheduler(max_model_len=20)
     add(scheduler, "a", [1] * 12, max_tokens=8)
