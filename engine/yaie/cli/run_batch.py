@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from yaie.cli import serve_flags
+from yaie.cli import serve_flags, values
 
 if TYPE_CHECKING:
     from yaie.cli.main import Subparsers
@@ -15,8 +15,8 @@ Answer every line of an OpenAI batch file. A line is
   {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": […]}}
 and its answer is the line at the same place of the output:
   {"id": …, "custom_id": "1", "response": {"status_code": 200, "body": {…}}, "error": null}
-The output file appears when all lines are answered. Exit status: 0 all succeeded, 3 some lines
-failed (the output says which), 1 nothing could be run.
+No two lines may have the same custom_id. The output file appears when all lines are answered. Exit
+status: 0 all succeeded, 3 some lines failed (the output says which), 1 nothing could be run.
 """
 EXIT_SOME_FAILED = 3
 
@@ -31,7 +31,7 @@ def add_parser(subparsers: "Subparsers") -> None:
     flag("--model", required=True, metavar="MODEL", help="as in `yaie serve`")
     flag(
         "--max-concurrent",
-        type=serve_flags.positive,
+        type=values.positive,
         default=256,
         metavar="N",
         help="requests in work at once (default: %(default)s)",

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,9 @@ from starlette.types import Receive, Scope, Send
 
 from engine.server.running import STUB
 from engine.text_vocabularies import write_model_folder
-from yaie.server.batch.lines import ATTEMPTS, MAX_DEATHS, Batch, Result, parse_line
+from yaie.server.batch.files import replacing
+from yaie.server.batch.lines import ATTEMPTS, MAX_DEATHS, Batch, Result
+from yaie.server.batch.parse import count_requests, parse_line
 from yaie.server.batch.run import run_file
 from yaie.server.run import ServeOptions
 from yaie_api.errors import InvalidRequestError, UnavailableError
@@ -151,6 +155,48 @@ def test_without_an_engine_there_is_no_output(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "model"]
 
 
+def test_a_custom_id_that_is_there_twice_is_refused_before_an_engine_starts(
+    tmp_path: Path,
+) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text("\n".join([line("a"), "", line("b"), "{", line("a")]))
+    with pytest.raises(InvalidRequestError, match="'a' on lines 1 and 5") as caught:
+        run_file(options_for(tmp_path), source, tmp_path / "out.jsonl")
+    assert caught.value.param == "custom_id"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "model"]
+
+
+def test_many_repeats_are_counted_and_some_are_named() -> None:
+    lines = [line(str(i)) for i in range(9)] * 2
+    with pytest.raises(InvalidRequestError, match="'4' on lines 5 and 14, and 4 more") as caught:
+        count_requests(lines)
+    assert "'5'" not in caught.value.message
+
+
+def test_lines_without_an_id_are_counted_and_an_empty_file_is_refused() -> None:
+    assert count_requests(["{", "{", "\n", line("a"), '{"custom_id": 5}', "\udcff"]) == 5
+    for nothing in ([], ["\n", " \n"]):
+        with pytest.raises(InvalidRequestError, match="no requests"):
+            count_requests(nothing)
+
+
+def test_a_mark_of_the_byte_order_is_no_part_of_the_first_line(tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text(line("a", prompt="hello", max_tokens=2), encoding="utf-8-sig")
+    summary = run_file(options_for(tmp_path), source, tmp_path / "out", show_progress=False)
+    assert (summary.requests, summary.failed) == (1, 0)
+
+
+def test_the_output_follows_a_link_and_the_umask(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    with replacing(tmp_path / "link") as write:
+        write(b"answer")
+    (tmp_path / "usual").touch()
+    assert (tmp_path / "there").read_bytes() == b"answer"
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "there").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
 def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="Cannot read"):
         run_file(options_for(tmp_path), tmp_path / "none", tmp_path / "out")
@@ -158,3 +204,31 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     source.write_text(line("a"))
     with pytest.raises(InvalidRequestError, match="Cannot write"):
         run_file(options_for(tmp_path), source, tmp_path / "no" / "out")
+    for target in (tmp_path, Path(os.devnull)):
+        with pytest.raises(InvalidRequestError, match="it is not a file"):
+            run_file(options_for(tmp_path), source, target)
+    with pytest.raises(InvalidRequestError, match="would replace the requests"):
+        run_file(options_for(tmp_path), source, source)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    keep_open = os.open(pipe, os.O_RDWR)
+    with pytest.raises(InvalidRequestError, match="not a pipe"):
+        run_file(options_for(tmp_path), pipe, tmp_path / "out")
+    os.close(keep_open)
+
+
+def test_a_disk_that_is_full_is_named_and_nothing_is_left(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(InvalidRequestError, match=r"Cannot write .*too large"):
+            write_much(tmp_path / "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
+
+
+def write_much(path: Path) -> None:
+    with replacing(path) as write:
+        for _ in range(100):
+            write(bytes(1000))

@@ -15,8 +15,8 @@ from typing import Any, Final
 import msgspec
 from starlette.types import ASGIApp, Message
 
-from yaie.server.routes import ENDPOINTS
-from yaie_api.errors import InvalidRequestError, YaieError
+from yaie.server.batch.parse import Line, id_of, parse_line
+from yaie_api.errors import YaieError
 
 CONCURRENCY: Final = 256
 AHEAD: Final = 4
@@ -27,21 +27,6 @@ MAX_DEATHS: Final = 1
 RETRYABLE: Final = (429, 503)
 
 _json: Final = msgspec.json.Encoder().encode
-URLS: Final = tuple(
-    path
-    for endpoint in ENDPOINTS
-    for path in endpoint.paths
-    if endpoint.body is not None and path.startswith("/v1/")
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A request of a batch file."""
-
-    custom_id: str
-    url: str
-    body: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,35 +45,6 @@ class Response:
     status: int
     headers: dict[str, str]
     body: bytes
-
-
-def parse_line(text: str) -> Line:
-    """Check a line.
-
-    Raises:
-        InvalidRequestError: it is no request of a kind that can be in a batch.
-
-    """
-    try:
-        given = msgspec.json.decode(text)
-    except UnicodeError:
-        raise InvalidRequestError("The line is not valid JSON: not UTF-8.") from None
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidRequestError(f"The line is not valid JSON: {error}.") from None
-    if not isinstance(given, dict):
-        raise InvalidRequestError("The line must be a JSON object.")
-    custom_id, url, body = (given.get(name) for name in ("custom_id", "url", "body"))
-    if not isinstance(custom_id, str):
-        raise InvalidRequestError("custom_id must be a string.", param="custom_id")
-    if given.get("method", "POST") != "POST":
-        raise InvalidRequestError("method must be POST.", param="method")
-    if url not in URLS:
-        raise InvalidRequestError(f"url must be one of {', '.join(URLS)}.", param="url")
-    if not isinstance(body, dict):
-        raise InvalidRequestError("body must be an object.", param="body")
-    if body.get("stream"):
-        raise InvalidRequestError("stream makes no sense in a batch.", param="stream")
-    return Line(custom_id, url, body)
 
 
 class Batch:
@@ -130,7 +86,7 @@ class Batch:
         try:
             line = parse_line(text)
         except YaieError as error:
-            return _refused(_custom_id(text), error)
+            return _refused(id_of(text), error)
         async with self._gate:
             response = await self._answer(line)
         return _answered(line, response)
@@ -209,12 +165,3 @@ def _line(custom_id: str | None, response: Any, error: Any) -> bytes:
             "error": error,
         }
     )
-
-
-def _custom_id(text: str) -> str | None:
-    """The id of a line that is wrong in some way, if it has one."""
-    try:
-        found = msgspec.json.decode(text)["custom_id"]
-    except (msgspec.DecodeError, UnicodeError, RecursionError, TypeError, KeyError):
-        return None
-    return found if isinstance(found, str) else None

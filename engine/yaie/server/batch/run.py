@@ -1,17 +1,16 @@
 """A batch from start to end: an engine process as under the server, the lines, the output file."""
 
 import asyncio
-import contextlib
-import os
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from yaie.progress import Progress
 from yaie.server.app import create_app
+from yaie.server.batch.files import readable, replacing
 from yaie.server.batch.lines import CONCURRENCY, Batch, Result
+from yaie.server.batch.parse import count_requests
 from yaie.server.client import EngineState
 from yaie.server.run import ServeOptions, create_service
 from yaie.server.supervisor import Supervisor
@@ -43,12 +42,14 @@ def run_file(
     """Answer every line of `source` in `target`, which appears when it is complete.
 
     Raises:
-        InvalidRequestError: a file cannot be read or written.
+        InvalidRequestError: a file cannot be read or written, or is no batch.
         UnavailableError: the engine cannot load its model, or cannot be kept alive.
 
     """
-    with _readable(source) as lines, _replacing(target) as output:
-        count = sum(1 for line in lines if line.strip())
+    if source.resolve() == target.resolve():
+        raise InvalidRequestError("The answers would replace the requests; name another output.")
+    with readable(source) as lines, replacing(target) as output:
+        count = count_requests(lines)
         lines.seek(0)
         with Progress(count, shown=show_progress) as progress:
             return asyncio.run(_run(options, lines, output, progress, concurrency))
@@ -57,7 +58,7 @@ def run_file(
 async def _run(
     options: ServeOptions,
     lines: IO[str],
-    output: IO[bytes],
+    output: Callable[[bytes], None],
     progress: Progress,
     concurrency: int,
 ) -> Summary:
@@ -65,7 +66,7 @@ async def _run(
     app = create_app(service, limits=options.limits)
 
     def write(result: Result) -> None:
-        output.write(result.line + b"\n")
+        output(result.line + b"\n")
         summary.add(result)
         progress.add_request()
         progress.add_tokens(result.completion_tokens)
@@ -88,26 +89,3 @@ async def _run(
         service.engine.detach(EngineState.STOPPED)
         await asyncio.gather(*tasks, return_exceptions=True)
     return summary
-
-
-def _readable(path: Path) -> IO[str]:
-    try:
-        return path.open(encoding="utf-8", errors="surrogateescape")
-    except OSError as error:
-        raise InvalidRequestError(f"Cannot read {str(path)!r}: {error.strerror}.") from error
-
-
-@contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file beside `path` that takes its place at the end, or vanishes after an error."""
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise InvalidRequestError(f"Cannot write {str(path)!r}: {error.strerror}.") from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -1,0 +1,109 @@
+"""What a line of a batch file has to be, and the file as a whole: told before an engine starts."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from yaie.server.routes import ENDPOINTS
+from yaie_api.errors import InvalidRequestError
+
+SHOWN_REPEATS: Final = 5
+SHOWN_CHARACTERS: Final = 64
+
+URLS: Final = tuple(
+    path
+    for endpoint in ENDPOINTS
+    for path in endpoint.paths
+    if endpoint.body is not None and path.startswith("/v1/")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A request of a batch file."""
+
+    custom_id: str
+    url: str
+    body: dict[str, Any]
+
+
+class _Identified(msgspec.Struct):
+    custom_id: str
+
+
+_identified: Final = msgspec.json.Decoder(_Identified).decode
+
+
+def parse_line(text: str) -> Line:
+    """Check a line.
+
+    Raises:
+        InvalidRequestError: it is no request of a kind that can be in a batch.
+
+    """
+    given = _object(text)
+    custom_id, url, body = (given.get(name) for name in ("custom_id", "url", "body"))
+    if not isinstance(custom_id, str):
+        raise InvalidRequestError("custom_id must be a string.", param="custom_id")
+    if given.get("method", "POST") != "POST":
+        raise InvalidRequestError("method must be POST.", param="method")
+    if url not in URLS:
+        raise InvalidRequestError(f"url must be one of {', '.join(URLS)}.", param="url")
+    if not isinstance(body, dict):
+        raise InvalidRequestError("body must be an object.", param="body")
+    if body.get("stream"):
+        raise InvalidRequestError("stream makes no sense in a batch.", param="stream")
+    return Line(custom_id, url, body)
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        given = msgspec.json.decode(text)
+    except UnicodeError:
+        raise InvalidRequestError("The line is not valid JSON: not UTF-8.") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidRequestError(f"The line is not valid JSON: {error}.") from None
+    if not isinstance(given, dict):
+        raise InvalidRequestError("The line must be a JSON object.")
+    return given
+
+
+def id_of(text: str) -> str | None:
+    """The id of a line, which may be wrong otherwise; None: it has none."""
+    try:
+        return _identified(text).custom_id
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+
+
+def count_requests(lines: Iterable[str]) -> int:
+    """Count the lines that want an answer, wrong ones too.
+
+    Raises:
+        InvalidRequestError: there are none, or two have the same custom_id: nobody could tell
+            their answers apart.
+
+    """
+    seen: dict[str, int] = {}
+    count, repeats = 0, []
+    for number, text in enumerate(lines, start=1):
+        if not text.strip():
+            continue
+        count += 1
+        custom_id = id_of(text)
+        if custom_id is not None and (first := seen.setdefault(custom_id, number)) != number:
+            repeats.append((custom_id[:SHOWN_CHARACTERS], first, number))
+    if repeats:
+        raise InvalidRequestError(_told(repeats), param="custom_id")
+    if not count:
+        raise InvalidRequestError("The input has no requests.")
+    return count
+
+
+def _told(repeats: list[tuple[str, int, int]]) -> str:
+    shown = [f"{name!r} on lines {first} and {again}" for name, first, again in repeats]
+    more = len(shown) - SHOWN_REPEATS
+    rest = f", and {more} more" if more > 0 else ""
+    return f"Every line needs a custom_id of its own: {', '.join(shown[:SHOWN_REPEATS])}{rest}."
