@@ -1,7 +1,7 @@
 """POST /v1/messages: Anthropic's way to ask for an answer.
 
 Content blocks are checked where they are translated into turns (`yaie.server.anthropic.input`);
-everything else is checked here. Errors have an envelope of their own.
+everything else is checked here. Errors have an envelope of their own (`yaie_api.envelopes`).
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from yaie_api.errors import InvalidRequestError, YaieError
+from yaie_api.errors import InvalidRequestError
 from yaie_api.openai.refused import refuse_forms
 from yaie_api.wire import Integer, ModelRequest, Wire
 
@@ -99,24 +99,3 @@ class MessagesRequest(CountTokensRequest):
     metadata: dict[str, Any] | None = None
     cache_salt: str | None = None
     priority: Integer = 0
-
-
-_TYPE_OF_STATUS: Final = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-    504: "timeout_error",
-}
-
-
-def envelope(error: YaieError, request_id: str = "") -> dict[str, Any]:
-    """Anthropic's error body."""
-    kind = _TYPE_OF_STATUS.get(error.status, "api_error")
-    return {
-        "type": "error",
-        "error": {"type": kind, "message": error.message},
-        "request_id": request_id,
-    }

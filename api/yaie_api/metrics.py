@@ -58,7 +58,8 @@ ROUTER_DECISION: Final = Metric(
 ROUTER_PICKS: Final = Metric(
     "yaie_router_picks_total",
     "counter",
-    "Endpoint choices: home, spilled (home is loaded or failing), or balanced by another policy.",
+    "Endpoint choices: home, spilled (home is loaded or failing), balanced by another policy, "
+    "or stored (it has the response that is asked for or gone on from).",
     ("model", "outcome"),
 )
 ROUTER_RETRIES: Final = Metric(

@@ -13,18 +13,18 @@ from functools import lru_cache
 from math import ceil
 from typing import Final, Literal
 
-from yaie_router.endpoints import Endpoint, Policy
+from yaie_router.objects import Endpoint, Policy
 
 VIRTUAL_NODES: Final = 128
 """Points of each endpoint on the ring. 128 keep the largest share of 8 near 1.2 fair shares."""
 
-Outcome = Literal["home", "spilled", "balanced"]
+Outcome = Literal["home", "spilled", "balanced", "stored"]
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The chosen endpoint, and why: at home, spilled because home is loaded or unusable, or
-    balanced by policy.
+    """The chosen endpoint, and why: at home, spilled because home is loaded or unusable, balanced
+    by policy, or because it has the stored response.
     """
 
     endpoint: Endpoint

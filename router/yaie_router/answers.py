@@ -1,4 +1,4 @@
-"""The router's own answers: JSON bodies and errors in OpenAI's envelope, with their headers."""
+"""The router's own answers: JSON bodies and errors in their envelope, with their headers."""
 
 import json
 from math import ceil
@@ -6,17 +6,11 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from yaie_api.errors import InvalidRequestError, YaieError
+from yaie_api import envelopes
+from yaie_api.errors import YaieError
 from yaie_api.names import HEADER_REQUEST_ID
 
 _RETRY_AFTER_S: Final = 1.0
-
-
-class MethodNotAllowedError(InvalidRequestError):
-    """The path exists, not with this method."""
-
-    status = 405
-    default_code = "method_not_allowed"
 
 
 def json_answer(body: dict[str, Any], request_id: str, status: int = 200) -> web.Response:
@@ -29,9 +23,11 @@ def json_answer(body: dict[str, Any], request_id: str, status: int = 200) -> web
     )
 
 
-def error_answer(error: YaieError, request_id: str, *, retried: bool = False) -> web.Response:
-    """The error in OpenAI's envelope. 429 and 503 always say when to come back."""
-    response = json_answer(error.envelope(), request_id, error.status)
+def error_answer(
+    error: YaieError, request_id: str, *, path: str = "", retried: bool = False
+) -> web.Response:
+    """The error in the path's envelope. 429 and 503 always say when to come back."""
+    response = json_answer(envelopes.for_path(error, path, request_id), request_id, error.status)
     if error.retryable:
         after_s = error.retry_after_s if error.retry_after_s is not None else _RETRY_AFTER_S
         response.headers["retry-after"] = str(max(1, ceil(after_s)))

@@ -15,25 +15,20 @@ from typing import Any, Final
 from aiohttp import web
 
 from yaie_api import __version__, logs, prefix
-from yaie_api.errors import EngineError, NotFoundError, YaieError
+from yaie_api.errors import EngineError, MethodNotAllowedError, NotFoundError, YaieError
+from yaie_router import routes
 from yaie_router.admission import Admission
-from yaie_router.answers import MethodNotAllowedError, error_answer, json_answer
+from yaie_router.answers import error_answer, json_answer
 from yaie_router.config import Config
-from yaie_router.endpoints import Directory, Model
+from yaie_router.endpoints import Directory
 from yaie_router.headers import request_id
-from yaie_router.intake import find_model, model_not_found, parse, read_body
+from yaie_router.intake import find_holder, find_model, model_not_found, parse, read_body
 from yaie_router.metrics import CONTENT_TYPE, Metrics
+from yaie_router.objects import Endpoint, Model
 from yaie_router.proxy import Call, Proxy
 
 log = logging.getLogger(__name__)
 
-_GENERATING: Final = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages")
-_COMPUTING: Final = (
-    "/v1/embeddings", "/v1/rerank", "/rerank", "/v2/rerank", "/v1/score", "/score", "/classify",
-    "/v1/messages/count_tokens", "/tokenize", "/detokenize",
-)  # fmt: skip
-FORWARDED: Final = _GENERATING + _COMPUTING
-_MODELS: Final = "/v1/models"
 _CLIENT_LEFT: Final = 499
 
 
@@ -68,15 +63,18 @@ class App:
         self._proxy = proxy
         self._metrics = metrics
         self.draining = False
-        self._routes: dict[str, tuple[str, Handler]] = {
-            **dict.fromkeys(FORWARDED, ("POST", self._forward)),
-            _MODELS: ("GET", self._list_models),
-            _MODELS + "/": ("GET", self._one_model),
-            "/health": ("GET", self._ready),
-            "/livez": ("GET", self._live),
-            "/readyz": ("GET", self._ready),
-            "/metrics": ("GET", self._render_metrics),
-            "/version": ("GET", self._version),
+        self._routes: dict[str, dict[str, Handler]] = {
+            **{path: {"POST": self._forward} for path in routes.FORWARDED},
+            routes.STORED: {"GET": self._stored, "DELETE": self._stored},
+            routes.CANCEL: {"POST": self._stored},
+            routes.INPUT_ITEMS: {"GET": self._stored},
+            routes.MODELS: {"GET": self._list_models},
+            routes.ONE_MODEL: {"GET": self._one_model},
+            "/health": {"GET": self._ready},
+            "/livez": {"GET": self._live},
+            "/readyz": {"GET": self._ready},
+            "/metrics": {"GET": self._render_metrics},
+            "/version": {"GET": self._version},
         }
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -95,10 +93,10 @@ class App:
 
     async def _answer(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
         try:
-            return await self._dispatch(request)(request, exchange)
+            return await self._dispatch(request, exchange)(request, exchange)
         except YaieError as error:
             retried = exchange.call is not None and exchange.call.attempts > 1
-            return error_answer(error, exchange.request_id, retried=retried)
+            return error_answer(error, exchange.request_id, path=request.path, retried=retried)
         except (asyncio.CancelledError, ConnectionError):
             raise  # the client left: nobody is there to answer
         except Exception:
@@ -106,55 +104,87 @@ class App:
             return error_answer(
                 EngineError("The router failed on this request.", code="router_error"),
                 exchange.request_id,
+                path=request.path,
             )
 
-    def _dispatch(self, request: web.BaseRequest) -> Handler:
-        path = request.path
-        if path.startswith(_MODELS + "/"):
-            path = _MODELS + "/"
-        if path not in self._routes:
+    def _dispatch(self, request: web.BaseRequest, exchange: Exchange) -> Handler:
+        route = routes.route_of(request.path)
+        methods = self._routes.get(route)
+        if methods is None:
             raise NotFoundError("No such path. The API is under /v1.", code="path_not_found")
-        method, handler = self._routes[path]
-        if request.method != method:
-            raise MethodNotAllowedError(f"Use {method} on this path.")
-        return handler
+        exchange.route = route
+        if request.method not in methods:
+            raise MethodNotAllowedError(f"Use {' or '.join(methods)} on this path.")
+        return methods[request.method]
 
     async def _forward(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
-        path = exchange.route = request.path
-        raw = await read_body(
+        raw = await self._read(request)
+        arrived_s = time.perf_counter()
+        body = parse(raw)
+        model = find_model(self._directory, body)
+        call = Call(
+            method="POST",
+            path=request.path,
+            headers=request.headers,
+            body=raw,
+            model=model,
+            key=self._home(request.path, body, model),
+            holder=self._earlier_holder(request.path, body, model),
+            request_id=exchange.request_id,
+            arrived_s=arrived_s,
+        )
+        return await self._send(request, exchange, call)
+
+    async def _stored(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
+        """What is asked of one stored response goes to the engine that has it."""
+        raw = await self._read(request)
+        arrived_s = time.perf_counter()
+        holder = find_holder(self._directory, routes.response_id_in(request.path))
+        query = request.rel_url.raw_query_string
+        call = Call(
+            method=request.method,
+            path=f"{request.path}?{query}" if query else request.path,
+            headers=request.headers,
+            body=raw,
+            model=holder.model,
+            key=None,
+            holder=holder.endpoint,
+            request_id=exchange.request_id,
+            arrived_s=arrived_s,
+        )
+        return await self._send(request, exchange, call)
+
+    async def _read(self, request: web.BaseRequest) -> bytes:
+        return await read_body(
             request,
             most_bytes=self._config.max_body_bytes,
             timeout_s=self._config.body_timeout_s,
         )
-        arrived_s = time.perf_counter()
-        body = parse(raw)
-        model = find_model(self._directory, body)
-        exchange.model = model.name
-        exchange.call = call = Call(
-            path=path,
-            headers=request.headers,
-            body=raw,
-            model=model,
-            key=self._home(path, body, model),
-            request_id=exchange.request_id,
-            arrived_s=arrived_s,
-        )
-        with self._admission.admitted(model.name, self._config.max_in_flight):
+
+    async def _send(
+        self, request: web.BaseRequest, exchange: Exchange, call: Call
+    ) -> web.StreamResponse:
+        exchange.call, exchange.model = call, call.model.name
+        with self._admission.admitted(call.model.name, self._config.max_in_flight):
             return await self._proxy.forward(request, call)
 
     def _home(self, path: str, body: dict[str, Any], model: Model) -> int | None:
-        if path not in _GENERATING or model.policy != "PrefixAffinity":
+        if path not in routes.GENERATING or model.policy != "PrefixAffinity":
             return None
         return prefix.home_key(body, self._config.prefix_key, model=model.served)
 
+    def _earlier_holder(self, path: str, body: dict[str, Any], model: Model) -> Endpoint | None:
+        """The engine of this model that has the response which the request goes on from."""
+        earlier = body.get("previous_response_id") if path == routes.RESPONSES else None
+        holder = self._directory.holder(earlier) if isinstance(earlier, str) else None
+        return holder.endpoint if holder and holder.model.name == model.name else None
+
     async def _list_models(self, _: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
-        exchange.route = _MODELS
         entries = [_entry(name, self._directory) for name in self._directory.served_names()]
         return json_answer({"object": "list", "data": entries}, exchange.request_id)
 
     async def _one_model(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
-        exchange.route = _MODELS
-        name = request.path.removeprefix(_MODELS + "/")
+        name = request.path.removeprefix(routes.MODELS + "/")
         if self._directory.find(name) is None:
             raise model_not_found(self._directory, name)
         return json_answer(_entry(name, self._directory), exchange.request_id)

@@ -13,7 +13,8 @@ from yaie_api.errors import (
     PayloadTooLargeError,
     UnavailableError,
 )
-from yaie_router.endpoints import Directory, Model
+from yaie_router.endpoints import Directory, Holder
+from yaie_router.objects import Model
 
 _MOST_NAMES: Final = 20
 
@@ -90,8 +91,26 @@ def find_model(directory: Directory, body: dict[str, Any]) -> Model:
     if model is not None:
         return model
     if not directory.is_listed:
-        raise UnavailableError("The router is starting and does not know the models yet.")
+        raise _starting()
     raise model_not_found(directory, name)
+
+
+def find_holder(directory: Directory, response_id: str) -> Holder:
+    """The engine that has a stored response.
+
+    Raises NotFoundError, and UnavailableError before the first list.
+    """
+    holder = directory.holder(response_id)
+    if holder is not None:
+        return holder
+    if not directory.is_listed:
+        raise _starting()
+    raise NotFoundError(
+        "There is no such response. Responses are stored in the memory of the engine that made "
+        "them, and the engine that this id names is not here any more.",
+        param="response_id",
+        code="response_not_found",
+    )
 
 
 def model_not_found(directory: Directory, name: str) -> NotFoundError:
@@ -101,6 +120,10 @@ def model_not_found(directory: Directory, name: str) -> NotFoundError:
         param="model",
         code="model_not_found",
     )
+
+
+def _starting() -> UnavailableError:
+    return UnavailableError("The router is starting and does not know the models yet.")
 
 
 def _available(directory: Directory) -> str:

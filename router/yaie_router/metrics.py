@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from yaie_api import metrics as names
 from yaie_api.metrics import Metric
-from yaie_router.endpoints import Model
+from yaie_router.objects import Model
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -18,9 +18,11 @@ from multidict import CIMultiDictProxy
 from yaie_api.errors import EngineError, UnavailableError
 from yaie_router import affinity, headers
 from yaie_router.admission import Admission
-from yaie_router.endpoints import Directory, Endpoint, Model
+from yaie_router.affinity import Decision
+from yaie_router.endpoints import Directory
 from yaie_router.health import Health, RetryBudget
 from yaie_router.metrics import Metrics
+from yaie_router.objects import Endpoint, Model
 from yaie_router.stream import EventGate, last_words
 from yaie_router.upstream import FAILURES, AttemptError, Cause, open_answer
 
@@ -30,13 +32,18 @@ NO_ENGINE_RETRY_S: Final = 5.0
 
 @dataclass
 class Call:
-    """One client request, read and understood; `endpoint` and `attempts` are filled on the way."""
+    """One client request, read and understood; `endpoint` and `attempts` are filled on the way.
 
+    `holder`: the one engine that can answer, since it has the stored response that is meant.
+    """
+
+    method: str
     path: str
     headers: CIMultiDictProxy[str]
     body: bytes
     model: Model
     key: int | None
+    holder: Endpoint | None
     request_id: str
     arrived_s: float
     endpoint: str = ""
@@ -81,6 +88,14 @@ class Proxy:
                 self._metrics.retries.labels(call.model.name, failure.cause).inc()
 
     def _choose(self, call: Call) -> Endpoint:
+        decision = Decision(call.holder, "stored") if call.holder else self._pick(call)
+        if call.attempts == 0:
+            seconds = time.perf_counter() - call.arrived_s
+            self._metrics.decision.observe(seconds)
+        self._metrics.picks.labels(call.model.name, decision.outcome).inc()
+        return decision.endpoint
+
+    def _pick(self, call: Call) -> Decision:
         model = self._directory.find(call.model.served) or call.model
         names = [endpoint.name for endpoint in model.endpoints]
         fresh = [name for name in names if name not in call.tried]
@@ -99,11 +114,7 @@ class Proxy:
                 f"Model {model.served!r} has no ready engine: {model.awaiting}.",
                 retry_after_s=NO_ENGINE_RETRY_S,
             )
-        if call.attempts == 0:
-            seconds = time.perf_counter() - call.arrived_s
-            self._metrics.decision.observe(seconds)
-        self._metrics.picks.labels(model.name, decision.outcome).inc()
-        return decision.endpoint
+        return decision
 
     def _may_retry(self, call: Call, cause: Cause) -> bool:
         """A request that was sent and lost may itself have killed the engine: it is sent to one
@@ -115,7 +126,9 @@ class Proxy:
         if lost and call.attempts >= 2:
             return False
         model = self._directory.find(call.model.served) or call.model
-        others = any(endpoint.name not in call.tried for endpoint in model.endpoints)
+        others = call.holder is None and any(
+            endpoint.name not in call.tried for endpoint in model.endpoints
+        )
         # A lost connection may only have been an idle one closing: the same engine may take it.
         return (others or lost) and self._budget.withdraw()
 
@@ -145,6 +158,7 @@ class Proxy:
             try:
                 upstream, first = await open_answer(
                     self._session,
+                    call.method,
                     endpoint.base_url + call.path,
                     call.body,
                     headers.to_engine(call.headers, call.request_id),
@@ -193,7 +207,7 @@ class Proxy:
             except FAILURES:
                 self._health.failed(call.endpoint, at_once=False)
                 self._metrics.broken_streams.labels(call.model.name).inc()
-                await _break_off(request, out, is_events=is_events)
+                await _break_off(request, out, path=call.path if is_events else None)
                 return out
         if gate and (rest := gate.flush()):
             await out.write(rest)
@@ -201,13 +215,15 @@ class Proxy:
         return out
 
 
-async def _break_off(request: web.BaseRequest, out: web.StreamResponse, *, is_events: bool) -> None:
-    """The engine died after its first byte: say so where the format can, else cut the connection
+async def _break_off(
+    request: web.BaseRequest, out: web.StreamResponse, *, path: str | None
+) -> None:
+    """The engine died after its first byte: say so in the events of `path`, else cut the connection
     so that the client sees a broken body and not a short one.
     """
-    if is_events:
+    if path is not None:
         error = EngineError("The engine stopped while it was answering.", code="engine_stopped")
-        await out.write(last_words(error))
+        await out.write(last_words(error, path))
         await out.write_eof()
     elif request.transport is not None:
         request.transport.abort()

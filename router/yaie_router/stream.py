@@ -1,4 +1,4 @@
-"""Ending a broken event stream so that clients notice: whole events, an error event, [DONE].
+"""Ending a broken event stream so that clients notice: whole events, then an error event.
 
 An engine may die in the middle of an event. `EventGate` passes bytes on unchanged but holds back
 the piece after the last event border, so that what follows a death starts on a border. Engines
@@ -8,7 +8,9 @@ write whole events, so in practice nothing waits here.
 import json
 from typing import Final
 
+from yaie_api import envelopes
 from yaie_api.errors import YaieError
+from yaie_router.routes import RESPONSES
 
 _BORDERS: Final = (b"\n\n", b"\r\n\r\n")
 MOST_HELD_BYTES: Final = 64 << 10
@@ -39,6 +41,13 @@ class EventGate:
         return held
 
 
-def last_words(error: YaieError) -> bytes:
-    """The end of a stream that an engine did not finish."""
-    return b"data: %s\n\ndata: [DONE]\n\n" % json.dumps(error.envelope()).encode()
+def last_words(error: YaieError, path: str) -> bytes:
+    """The end of a stream that an engine did not finish, as clients of this path expect errors:
+    a named event where events have names, else a chunk and [DONE].
+    """
+    body = envelopes.for_path(error, path)
+    if path == RESPONSES:  # OpenAI's own error event is flat; its clients look for `error`
+        body = body["error"] | {"type": "error"} | body
+    if path in (RESPONSES, envelopes.ANTHROPIC_PATH):
+        return b"event: error\ndata: %s\n\n" % json.dumps(body).encode()
+    return b"data: %s\n\ndata: [DONE]\n\n" % json.dumps(body).encode()

@@ -51,6 +51,7 @@ def engine_session(connect_timeout_s: float) -> aiohttp.ClientSession:
 
 async def open_answer(
     session: aiohttp.ClientSession,
+    method: str,
     url: str,
     body: bytes,
     headers: CIMultiDict[str],
@@ -64,9 +65,10 @@ async def open_answer(
         total=None, sock_connect=session.timeout.sock_connect, sock_read=silence_timeout_s
     )
     try:
-        answer = await session.post(
+        answer = await session.request(
+            method,
             URL(url, encoded=True),
-            data=body,
+            data=body or None,
             headers=headers,
             timeout=timeout,
             allow_redirects=False,

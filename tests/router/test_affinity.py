@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from yaie_router.affinity import Decision, pick, ring
-from yaie_router.endpoints import Endpoint
+from yaie_router.objects import Endpoint
 
 
 def endpoints(*names: str) -> tuple[Endpoint, ...]:

@@ -11,8 +11,9 @@ from router.fakes import FakeEngine, endpoint_slice, event, inference_model
 from yaie_api.errors import EngineError, OverloadedError
 from yaie_router.admission import Admission
 from yaie_router.config import parse
-from yaie_router.endpoints import Directory, Endpoint, parse_model, parse_slice
+from yaie_router.endpoints import Directory
 from yaie_router.health import Health, RetryBudget
+from yaie_router.objects import Endpoint, Slice, parse_model, parse_slice
 from yaie_router.stream import MOST_HELD_BYTES, EventGate, last_words
 
 
@@ -90,21 +91,22 @@ def test_a_slice_gives_endpoints_that_take_requests() -> None:
     item["endpoints"][2]["conditions"] = {"ready": True, "terminating": True}
     del item["endpoints"][3]["targetRef"]
     item["endpoints"][3]["addresses"] = ["10.0.0.9"]
-    assert parse_slice(item) == (
+    assert parse_slice(item) == Slice(
         "m",
-        (Endpoint("ready", "10.0.0.1", 8000), Endpoint("10.0.0.9", "10.0.0.9", 8000)),
+        ready=(Endpoint("ready", "10.0.0.1", 8000), Endpoint("10.0.0.9", "10.0.0.9", 8000)),
+        resting=(Endpoint("unready", "10.0.0.1", 8000), Endpoint("leaving", "10.0.0.1", 8000)),
     )
 
 
 def test_the_http_port_is_chosen_by_name() -> None:
     ports = [{"name": "metrics", "port": 1}, {"name": "http", "port": 2}]
-    assert parse_slice(slice_of("m", "a", ports=ports))[1][0].port == 2
-    assert parse_slice(slice_of("m", "a", ports=[]))[1][0].port == 8000
+    assert parse_slice(slice_of("m", "a", ports=ports)).ready[0].port == 2
+    assert parse_slice(slice_of("m", "a", ports=[])).ready[0].port == 8000
 
 
 def test_empty_slices_and_absent_lists_are_no_endpoints() -> None:
-    assert parse_slice(endpoint_slice("m")) == ("m", ())
-    assert parse_slice({"metadata": {"name": "s"}, "endpoints": None}) == ("", ())
+    assert parse_slice(endpoint_slice("m")) == Slice("m")
+    assert parse_slice({"metadata": {"name": "s"}, "endpoints": None}) == Slice("")
 
 
 def test_addresses_of_version_six_are_bracketed_in_urls() -> None:
@@ -264,10 +266,21 @@ def test_the_gate_holds_bounded_memory() -> None:
     assert gate.flush() == b""
 
 
-def test_last_words_are_one_event_and_done() -> None:
-    first, second, rest = last_words(EngineError("why\nnot")).split(b"\n\n")
+def test_last_words_of_a_chat_are_one_event_and_done() -> None:
+    error = EngineError("why\nnot")
+    first, second, rest = last_words(error, "/v1/chat/completions").split(b"\n\n")
     assert json.loads(first.removeprefix(b"data: "))["error"]["message"] == "why\nnot"
     assert (second, rest) == (b"data: [DONE]", b"")
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
+def test_last_words_have_a_name_where_events_have_names(path: str) -> None:
+    block, rest = last_words(EngineError("why\nnot"), path).split(b"\n\n")
+    name, data = block.split(b"\n")
+    assert (name, rest) == (b"event: error", b"")
+    told = json.loads(data.removeprefix(b"data: "))
+    assert told["type"] == "error"
+    assert told["error"]["message"] == "why\nnot"
 
 
 # Settings

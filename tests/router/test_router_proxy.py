@@ -12,7 +12,7 @@ import pytest
 
 from router.conftest import Stack, StackMaker, free_port
 from router.fakes import DONE, FakeEngine, endpoint_slice, event, inference_model
-from yaie_router.app import FORWARDED
+from yaie_router.routes import FORWARDED
 
 
 def chat_bytes(model: str = "demo", *, host: str = "x") -> bytes:

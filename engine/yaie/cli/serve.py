@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from yaie.cli import serve_flags
 from yaie.cli.serve_flags import ENV_API_KEY
 from yaie_api.errors import InvalidRequestError
+from yaie_api.names import ENV_POD_NAME
+from yaie_api.response_id import mark_of_pod
 
 if TYPE_CHECKING:
     from yaie.cli.main import Subparsers
@@ -61,6 +63,7 @@ def serve_options(args: argparse.Namespace) -> "ServeOptions":
         sse_keep_alive_s=args.sse_keep_alive_interval,
         tenant_header=args.tenant_header and args.tenant_header.lower(),
         tenants_by_key=args.tenant_per_api_key,
+        response_mark=mark_of_pod(os.environ.get(ENV_POD_NAME, "")),
         settings=settings(args),
     )
 

@@ -7,13 +7,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from yaie.server.service import Service
-from yaie_api import anthropic
+from yaie_api import envelopes
 from yaie_api.errors import InvalidRequestError, YaieError
 from yaie_api.logs import request_id
 
 _json: Final = msgspec.json.Encoder().encode
 STATUS_CLIENT_LEFT: Final = 499
-ANTHROPIC_PATH: Final = "/v1/messages"
 
 
 def service_of(request: Request) -> Service:
@@ -47,9 +46,7 @@ def error_response(error: YaieError, path: str = "") -> Response:
     """The error in the envelope that clients of this path know, OpenAI's or Anthropic's. What they
     should know about retries is in the headers.
     """
-    body = error.envelope()
-    if path.startswith(ANTHROPIC_PATH):
-        body = anthropic.envelope(error, request_id.get())
+    body = envelopes.for_path(error, path, request_id.get())
     return json_response(body, error.status, error.headers)
 
 

@@ -47,6 +47,7 @@ class ServeOptions:
         priorities: whether requests may have one.
         tenant_header: request header (lower case) that is trusted to name the tenant.
         tenants_by_key: each API key is a tenant of its own.
+        response_mark: ids of responses begin with it, so that a router finds them here again.
 
     """
 
@@ -69,6 +70,7 @@ class ServeOptions:
     priorities: bool = False
     tenant_header: str | None = None
     tenants_by_key: bool = False
+    response_mark: str = ""
     limits: Limits = field(default_factory=Limits)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -100,6 +102,7 @@ def create_service(options: ServeOptions) -> Service:
         priorities=options.priorities,
         tenant_header=options.tenant_header,
         tenants_by_key=options.tenants_by_key,
+        response_mark=options.response_mark,
         settings=dict(options.settings),
     )
 

@@ -58,6 +58,7 @@ class Service:
     priorities: bool = False
     tenant_header: str | None = None
     tenants_by_key: bool = False
+    response_mark: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
     draining: bool = False
     created: int = field(default_factory=lambda: int(time.time()))

@@ -8,6 +8,8 @@ from yaie.cli import serve
 from yaie.cli.main import build_parser
 from yaie.config import EngineConfig
 from yaie_api.errors import InvalidRequestError
+from yaie_api.names import ENV_POD_NAME
+from yaie_api.response_id import mark_of_pod
 
 
 def parse(*arguments: str) -> argparse.Namespace:
@@ -116,6 +118,13 @@ def test_there_is_no_admin_port_by_default() -> None:
 def test_parsers_and_templates_that_do_not_exist_are_named(flag: str) -> None:
     with pytest.raises(InvalidRequestError, match="no-such-thing"):
         serve.serve_options(parse("m", flag, "no-such-thing"))
+
+
+def test_ids_of_responses_name_the_pod_that_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ENV_POD_NAME, raising=False)
+    assert serve.serve_options(parse("m")).response_mark == ""
+    monkeypatch.setenv(ENV_POD_NAME, "demo-7d9f8-abcde")
+    assert serve.serve_options(parse("m")).response_mark == mark_of_pod("demo-7d9f8-abcde")
 
 
 def test_the_settings_hold_no_key() -> None:

@@ -9,6 +9,7 @@ from yaie.server import run
 from yaie.server.edge import Limits
 from yaie.server.protocol import DeadlineH11
 from yaie_api import logs
+from yaie_api.response_id import mark_of_pod
 
 
 def main() -> int:
@@ -23,6 +24,7 @@ def main() -> int:
     parser.add_argument("--backoff-s", type=float, default=0.3)
     parser.add_argument("--admin", action="store_true")
     parser.add_argument("--silent-s", type=float, default=10.0)
+    parser.add_argument("--pod", default="")
     args = parser.parse_args()
     logs.configure(level="debug")
     DeadlineH11.header_deadline_s = args.header_s
@@ -48,6 +50,7 @@ def main() -> int:
             log_prompts=args.log_prompts,
             restart_backoff_s=args.backoff_s,
             silent_s=args.silent_s,
+            response_mark=mark_of_pod(args.pod),
             limits=Limits(body_s=args.body_s),
         )
     )

@@ -17,7 +17,7 @@ from yaie.server.openai.chat import start_chat
 from yaie.server.output import Delta
 from yaie.server.prompt.prompts import chat_ids
 from yaie.server.stream import EventStream, until_disconnect
-from yaie_api import anthropic
+from yaie_api import envelopes
 from yaie_api.anthropic import CountTokensRequest, MessagesRequest
 from yaie_api.errors import YaieError
 from yaie_api.openai import Usage
@@ -76,7 +76,7 @@ class MessageWriter:
             yield encode_event({"type": "message_delta", "delta": self._end, "usage": usage})
             yield encode_event({"type": "message_stop"})
         except YaieError as error:
-            yield encode_event(anthropic.envelope(error))
+            yield encode_event(envelopes.anthropic(error))
         finally:
             self._answer.close()
 

@@ -1,10 +1,9 @@
 """POST /v1/responses and what belongs to it: OpenAI's responses, over the same answers as chat."""
 
 import time
-import uuid
 from collections.abc import AsyncGenerator, Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -23,7 +22,13 @@ from yaie.server.service import Service
 from yaie.server.stream import EventStream, until_disconnect
 from yaie_api.errors import InvalidRequestError, NotFoundError, YaieError
 from yaie_api.openai import Usage
+from yaie_api.response_id import new_response_id
 from yaie_api.responses import ResponsesRequest
+
+_LIFE: Final = (
+    "Responses are stored in the memory of the engine that made them: with `store` off, after a "
+    "restart of that engine, or after many newer ones, they are gone."
+)
 
 
 async def responses(request: Request) -> Any:
@@ -34,7 +39,8 @@ async def responses(request: Request) -> Any:
     except InvalidRequestError as error:
         raise renamed(error) from None
     keep = partial(service.responses.put, caller.tenant)
-    writer = ResponseWriter(answer, body, items=items, model=model, keep=keep)
+    head = _head(body, model, new_response_id(service.response_mark))
+    writer = ResponseWriter(answer, body, items=items, head=head, keep=keep)
     if body.stream:
         return EventStream(writer.stream(), ping_s=service.sse_keep_alive_s, done=b"")
     found = await until_disconnect(request.receive, writer.whole())
@@ -75,7 +81,7 @@ def _stored(request: Request) -> Stored:
     found = service.responses.get(service.caller(request.headers).tenant, response_id)
     if found is None:
         raise NotFoundError(
-            "There is no such response: it was not stored, or it was forgotten.",
+            f"There is no such response. {_LIFE}",
             param="response_id",
             code="response_not_found",
         )
@@ -89,8 +95,7 @@ def _earlier(service: Service, caller: Caller, body: ResponsesRequest) -> list[d
     found = service.responses.get(caller.tenant, body.previous_response_id)
     if found is None:
         raise InvalidRequestError(
-            "There is no such previous response: it was not stored, or it was forgotten. "
-            "Send its items as input instead.",
+            f"There is no such previous response. {_LIFE} Send its items as input instead.",
             param="previous_response_id",
             code="previous_response_not_found",
         )
@@ -100,7 +105,8 @@ def _earlier(service: Service, caller: Caller, body: ResponsesRequest) -> list[d
 class ResponseWriter:
     """Writes one answer as a response object, whole or as a stream of events.
 
-    `items`: the conversation so far, the request's own included. `keep` stores what is to be kept.
+    `items`: the conversation so far, the request's own included. `head`: what the response says
+    from its beginning. `keep` stores what is to be kept.
     """
 
     def __init__(
@@ -109,7 +115,7 @@ class ResponseWriter:
         body: ResponsesRequest,
         *,
         items: list[dict[str, Any]],
-        model: str,
+        head: dict[str, Any],
         keep: Callable[[Stored], None],
     ) -> None:
         self._keep = keep
@@ -117,7 +123,7 @@ class ResponseWriter:
         self._input = items
         self._answer = answer
         self._items = Items(item_for)
-        self._head = _head(body, model)
+        self._head = head
 
     async def whole(self) -> dict[str, Any]:
         """The finished response."""
@@ -174,11 +180,11 @@ class ResponseWriter:
         return self._head | {"status": status, "output": self._items.output}
 
 
-def _head(body: ResponsesRequest, model: str) -> dict[str, Any]:
+def _head(body: ResponsesRequest, model: str, response_id: str) -> dict[str, Any]:
     """What a response says from its beginning."""
     form = body.text_format
     return {
-        "id": f"resp_{uuid.uuid4().hex}",
+        "id": response_id,
         "object": "response",
         "created_at": int(time.time()),
         "model": model,
