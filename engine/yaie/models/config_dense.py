@@ -3,6 +3,8 @@
 Fields that a family's checkpoints leave out have the family's default.
 """
 
+from collections.abc import Callable
+
 from yaie.models.config_decoder import Windows, decoder, layer_count, typed_windows, whole_heads
 from yaie.models.config_fields import Raw, flag, optional_positive, positive, require
 from yaie.models.config_rope import rope_table
@@ -49,12 +51,16 @@ def same_window(raw: Raw) -> Windows:
     return (optional_positive(raw, "sliding_window"),) * layer_count(raw)
 
 
-def qwen_windows(raw: Raw) -> Windows:
-    """No window unless `use_sliding_window`; then from layer `max_window_layers` on."""
+def qwen_windows(
+    raw: Raw, windowed: Callable[[int, int], bool] = lambda layer, first: layer >= first
+) -> Windows:
+    """No window unless `use_sliding_window`. Then `layer_types` says which layers have one, and
+    where it is absent `windowed`, asked with a layer and `max_window_layers`.
+    """
     raw = {"sliding_window": 4096, "max_window_layers": 28} | raw
     used = flag(raw, "use_sliding_window") and raw["sliding_window"] is not None
-    first = raw["max_window_layers"]
-    require(isinstance(first, int), "max_window_layers", first)
+    border = raw["max_window_layers"]
+    require(isinstance(border, int), "max_window_layers", border)
     return typed_windows(
-        raw if used else raw | {"sliding_window": None}, lambda i: used and i >= first
+        raw if used else raw | {"sliding_window": None}, lambda i: used and windowed(i, border)
     )

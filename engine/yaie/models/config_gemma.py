@@ -73,9 +73,9 @@ def gemma3_text(raw: Raw) -> ModelConfig:
     text = raw.get("text_config")
     if not isinstance(text, dict):
         raise malformed("text_config", text)
-    own = ("tie_word_embeddings", "dtype", "torch_dtype")
-    outer = {name: raw[name] for name in own if name in raw}
-    return gemma3(text | outer)
+    outer = {name: raw[name] for name in ("dtype", "torch_dtype") if name in raw}
+    tied = flag(raw, "tie_word_embeddings", default=True)  # the text's own has no effect
+    return gemma3(text | outer | {"tie_word_embeddings": tied})
 
 
 def _decoder(raw: Raw, **own: Any) -> ModelConfig:
@@ -110,8 +110,9 @@ def _two_ropes(raw: Raw, windows: Windows) -> tuple[RopeConfig, ...]:
     if not isinstance(tables, dict):
         raise malformed("rope_parameters", tables)
     require(not tables or "full_attention" in tables, "rope_parameters", tables)
-    full = (tables.get("full_attention") or {}) | scaling
-    local = tables.get("sliding_attention") or {}
+    both = {"partial_rotary_factor": raw.get("partial_rotary_factor")}
+    full = both | (tables.get("full_attention") or {}) | scaling
+    local = both | (tables.get("sliding_attention") or {})
     sizes = {
         "head_dim": positive(raw, "head_dim"),
         "max_positions": positive(raw, "max_position_embeddings"),

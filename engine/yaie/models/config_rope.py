@@ -72,7 +72,6 @@ def read_rope(
 ) -> RopeConfig:
     """Read a model's one table. `theta`: the family's default base."""
     table = rope_table(raw)
-    require("full_attention" not in table, "rope_parameters", table)
     if (partial := raw.get("partial_rotary_factor")) is not None:
         table = {"partial_rotary_factor": partial} | table
     if (original := raw.get("original_max_position_embeddings")) is not None:
@@ -90,7 +89,8 @@ def rope_table(raw: Raw) -> Raw:
 
 
 def read_table(table: Raw, *, head_dim: int, max_positions: int, theta: float) -> RopeConfig:
-    """Read one table that stands for itself."""
+    """Read one table that stands for itself, not one of tables by layer type."""
+    require(not any(isinstance(value, dict) for value in table.values()), "rope_parameters", table)
     kind = _kind(table)
     require("mrope_section" not in table, "mrope_section", table.get("mrope_section"))
     original = positive(table, "original_max_position_embeddings", default=max_positions)

@@ -36,11 +36,14 @@ def mixtral(raw: Raw) -> ModelConfig:
 
 
 def qwen2_moe(raw: Raw) -> ModelConfig:
-    """Qwen1.5 and Qwen2 mixtures: a gated MLP for every token beside the chosen experts."""
+    """Qwen1.5 and Qwen2 mixtures: a gated MLP for every token beside the chosen experts, and
+    windows in every second layer below `max_window_layers`, not from there on as in Qwen2.
+    """
     shared = positive(raw, "shared_expert_intermediate_size", default=5632)
     moe = _qwen_experts(raw, 60, default=4, shared_size=shared, shared_gate=True)
     bias = flag(raw, "qkv_bias", default=True)
-    return whole_heads(_sparse(raw, moe, qkv_bias=bias, windows=qwen_windows(raw)))
+    windows = qwen_windows(raw, lambda layer, border: layer % 2 == 0 and layer < border)
+    return whole_heads(_sparse(raw, moe, qkv_bias=bias, windows=windows))
 
 
 def qwen3_moe(raw: Raw) -> ModelConfig:
@@ -79,14 +82,15 @@ def deepseek_v3(raw: Raw) -> ModelConfig:
     require(method == "noaux_tc", "topk_method", method)
     require(raw.get("scoring_func", "sigmoid") == "sigmoid", "scoring_func", raw)
     defaults = {"n_routed_experts": 256, "n_shared_experts": 1, "moe_intermediate_size": 2048}
-    raw = defaults | {"first_k_dense_replace": 3, "num_experts_per_tok": 8} | raw
+    defaults |= {"first_k_dense_replace": 3, "num_experts_per_tok": 8, "n_group": 8}
+    raw = defaults | {"topk_group": 4} | raw
     moe = _deepseek_experts(
         raw,
         scoring="sigmoid",
         correction_bias=True,
         normalize=flag(raw, "norm_topk_prob", default=True),
-        groups=positive(raw, "n_group", default=8),
-        kept_groups=positive(raw, "topk_group", default=4),
+        groups=positive(raw, "n_group"),
+        kept_groups=positive(raw, "topk_group"),
         group_best=2,
         scale=number(raw, "routed_scaling_factor", 2.5),
     )

@@ -81,6 +81,7 @@ LONGROPE = {
         ({"rope_scaling": LONGROPE | {"long_factor": [1.0]}}, "long_factor"),
         ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
         ({"rope_parameters": {"full_attention": {}}}, "rope_parameters"),
+        ({"rope_parameters": {"sliding_attention": {"rope_theta": 5.0}}}, "rope_parameters"),
         ({"architectures": ["BloomForCausalLM"]}, "BloomForCausalLM"),
     ],
 )
@@ -99,6 +100,7 @@ def test_what_no_native_model_does_is_named(change: dict[str, Any], name: str) -
         ("Gemma2ForCausalLM", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar"),
         ("Gemma2ForCausalLM", {"hidden_activation": "relu"}, "hidden_activation"),
         ("Gemma3ForCausalLM", {"rope_parameters": {"rope_type": "default"}}, "rope_parameters"),
+        ("Gemma3ForCausalLM", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
     ],
 )
 def test_what_a_family_does_not_do_is_named(
@@ -132,6 +134,13 @@ def test_what_means_nothing_to_any_model_is_named(change: dict[str, Any], name: 
     with pytest.raises(InvalidRequestError, match=name) as caught:
         config.parse(LLAMA | change)
     assert not isinstance(caught.value, UnsupportedModelError)
+
+
+def test_gemma_of_text_and_images_is_tied_as_its_outer_settings_say() -> None:
+    text = LLAMA | {"head_dim": 32, "num_key_value_heads": 2, "tie_word_embeddings": False}
+    raw = {"architectures": ["Gemma3ForConditionalGeneration"], "text_config": text}
+    assert config.parse(raw).tie_word_embeddings
+    assert not config.parse(raw | {"tie_word_embeddings": False}).tie_word_embeddings
 
 
 def test_longrope_is_limited_to_what_its_short_factors_hold() -> None:

@@ -122,6 +122,16 @@ def test_qwen_says_which_layers_are_dense() -> None:
     assert experts(QWEN3 | {"norm_topk_prob": True}).normalize is True
 
 
+def test_windows_of_qwen2_mixtures_end_where_those_of_qwen2_begin() -> None:
+    """Every second layer below `max_window_layers`, which is 28 where it is absent."""
+    window = {"use_sliding_window": True, "sliding_window": 32}
+    assert config.parse(QWEN2 | window).windows == (32, None, 32, None)
+    assert config.parse(QWEN2 | window | {"max_window_layers": 2}).windows == (32,) + (None,) * 3
+    named = ["full_attention"] * 3 + ["sliding_attention"]
+    assert config.parse(QWEN2 | window | {"layer_types": named}).windows == (None,) * 3 + (32,)
+    assert config.parse(QWEN2 | window | {"use_sliding_window": False}).windows == (None,) * 4
+
+
 def test_qwen3_counts_experts_under_two_names() -> None:
     renamed = {name: value for name, value in QWEN3.items() if name != "num_experts"}
     assert experts(renamed | {"num_local_experts": 12}).num_experts == 12
@@ -184,6 +194,8 @@ def test_an_absent_rank_of_queries_is_the_default_and_null_is_none() -> None:
         (V2 | {"topk_method": "group_limited_greedy"}, "n_group"),
         (V3 | {"scoring_func": "softmax"}, "scoring_func"),
         (V3 | {"n_group": 7}, "n_group"),
+        (V3 | {"n_group": None}, "n_group"),
+        (V3 | {"topk_group": None}, "topk_group"),
         (V3 | {"topk_group": 9}, "topk_group"),
         (V3 | {"n_group": 256}, "n_group"),
         (V3 | {"n_group": 32, "topk_group": 1, "num_experts_per_tok": 9}, "num_experts_per_tok"),

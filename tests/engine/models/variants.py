@@ -61,6 +61,7 @@ LLAMA: dict[str, dict[str, Any]] = {
     "llama-head-dim-bias": {"head_dim": 24, "attention_bias": True, "mlp_bias": True},
     "llama-head-dim-80": {"head_dim": 80},
     "llama-head-dim-96-mha": {"head_dim": 96, "num_key_value_heads": 4},
+    "llama-mlp-bias-alone": {"mlp_bias": True, "rms_norm_eps": 1e-3},
     "llama-gelu": {"hidden_act": "gelu_pytorch_tanh"},
     "llama-tied-llama3-rope": {"tie_word_embeddings": True, "rope_parameters": LLAMA3},
     "llama-yarn-rope": {"rope_parameters": YARN},
@@ -78,6 +79,12 @@ LLAMA: dict[str, dict[str, Any]] = {
 MISTRAL: dict[str, dict[str, Any]] = {
     "mistral-window": {"sliding_window": 24},
     "mistral-no-window": {"sliding_window": None, "head_dim": 40},
+    "mistral-tied-yarn-mqa": {
+        "sliding_window": None,
+        "num_key_value_heads": 1,
+        "tie_word_embeddings": True,
+        "rope_parameters": YARN | {"mscale": 1.0, "mscale_all_dim": 1.0},
+    },
 }
 QWEN2: dict[str, dict[str, Any]] = {
     "qwen2-tied": {"tie_word_embeddings": True},
@@ -102,6 +109,13 @@ QWEN3: dict[str, dict[str, Any]] = {
         "vocab_size": 509,
         "num_attention_heads": 6,
         "num_key_value_heads": 3,
+    },
+    "qwen3-windows-by-type-yarn": {
+        "head_dim": 24,
+        "use_sliding_window": True,
+        "sliding_window": 20,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "rope_parameters": YARN,
     },
     "qwen3-window": {
         "head_dim": 16,
@@ -151,6 +165,8 @@ GEMMA3: dict[str, dict[str, Any]] = {
         },
         "final_logit_softcapping": 9.0,
         "attn_logit_softcapping": 4.0,
+        "tie_word_embeddings": False,
+        "attention_bias": True,
     },
     "gemma3-six-layers-mqa": GEMMA3_BASE
     | {"num_hidden_layers": 6, "num_key_value_heads": 1, "vocab_size": 509},

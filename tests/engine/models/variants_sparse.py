@@ -39,6 +39,13 @@ MIXTRAL: dict[str, dict[str, Any]] = {
         "sliding_window": 24,
         "vocab_size": 509,
     },
+    "mixtral-tied-head-dim": {
+        "num_local_experts": 4,
+        "num_experts_per_tok": 3,
+        "head_dim": 24,
+        "tie_word_embeddings": True,
+        "rope_parameters": {"rope_type": "linear", "rope_theta": 10_000.0, "factor": 2.0},
+    },
 }
 QWEN2_MOE: dict[str, dict[str, Any]] = {
     "qwen2-moe": {
@@ -55,6 +62,17 @@ QWEN2_MOE: dict[str, dict[str, Any]] = {
         "mlp_only_layers": [1],
         "norm_topk_prob": True,
         "qkv_bias": False,
+    },
+    "qwen2-moe-windows-up-to-layer": {
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 40,
+        "shared_expert_intermediate_size": 72,
+        "num_hidden_layers": 4,
+        "use_sliding_window": True,
+        "sliding_window": 24,
+        "max_window_layers": 2,
+        "decoder_sparse_step": 2,
     },
 }
 QWEN3_MOE: dict[str, dict[str, Any]] = {
@@ -73,6 +91,15 @@ QWEN3_MOE: dict[str, dict[str, Any]] = {
         "norm_topk_prob": True,
         "attention_bias": True,
         "mlp_only_layers": [0],
+    },
+    "qwen3-moe-window-mqa-yarn": {
+        "num_experts": 4,
+        "num_experts_per_tok": 1,
+        "moe_intermediate_size": 40,
+        "num_key_value_heads": 1,
+        "use_sliding_window": True,
+        "sliding_window": 24,
+        "rope_parameters": YARN,
     },
     "qwen3-moe-every-second-layer": {
         "num_experts": 4,
@@ -97,9 +124,20 @@ DEEPSEEK_V2: dict[str, dict[str, Any]] = {
         "rope_parameters": YARN,
         "vocab_size": 509,
         "attention_bias": True,
+        "mlp_bias": True,
     },
 }
 DEEPSEEK_V3: dict[str, dict[str, Any]] = {
+    "deepseek-v3-dense-bias-two-shared": LATENT
+    | {
+        "n_group": 2,
+        "topk_group": 1,
+        "first_k_dense_replace": 3,
+        "n_shared_experts": 2,
+        "attention_bias": True,
+        "tie_word_embeddings": True,
+        "rope_parameters": YARN | {"mscale_all_dim": 0.0},
+    },
     "deepseek-v3": LATENT
     | {"n_group": 4, "topk_group": 2, "routed_scaling_factor": 2.5, "rope_parameters": YARN},
     "deepseek-v3-halves-no-norm": LATENT
