@@ -11,7 +11,8 @@ hash of everything up to cut *i*, so equal keys mean equal beginnings:
 No tokenizer is involved, and nothing here raises on any JSON body: a request that the engine will
 refuse still gets keys. The *home* key stands at the end of the first user message: all turns of one
 conversation share it. Raw prompts have no borders; their home is the first 512-byte cut. What other
-APIs call `system` or `instructions` belongs to the header, and `input` is messages.
+APIs call `system` or `instructions` belongs to the header, and `input` is messages. A text is the
+same however it is wrapped: clients move cache marks from turn to turn, and make lists for them.
 """
 
 import hashlib
@@ -35,9 +36,11 @@ _RENDERING_FIELDS: Final = (
     "continue_final_message",
     "documents",
     "functions",
+    "output_config",
     "reasoning",
     "reasoning_effort",
     "suffix",
+    "thinking",
     "tool_choice",
     "tools",
 )
@@ -130,7 +133,7 @@ def _blocks(body: Mapping[str, Any], model: str | None, adapter: str) -> Iterato
     head = _Block(_canonical([name, adapter, header]))
     for name in ("system", "instructions"):
         if body.get(name) is not None:
-            head = _Block(head.data + _canonical([name, body[name]]))
+            head = _Block(head.data + _canonical([name, _content(body[name])]))
     for name in ("messages", "input"):
         if name in body:
             return chain((head,), _messages(body[name]))
@@ -138,6 +141,8 @@ def _blocks(body: Mapping[str, Any], model: str | None, adapter: str) -> Iterato
 
 
 def _messages(messages: object) -> Iterator[_Block]:
+    if isinstance(messages, str):
+        messages = [{"role": "user", "content": messages}]
     if not isinstance(messages, list):
         yield _Block(_JSON + _canonical(messages), home="end")
         return
@@ -152,8 +157,27 @@ def _message(message: object) -> bytes:
     """Role first and content last: messages that begin alike share the cuts of what is alike."""
     if not isinstance(message, dict):
         return _JSON + _canonical(message)
-    rest = {k: v for k, v in message.items() if k not in ("role", "content")}
-    return _TEXT + _canonical([message.get("role"), rest, message.get("content")])
+    rest = {k: v for k, v in message.items() if k not in ("role", "content", "type")}
+    if message.get("type", "message") != "message":
+        rest["type"] = message["type"]
+    return _TEXT + _canonical([message.get("role"), rest, _content(message.get("content"))])
+
+
+def _content(content: object) -> object:
+    """The content without cache marks; a single text as such."""
+    if not isinstance(content, list):
+        return content
+    parts = [_unmarked(part) for part in content]
+    match parts:
+        case [{"type": "text" | "input_text", "text": str(text), **rest}] if not rest:
+            return text
+    return parts
+
+
+def _unmarked(part: object) -> object:
+    if isinstance(part, dict) and "cache_control" in part:
+        return {k: v for k, v in part.items() if k != "cache_control"}
+    return part
 
 
 def _prompts(prompt: object) -> Iterator[_Block]:

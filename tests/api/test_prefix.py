@@ -220,3 +220,47 @@ def test_responses_and_messages_have_keys_like_chats() -> None:
     assert home_key(first, KEY) != home_key(first | {"instructions": "Be long."}, KEY)
     anthropic = {"model": "m", "system": "s", "messages": [{"role": "user", "content": "a"}]}
     assert home_key(anthropic, KEY) != home_key(anthropic | {"system": "t"}, KEY)
+    thinking = anthropic | {"thinking": {"type": "enabled"}}
+    assert home_key(anthropic, KEY) != home_key(thinking, KEY)
+
+
+MARK = {"cache_control": {"type": "ephemeral"}}
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        {"input": "hello"},
+        {"input": [{"role": "user", "content": "hello"}]},
+        {"input": [{"type": "message", "role": "user", "content": "hello"}]},
+        {"input": [{"role": "user", "content": [{"type": "input_text", "text": "hello"}]}]},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "hello"}]}]},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "hello"} | MARK]}]},
+    ],
+)
+def test_a_text_has_one_home_however_it_is_wrapped(first: dict[str, Any]) -> None:
+    plain = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+    assert keys({"model": "m"} | first, KEY) == keys(plain, KEY)
+
+
+def test_a_cache_mark_that_moves_on_leaves_the_home_where_it_is() -> None:
+    def turns(*marked: bool) -> list[dict[str, Any]]:
+        texts = [({"type": "text", "text": f"{i}"}, mark) for i, mark in enumerate(marked)]
+        images = {"type": "image"}
+        contents = [[images, text | MARK if mark else text] for text, mark in texts]
+        return [{"role": "user", "content": content} for content in contents]
+
+    system = [{"type": "text", "text": "be brief"}, {"type": "text", "text": "and kind"}]
+    marked = [system[0], system[1] | MARK]
+    first = {"model": "m", "system": system, "messages": turns(True)}
+    later = {"model": "m", "system": marked, "messages": turns(False, True)}
+    assert home_key(first, KEY) == home_key(later, KEY)
+
+
+def test_several_texts_are_not_one() -> None:
+    def with_texts(*texts: str) -> dict[str, Any]:
+        content = [{"type": "text", "text": text} for text in texts]
+        return {"model": "m", "messages": [{"role": "user", "content": content}]}
+
+    assert home_key(with_texts("a", "b"), KEY) != home_key(with_texts("ab"), KEY)
+    assert home_key(with_texts("a"), KEY) != home_key(with_texts("b"), KEY)
