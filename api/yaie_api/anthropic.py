@@ -7,7 +7,8 @@ everything else is checked here. Errors have an envelope of their own (`yaie_api
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
+from typing_extensions import TypedDict
 
 from yaie_api.errors import InvalidRequestError
 from yaie_api.openai.refused import refuse_forms
@@ -17,7 +18,21 @@ MAX_TURNS: Final = 2048
 MAX_BLOCKS: Final = 2048
 MAX_TOOLS: Final = 128
 
-Block = dict[str, Any]
+_Name = Annotated[str, Field(max_length=256)] | None
+
+
+class Block(TypedDict, total=False):
+    """A piece of a turn; what else it holds depends on its type."""
+
+    __pydantic_config__ = ConfigDict(strict=True, extra="allow")  # type: ignore[misc]  # pydantic's way
+
+    type: str
+    text: str | None
+    id: _Name
+    name: _Name
+    tool_use_id: _Name
+
+
 Content = str | Annotated[list[Block], Field(max_length=MAX_BLOCKS, fail_fast=True)]
 
 

@@ -29,7 +29,7 @@ class ContentPart(Wire):
         known = self.type in TEXT_PARTS or self.type == "refusal"
         if not known:
             raise InvalidRequestError(
-                "messages has a part that is not text: this server is text-only and takes no "
+                "a message has a part that is not text: this server is text-only and takes no "
                 "images, audio, video or files.",
                 param="messages",
                 code="unsupported_content",

@@ -12,7 +12,6 @@ from yaie.server.anthropic.output import block_for
 from yaie.server.items import Items
 from yaie.server.parts import ReasoningPart, TextPart, ToolCallPart
 from yaie_api.anthropic import MessagesRequest
-from yaie_api.errors import InvalidRequestError
 from yaie_api.openai import ChatCompletionRequest
 from yaie_api.wire import parse
 
@@ -202,10 +201,32 @@ def test_thinking_reaches_the_template() -> None:
     assert enabled.template_variables["enable_thinking"] is True
 
 
-def test_refusals_name_the_field_of_this_api() -> None:
-    with pytest.raises(InvalidRequestError) as caught:
-        chat_of(stop_sequences=[""] * 65)
-    assert caught.value.param == "stop_sequences"
+@pytest.mark.parametrize(
+    ("fields", "begins"),
+    [
+        ({"messages": [{"role": "wizard", "content": "x"}]}, "messages.0.role: "),
+        ({"messages": [*USER, {"role": "user", "content": 5}]}, "messages.1.content: "),
+        (
+            {"messages": [*USER, {"role": "user", "content": [{"type": "tool_result",
+             "tool_use_id": 5}]}]},
+            "messages.1.content.0.tool_use_id: ",
+        ),
+        (
+            {"system": "s", "messages": [*USER, {"role": "assistant", "content": [
+                {"type": "text", "text": "a"}, {"type": "tool_use", "id": "t", "name": 3}]}]},
+            "messages.1.content.1.name: ",
+        ),
+        ({"tools": [{"name": "f", "input_schema": 3}]}, "tools.0.input_schema: "),
+        ({"stop_sequences": ["x", ""]}, "stop_sequences"),
+        ({"stop_sequences": ["x"] * 17}, "stop_sequences"),
+    ],
+)  # fmt: skip
+def test_errors_begin_with_the_field_that_was_sent(
+    server: Server, fields: dict[str, Any], begins: str
+) -> None:
+    answer = ask(server, **fields)
+    assert answer.status == 400
+    assert answer.json["error"]["message"].startswith(begins)
 
 
 def test_parts_become_blocks() -> None:

@@ -153,6 +153,44 @@ def test_bad_requests_name_the_field_of_this_api(
     assert answer.error["param"] == param
 
 
+OUTPUT = {"type": "function_call_output", "call_id": "c", "output": "1"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "begins"),
+    [
+        ({"input": [{"role": "wizard", "content": "x"}]}, "input.0.role: "),
+        ({"input": [{"role": "user", "content": "a"}, {"role": "user", "content": 5}]},
+         "input.1.content: "),
+        ({"instructions": "Be brief.", "input": [OUTPUT, {"role": "x", "content": "a"}]},
+         "input.1.role: "),
+        ({"instructions": "Be brief.",
+          "input": [{"role": "system", "content": "a"}, {"role": "x"}]}, "input.1.role: "),
+        ({"input": [{"role": "user", "content": [{"type": 7}]}]}, "input.0.content.0.type: "),
+        ({"input": [OUTPUT | {"output": 5}]}, "input.0.output: "),
+        ({"input": [OUTPUT, OUTPUT | {"call_id": 5}]}, "input.1.call_id: "),
+        ({"input": [{"role": "assistant", "content": "a"},
+                    {"type": "function_call", "call_id": "c", "name": "f"},
+                    {"type": "function_call", "call_id": "d", "name": 5}]}, "input.2.name: "),
+        ({"tools": [{"type": "function", "name": 5}]}, "tools.0.name: "),
+        ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format"),
+    ],
+)  # fmt: skip
+def test_errors_begin_with_the_field_that_was_sent(
+    server: Server, fields: dict[str, Any], begins: str
+) -> None:
+    answer = respond(server, **fields)
+    assert answer.status == 400
+    assert answer.error["message"].startswith(begins)
+
+
+def test_items_of_the_stored_conversation_are_not_counted(server: Server) -> None:
+    stored = respond(server, max_output_tokens=1).json["id"]
+    wrong = [{"role": "user", "content": "a"}, {"role": "wizard", "content": "b"}]
+    answer = respond(server, input=wrong, previous_response_id=stored)
+    assert answer.error["message"].startswith("input.1.role: ")
+
+
 def test_an_error_in_the_middle_ends_the_stream_as_failed(server: Server) -> None:
     events = events_of(respond(server, input="fail now", stream=True))
     assert events[-1]["type"] == "response.failed"
@@ -175,7 +213,7 @@ def test_items_of_one_turn_are_one_message() -> None:
         {"type": "message", "role": "assistant", "content": "Done."},
         {"type": "message", "role": "assistant", "content": "Really."},
     ]
-    found = turns(items)
+    found, _ = turns(items)
     assert [turn["role"] for turn in found] == [
         "user", "assistant", "tool", "tool", "assistant", "assistant",
     ]  # fmt: skip
@@ -187,7 +225,7 @@ def test_items_of_one_turn_are_one_message() -> None:
 
 def test_reasoning_begins_a_turn_of_its_own() -> None:
     thought = {"type": "reasoning", "summary": [{"text": "b"}]}
-    found = turns([{"role": "assistant", "content": "a"}, thought])
+    found, _ = turns([{"role": "assistant", "content": "a"}, thought])
     assert [turn["content"] for turn in found] == ["a", ""]
 
 

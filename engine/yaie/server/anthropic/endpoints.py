@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from yaie.server.answer import Answer
-from yaie.server.anthropic.input import to_chat
+from yaie.server.anthropic.input import renamed, to_chat
 from yaie.server.anthropic.output import block_for
 from yaie.server.door import opened
 from yaie.server.http import json_response, left_response, read_json, service_of
@@ -19,7 +19,7 @@ from yaie.server.prompt.prompts import chat_ids
 from yaie.server.stream import EventStream, until_disconnect
 from yaie_api import envelopes
 from yaie_api.anthropic import CountTokensRequest, MessagesRequest
-from yaie_api.errors import YaieError
+from yaie_api.errors import InvalidRequestError, YaieError
 from yaie_api.openai import Usage
 from yaie_api.wire import parse
 
@@ -28,7 +28,10 @@ _STOP_REASONS: Final = {"length": "max_tokens", "tool_calls": "tool_use"}
 
 async def messages(request: Request) -> Any:
     service, caller, body, model = await opened(request, MessagesRequest)
-    answer = await start_chat(service, to_chat(body), caller)
+    try:
+        answer = await start_chat(service, to_chat(body), caller)
+    except InvalidRequestError as error:
+        raise renamed(error) from None
     writer = MessageWriter(answer, model)
     if body.stream:
         return EventStream(writer.stream(), ping_s=service.sse_keep_alive_s, done=b"")

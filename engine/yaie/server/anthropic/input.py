@@ -7,7 +7,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from yaie.server import sent_as
 from yaie_api.anthropic import (
+    MAX_TOOLS,
     AnthropicTool,
     AnthropicToolChoice,
     Content,
@@ -19,7 +21,15 @@ from yaie_api.errors import InvalidRequestError
 from yaie_api.openai import ChatCompletionRequest
 from yaie_api.wire import parse
 
-_PARAMS: Final = {"stop": "stop_sequences", "max_completion_tokens": "max_tokens"}
+_SENT: Final = {
+    "stop": "stop_sequences",
+    "response_format": "output_config.format",
+    "response_format.json_schema": "output_config.format",
+    "reasoning_effort": "output_config.effort",
+    "chat_template_kwargs": "thinking",
+    "tool_choice.function": "tool_choice",
+}
+"""What fields of the chat request are called here."""
 _SAMPLING: Final = ("temperature", "top_p", "top_k", "max_tokens", "cache_salt", "priority")
 _CHOICES: Final = {"auto": "auto", "any": "required", "none": "none"}
 
@@ -49,8 +59,14 @@ def to_chat(body: CountTokensRequest) -> ChatCompletionRequest:
     try:
         return parse(ChatCompletionRequest, fields)
     except InvalidRequestError as error:
-        error.param = _PARAMS.get(error.param or "", error.param)
-        raise
+        raise renamed(error) from None
+
+
+def renamed(error: InvalidRequestError) -> InvalidRequestError:
+    """The same error with the fields' names of this API."""
+    tools = {f"tools.{n}.function": f"tools.{n}" for n in range(MAX_TOOLS)}
+    schemas = {f"{path}.parameters": f"{name}.input_schema" for path, name in tools.items()}
+    return sent_as.renamed(error, _SENT | tools | schemas)
 
 
 def _goes_on(last: Mapping[str, Any]) -> bool:
@@ -92,8 +108,10 @@ def _assistant(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _call(block: Mapping[str, Any]) -> dict[str, Any]:
+    if block.get("name") is None:
+        raise InvalidRequestError("a tool_use block needs its name.", param="messages")
     arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
-    function = {"name": block.get("name"), "arguments": arguments}
+    function = {"name": block["name"], "arguments": arguments}
     return {"id": block.get("id"), "type": "function", "function": function}
 
 

@@ -4,20 +4,25 @@ Reasoning, text and calls of one assistant's turn are separate items there and o
 """
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
+from yaie.server import sent_as
 from yaie_api.errors import InvalidRequestError
 from yaie_api.openai import ChatCompletionRequest
-from yaie_api.responses import ResponsesRequest
+from yaie_api.responses import MAX_TOOLS, ResponsesRequest
 from yaie_api.wire import parse
 
 Item = Mapping[str, Any]
-_PARAMS: Final = {
+Places = dict[tuple[int, str], str]
+"""(number of a turn, path in it) → path of what the client sent."""
+_SENT: Final = {
     "messages": "input",
     "max_tokens": "max_output_tokens",
     "max_completion_tokens": "max_output_tokens",
     "response_format": "text.format",
-    "reasoning_effort": "reasoning",
+    "response_format.json_schema": "text.format",
+    "reasoning_effort": "reasoning.effort",
 }
 """What a field of the chat request is called in the request that it was made from."""
 _COPIED: Final = (
@@ -41,9 +46,12 @@ def to_chat(body: ResponsesRequest, items: Iterable[Item]) -> ChatCompletionRequ
         InvalidRequestError: what is wrong, `param` naming the field of the request.
 
     """
+    items = list(items)
+    found, places = turns(items, first=len(input_items(body)) - len(items))
+    messages = _with_instructions(body.instructions, found)
     fields: dict[str, Any] = {name: getattr(body, name) for name in _COPIED}
     fields |= {
-        "messages": _with_instructions(body.instructions, turns(items)),
+        "messages": messages,
         "max_completion_tokens": body.max_output_tokens,
         "response_format": _response_format(body),
         "reasoning_effort": body.reasoning and body.reasoning.effort,
@@ -56,24 +64,31 @@ def to_chat(body: ResponsesRequest, items: Iterable[Item]) -> ChatCompletionRequ
     try:
         return parse(ChatCompletionRequest, fields)
     except InvalidRequestError as error:
-        raise renamed(error) from None
+        shift = len(messages) - len(found)
+        sent = {f"messages.{n + shift}{rest}": path for (n, rest), path in places.items()}
+        raise renamed(error, sent) from None
 
 
-def renamed(error: InvalidRequestError) -> InvalidRequestError:
-    """The same error with the field's name of this API."""
-    error.param = _PARAMS.get(error.param or "", error.param)
-    return error
+def renamed(
+    error: InvalidRequestError, sent: Mapping[str, str] = MappingProxyType({})
+) -> InvalidRequestError:
+    """The same error with the fields' names of this API. `sent`: names of this request only."""
+    tools = {f"tools.{n}.function": f"tools.{n}" for n in range(MAX_TOOLS)}
+    return sent_as.renamed(error, {**_SENT, **tools, **sent})
 
 
-def turns(items: Iterable[Item]) -> list[dict[str, Any]]:
-    """The messages of a conversation of items.
+def turns(items: Iterable[Item], *, first: int = 0) -> tuple[list[dict[str, Any]], Places]:
+    """The messages of a conversation of items, and where they came from.
+
+    `first`: number of the first item in the request's own input; those below 0 are older.
 
     Raises:
         InvalidRequestError: an item of a kind that is not known here.
 
     """
     found: list[dict[str, Any]] = []
-    for item in items:
+    places: Places = {}
+    for number, item in enumerate(items, start=first):
         kind = item.get("type") or "message"
         if kind == "message":
             _add_message(found, item)
@@ -85,7 +100,20 @@ def turns(items: Iterable[Item]) -> list[dict[str, Any]]:
             _assistant(found, "content", "tool_calls")["reasoning_content"] = _reasoning(item)
         else:
             raise _unsupported(f"items of type {str(kind)[:64]!r}")
-    return [_complete(turn) for turn in found]
+        path = f"input.{number}" if number >= 0 else "previous_response_id"
+        for rest, name in _names(kind, found[-1]).items():
+            places.setdefault((len(found) - 1, rest), path + name)
+    return [_complete(turn) for turn in found], places
+
+
+def _names(kind: str, turn: Mapping[str, Any]) -> dict[str, str]:
+    """What an item has just written: path in its turn → path in the item."""
+    if kind == "function_call":
+        call = f".tool_calls.{len(turn['tool_calls']) - 1}"
+        return {"": "", call: "", f"{call}.function": "", f"{call}.id": ".call_id"}
+    if kind == "function_call_output":
+        return {"": "", ".content": ".output", ".tool_call_id": ".call_id"}
+    return {"": "", ".content": ".content"} if kind == "message" else {}
 
 
 def _add_message(found: list[dict[str, Any]], item: Item) -> None:
