@@ -9,6 +9,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from yaie.cli.values import integer, number, positive
+
 if TYPE_CHECKING:
     from yaie.cli.chat_client import ChatOptions
     from yaie.cli.main import Subparsers
@@ -35,10 +37,10 @@ def add_parser(subparsers: "Subparsers") -> None:
     flag("--api-key", metavar="KEY", help=f"or set {ENV_API_KEY}")
     flag("--system", metavar="TEXT", help="system message")
     flag("--prompt", metavar="TEXT", help="send this, print the answer and end")
-    flag("--max-tokens", type=int, metavar="N")
-    flag("--temperature", type=float)
-    flag("--top-p", type=float)
-    flag("--seed", type=int)
+    flag("--max-tokens", type=positive, metavar="N", help="longest answer")
+    flag("--temperature", type=number, metavar="T", help="0: always the likeliest token")
+    flag("--top-p", type=number, metavar="P", help="only the likeliest tokens, P in sum")
+    flag("--seed", type=integer, metavar="N", help="the same seed gives the same answer")
     parser.set_defaults(run=run)
 
 

@@ -62,6 +62,8 @@ class LocalClient:
             connection.request(method, _url(path, query), body=data, headers=headers)
             response = connection.getresponse()
             text = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise self._silent() from error
         finally:
             connection.close()
         _check(response.status, text)
@@ -78,6 +80,8 @@ class LocalClient:
                 _check(response.status, response.read())
             while line := response.readline():
                 yield line
+        except (OSError, http.client.HTTPException) as error:
+            raise self._silent() from error
         finally:
             connection.close()
 
@@ -102,7 +106,14 @@ class LocalClient:
             raise UnavailableError(
                 f"nothing runs in {self._socket_path.parent}; start it with: yaie up -f model.yaml"
             ) from error
+        except OSError as error:
+            folder = self._socket_path.parent
+            raise UnavailableError(f"{folder} cannot be used: {error.strerror}") from error
         return connection
+
+    def _silent(self) -> UnavailableError:
+        folder = self._socket_path.parent
+        return UnavailableError(f"the `yaie up` in {folder} has ended or does not answer")
 
 
 class _UnixConnection(http.client.HTTPConnection):

@@ -1,19 +1,22 @@
 """`yaie logs NAME`: what the engines of a model (or the router) printed."""
 
 import argparse
+import itertools
+import queue
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from yaie.cli.local_client import LocalClient, add_state_flags
+from yaie.cli.values import count
 from yaie_api import names
 from yaie_api.errors import InvalidRequestError, NotFoundError
 
 if TYPE_CHECKING:
     from yaie.cli.main import Subparsers
 
-_LOCK: Final = threading.Lock()
+_MOST_WAITING: Final = 1024
 
 
 def add_parser(subparsers: "Subparsers") -> None:
@@ -26,7 +29,7 @@ def add_parser(subparsers: "Subparsers") -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="a model, or one of its pods")
     parser.add_argument("--router", action="store_true", help="the router's logs instead")
     parser.add_argument("-f", "--follow", action="store_true", help="go on with what is added")
-    parser.add_argument("--tail", type=int, metavar="N", help="only the last N lines of each pod")
+    parser.add_argument("--tail", type=count, metavar="N", help="only the last N lines of each pod")
     add_state_flags(parser)
     parser.set_defaults(run=run)
 
@@ -38,29 +41,43 @@ def run(args: argparse.Namespace) -> int:
     pods = _pods(client, args)
     query = {"follow": "true"} if args.follow else {}
     if args.tail is not None:
-        query["tailLines"] = str(max(0, args.tail))
-    readers = [
-        threading.Thread(
-            target=_copy,
-            args=(client, args.namespace, pod, query, f"[{pod}] " if len(pods) > 1 else ""),
-            daemon=True,
-        )
+        query["tailLines"] = str(args.tail)
+    streams = [
+        _lines(client, args.namespace, pod, query, f"[{pod}] " if len(pods) > 1 else "")
         for pod in pods
     ]
-    _run_all(readers, together=args.follow)
+    for line in together(streams) if args.follow else itertools.chain.from_iterable(streams):
+        sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
     return 0
 
 
-def _run_all(readers: Iterable[threading.Thread], *, together: bool) -> None:
-    """One pod after the other, or all at once when none of them ends."""
-    started = []
-    for reader in readers:
-        reader.start()
-        started.append(reader)
-        if not together:
-            reader.join()
-    for reader in started:
-        reader.join()
+def together(streams: Sequence[Iterator[bytes]]) -> Iterator[bytes]:
+    """The lines of all streams as they come, each read by a thread of its own. What a thread
+    raises is raised here.
+    """
+    found: queue.Queue[bytes | Exception | None] = queue.Queue(_MOST_WAITING)
+    for stream in streams:
+        threading.Thread(target=_read, args=(stream, found), daemon=True).start()
+    n_open = len(streams)
+    while n_open:
+        line = found.get()
+        if isinstance(line, Exception):
+            raise line
+        if line is None:
+            n_open -= 1
+        else:
+            yield line
+
+
+def _read(stream: Iterator[bytes], found: "queue.Queue[bytes | Exception | None]") -> None:
+    try:
+        for line in stream:
+            found.put(line)
+    except Exception as error:  # noqa: BLE001 - raised again where the lines are printed
+        found.put(error)
+    else:
+        found.put(None)
 
 
 def _pods(client: LocalClient, args: argparse.Namespace) -> list[str]:
@@ -79,11 +96,8 @@ def _pods(client: LocalClient, args: argparse.Namespace) -> list[str]:
     return [pod["metadata"]["name"] for pod in found]
 
 
-def _copy(
+def _lines(
     client: LocalClient, namespace: str, pod: str, query: dict[str, str], prefix: str
-) -> None:
+) -> Iterator[bytes]:
     path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
-    for line in client.lines(path, query):
-        with _LOCK:
-            sys.stdout.buffer.write(prefix.encode() + line)
-            sys.stdout.buffer.flush()
+    return (prefix.encode() + line for line in client.lines(path, query))

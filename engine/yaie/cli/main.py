@@ -11,17 +11,22 @@ everything heavy is imported inside `run`, so that `yaie --help` stays below 150
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from yaie.cli.examples import epilog
+from yaie.cli.parser import WRONG_USAGE, Parser
 from yaie_api import __version__
 from yaie_api.errors import YaieError
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - its only name
 
+INTERRUPTED: Final = 130
+PIPE_CLOSED: Final = 141
+"""As a shell tells the ends by SIGINT and SIGPIPE."""
 COMMANDS: Final = {
     "serve": "serve one model with an OpenAI-compatible API",
     "run-batch": "answer an OpenAI batch file",
@@ -37,24 +42,31 @@ COMMANDS: Final = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status (2: wrong usage, 130: interrupted)."""
+    """Run the command line; returns the exit status (1: it failed, 2: wrong usage)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _run(arguments)
+    except YaieError as error:
+        print(f"yaie: {error.message}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # What is still buffered has no reader: the interpreter must not try again at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+
+
+def _run(arguments: Sequence[str]) -> int:
     parser = build_parser(command_of(arguments))
     args = parser.parse_args(arguments)
     run: Callable[[argparse.Namespace], int] | None = getattr(args, "run", None)
     if run is None:
         parser.print_help()
-        return 2
-    try:
-        return run(args)
-    except YaieError as error:
-        print(f"yaie: {error.message}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 141
+        return WRONG_USAGE
+    status = run(args)
+    sys.stdout.flush()
+    return status
 
 
 def command_of(arguments: Sequence[str]) -> str | None:
@@ -65,17 +77,18 @@ def command_of(arguments: Sequence[str]) -> str | None:
 
 def build_parser(command: str | None) -> argparse.ArgumentParser:
     """The parser with `command` fully defined and the others by name only."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="yaie",
         description="LLM inference: one command here, one kubectl apply in a cluster.",
         epilog="`yaie COMMAND --help` describes a command.",
     )
-    parser.add_argument("--version", action="version", version=f"yaie {__version__}")
+    parser.add_argument(
+        "-V", "--version", action="version", version=f"yaie {__version__}", help="print the version"
+    )
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, summary in COMMANDS.items():
         if name == command:
             importlib.import_module(f"yaie.cli.{name.replace('-', '_')}").add_parser(subparsers)
-            subparsers.choices[name].formatter_class = argparse.RawDescriptionHelpFormatter
             subparsers.choices[name].epilog = epilog(name)
         else:
             subparsers.add_parser(name, help=summary)

@@ -4,6 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from yaie.cli.local_client import MERGE, LocalClient, add_state_flags, model_path
+from yaie.cli.values import count
 
 if TYPE_CHECKING:
     from yaie.cli.main import Subparsers
@@ -12,7 +13,9 @@ if TYPE_CHECKING:
 def add_parser(subparsers: "Subparsers") -> None:
     parser = subparsers.add_parser("scale", help="set the number of replicas of a model")
     parser.add_argument("name", metavar="NAME", help="name of the model")
-    parser.add_argument("--replicas", type=_count, required=True, metavar="N")
+    parser.add_argument(
+        "--replicas", type=count, required=True, metavar="N", help="0 stops the model and keeps it"
+    )
     add_state_flags(parser)
     parser.set_defaults(run=run)
 
@@ -24,9 +27,3 @@ def run(args: argparse.Namespace) -> int:
     LocalClient.of(args).call("PATCH", path, body=body, content_type=MERGE, query=query)
     print(f"inferencemodel/{args.name} scaled to {args.replicas}")
     return 0
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
-    return int(text)

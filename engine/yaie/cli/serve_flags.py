@@ -7,21 +7,33 @@ import argparse
 from pathlib import Path
 from typing import Final
 
+from yaie.cli.values import integer, not_negative, port, positive, share
+
 ENV_API_KEY: Final = "YAIE_API_KEY"
 
 
 def add_http_flags(group: "argparse._ArgumentGroup") -> None:
     flag = group.add_argument
-    flag("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    flag("--port", type=_port, default=8000, help="0 picks a free one (default: %(default)s)")
+    flag(
+        "--host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="where to listen (default: %(default)s)",
+    )
+    flag("--port", type=port, default=8000, help="0 picks a free one (default: %(default)s)")
     flag(
         "--admin-port",
-        type=_port,
+        type=port,
         metavar="PORT",
         help="listen here for control endpoints: reset_prefix_cache, load, server_info "
         "(default: nowhere)",
     )
-    flag("--admin-host", default="127.0.0.1", help="address of the admin port (%(default)s)")
+    flag(
+        "--admin-host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="address of the admin port (default: %(default)s)",
+    )
     add_name_flag(group)
     flag(
         "--api-key",
@@ -32,14 +44,14 @@ def add_http_flags(group: "argparse._ArgumentGroup") -> None:
     )
     flag(
         "--shutdown-timeout",
-        type=_seconds,
+        type=not_negative,
         default=30.0,
         metavar="SECONDS",
         help="how long running requests may take after SIGTERM (default: %(default)g)",
     )
     flag(
         "--sse-keep-alive-interval",
-        type=_seconds,
+        type=not_negative,
         default=0.0,
         metavar="SECONDS",
         help="send a comment in a stream that is silent for so long; 0: never "
@@ -74,7 +86,8 @@ def add_answer_flags(group: "argparse._ArgumentGroup") -> None:
         "--generation-config",
         choices=("auto", "vllm"),
         default="auto",
-        help="auto: sampling defaults from the checkpoint; vllm: neutral ones",
+        help="auto: sampling defaults from the checkpoint; vllm: neutral ones "
+        "(default: %(default)s)",
     )
     flag(
         "--chat-template",
@@ -103,10 +116,25 @@ def add_answer_flags(group: "argparse._ArgumentGroup") -> None:
 
 def add_engine_flags(group: "argparse._ArgumentGroup") -> None:
     flag = group.add_argument
-    flag("--revision", help="revision of an hf:// model")
-    flag("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    flag("--dtype", choices=("auto", "float32", "bfloat16", "float16"), default="auto")
-    flag("--max-model-len", type=positive, metavar="TOKENS", help="longest sequence")
+    flag("--revision", metavar="NAME", help="branch, tag or commit of an hf:// model")
+    flag(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="auto: a GPU where there is one (default: %(default)s)",
+    )
+    flag(
+        "--dtype",
+        choices=("auto", "float32", "bfloat16", "float16"),
+        default="auto",
+        help="auto: the checkpoint's own on a GPU, float32 on a CPU (default: %(default)s)",
+    )
+    flag(
+        "--max-model-len",
+        type=positive,
+        metavar="TOKENS",
+        help="longest prompt and answer together (default: the model's own limit)",
+    )
     flag(
         "--max-num-seqs",
         type=positive,
@@ -115,7 +143,10 @@ def add_engine_flags(group: "argparse._ArgumentGroup") -> None:
         help="most sequences that run at once (default: %(default)s)",
     )
     flag(
-        "--max-num-batched-tokens", type=positive, metavar="TOKENS", help="upper bound of one step"
+        "--max-num-batched-tokens",
+        type=positive,
+        metavar="TOKENS",
+        help="most tokens of one step (default: by device)",
     )
     flag(
         "--max-num-queued-reqs",
@@ -126,12 +157,17 @@ def add_engine_flags(group: "argparse._ArgumentGroup") -> None:
     )
     flag(
         "--gpu-memory-utilization",
-        type=_share,
+        type=share,
         default=0.9,
         metavar="SHARE",
         help="share of the GPU's memory to use (default: %(default)g)",
     )
-    flag("--kv-cache-tokens", type=positive, metavar="TOKENS", help="size of the KV cache")
+    flag(
+        "--kv-cache-tokens",
+        type=positive,
+        metavar="TOKENS",
+        help="size of the KV cache (default: what the memory holds)",
+    )
     flag(
         "--block-size",
         "--page-size",
@@ -144,7 +180,7 @@ def add_engine_flags(group: "argparse._ArgumentGroup") -> None:
     flag(
         "--swap-space-gib",
         "--swap-space",
-        type=_not_negative,
+        type=not_negative,
         default=0.0,
         metavar="GIB",
         help="host memory for preempted requests' pages (default: they are computed again)",
@@ -157,11 +193,16 @@ def add_engine_flags(group: "argparse._ArgumentGroup") -> None:
     )
     flag(
         "--request-timeout-s",
-        type=_seconds,
+        type=not_negative,
         metavar="SECONDS",
         help="end a request with an error after this long (default: no limit)",
     )
-    flag("--enable-prefix-caching", action=argparse.BooleanOptionalAction, default=True)
+    flag(
+        "--enable-prefix-caching",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="keep what was computed for later prompts that begin alike (default: on)",
+    )
     flag(
         "--load-format",
         choices=("auto", "dummy"),
@@ -189,10 +230,11 @@ def add_engine_flags(group: "argparse._ArgumentGroup") -> None:
     )
     flag(
         "--max-logprobs",
-        type=int,
+        type=integer,
         default=20,
         metavar="N",
-        help="most log-probabilities per token that a request may ask for; -1: all",
+        help="most log-probabilities per token that a request may ask for; -1: all "
+        "(default: %(default)s)",
     )
     flag(
         "--max-grammars",
@@ -202,20 +244,35 @@ def add_engine_flags(group: "argparse._ArgumentGroup") -> None:
         help="structured outputs compiled at the same time (default: %(default)s)",
     )
     flag("--enforce-eager", action="store_true", help="never capture CUDA graphs")
-    flag("--seed", type=int)
+    flag(
+        "--seed",
+        type=integer,
+        metavar="N",
+        help="seed of requests that name none (default: a new one for each)",
+    )
     flag(
         "--step-time-target-s",
-        type=_seconds,
+        type=not_negative,
         default=0.05,
         metavar="SECONDS",
         help="prefill chunks keep steps with decodes near this (default: %(default)g)",
     )
-    flag("--cpu-threads", type=positive, metavar="N", help="torch threads on the CPU")
+    flag(
+        "--cpu-threads",
+        type=positive,
+        metavar="N",
+        help="threads that compute on the CPU (default: cores - 1)",
+    )
 
 
 def add_log_flags(group: "argparse._ArgumentGroup", *, level: str = "info") -> None:
     flag = group.add_argument
-    flag("--log-level", choices=("debug", "info", "warning", "error"), default=level)
+    flag(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        default=level,
+        help="least severity that is logged (default: %(default)s)",
+    )
     flag(
         "--log-format",
         choices=("auto", "text", "json"),
@@ -223,39 +280,3 @@ def add_log_flags(group: "argparse._ArgumentGroup", *, level: str = "info") -> N
         help="auto: text on a terminal, JSON lines otherwise",
     )
     flag("--log-prompts", action="store_true", help="log prompts and outputs; they may be private")
-
-
-def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port <= 65535:
-        raise argparse.ArgumentTypeError(f"{port} is not a port")
-    return port
-
-
-def positive(text: str) -> int:
-    """Argument type: an integer above zero."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not positive")
-    return value
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds")
-    return value
-
-
-def _not_negative(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is negative or not a number")
-    return value
-
-
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not in (0, 1]")
-    return value

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from yaie.cli.files import add_files_flag, load
 from yaie.cli.local_client import add_state_flags
+from yaie.cli.values import not_negative, port
 from yaie_api.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -26,16 +27,31 @@ def add_parser(subparsers: "Subparsers") -> None:
     )
     add_files_flag(parser, required=False)
     flag = parser.add_argument
-    flag("--port", type=_port, default=8000, help="0 picks a free one (default: %(default)s)")
+    flag(
+        "--port",
+        type=port,
+        default=8000,
+        help="port of the API on 127.0.0.1; 0 picks a free one (default: %(default)s)",
+    )
     add_state_flags(parser)
     flag(
         "--timeout",
-        type=float,
+        type=not_negative,
         metavar="SECONDS",
         help="give up if not every model is ready by then (default: wait)",
     )
-    flag("--log-level", default="warning", choices=["debug", "info", "warning", "error"])
-    flag("--log-format", default="auto", choices=["auto", "text", "json"])
+    flag(
+        "--log-level",
+        default="warning",
+        choices=["debug", "info", "warning", "error"],
+        help="least severity that is logged (default: %(default)s)",
+    )
+    flag(
+        "--log-format",
+        default="auto",
+        choices=["auto", "text", "json"],
+        help="auto: text on a terminal, JSON lines otherwise",
+    )
     flag("command", nargs="*", metavar="COMMAND", help="after --: run this once all is ready")
     parser.set_defaults(run=run)
 
@@ -67,9 +83,3 @@ def run(args: argparse.Namespace) -> int:
     except StateError as error:
         print(f"yaie: {error}", file=sys.stderr)
         return 1
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port (0 to 65535)")
-    return int(text)

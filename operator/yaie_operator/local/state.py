@@ -60,7 +60,7 @@ class StateFolder:
         return Path(tempfile.gettempdir()) / f"yaie-{os.getuid()}-{digest}" / "api.sock"
 
     def create(self) -> None:
-        """Make the folders. Raises StateError when another user owns one of them."""
+        """Make the folders. Raises StateError when one cannot be made, or is another user's."""
         for folder in (self.path, self.logs, self.pods, self.volumes, self.socket.parent):
             _private_folder(folder)
 
@@ -90,8 +90,14 @@ class StateLock:
 
 
 def _private_folder(folder: Path) -> None:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.lstat()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        raise StateError(
+            f"the state folder {folder} cannot be made: {error.strerror}; choose another "
+            "with --state-dir"
+        ) from error
     if found.st_uid != os.getuid():
         raise StateError(f"{folder} belongs to another user; choose another --state-dir")
     if found.st_mode & 0o077:

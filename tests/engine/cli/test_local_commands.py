@@ -10,7 +10,9 @@ import pytest
 import yaml
 
 from fakes.running_up import Up, gone, model_file, until, up, yaie
+from yaie.cli.logs import together
 from yaie.cli.ps import age, table
+from yaie_api.errors import UnavailableError
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +109,21 @@ def test_logs_are_those_of_the_models_pods(running: Up) -> None:
     assert "started serve builtin://yaie-demo --host 127.1." in done.stdout
     assert call(running, "logs", "base", "--tail", "0").stdout == ""
     assert "serving" in call(running, "logs", "--router").stdout
+
+
+def test_followed_logs_of_several_pods_come_together() -> None:
+    found = list(together([iter([b"a\n", b"b\n"]), iter([b"c\n"])]))
+    assert sorted(found) == [b"a\n", b"b\n", b"c\n"]
+    assert found.index(b"a\n") < found.index(b"b\n")
+
+
+def test_what_breaks_one_followed_log_ends_the_command() -> None:
+    def broken() -> Iterator[bytes]:
+        yield b"a\n"
+        raise UnavailableError("it has ended")
+
+    with pytest.raises(UnavailableError, match="it has ended"):
+        list(together([broken()]))
 
 
 def test_logs_of_nobody_name_the_models(running: Up) -> None:

@@ -95,3 +95,30 @@ def test_examples_in_the_help_are_valid_command_lines(command: str) -> None:
         assert f"  {line}" in text
         argv = shlex.split(line.split("| ")[-1], comments=True)
         cli.build_parser(command).parse_args(argv[1:])
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_every_flag_says_what_it_does(command: str) -> None:
+    choices = cli.build_parser(command)._subparsers._group_actions[0].choices  # type: ignore[union-attr]  # argparse's only way
+    actions = choices[command]._actions  # type: ignore[index, call-overload]
+    assert [a.option_strings for a in actions if a.option_strings and not a.help] == []
+
+
+def test_a_reader_that_leaves_ends_the_command_quietly() -> None:
+    code = "import sys; from yaie.cli.main import main; sys.exit(main(['version']))"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(20) == cli.PIPE_CLOSED
+
+
+def test_ctrl_c_while_a_command_is_loaded_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(command: str | None) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "build_parser", interrupted)
+    assert cli.main(["ps"]) == cli.INTERRUPTED

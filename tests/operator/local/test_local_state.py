@@ -68,3 +68,9 @@ def test_a_folder_of_another_user_is_refused(
     monkeypatch.setattr("os.getuid", lambda: 12345)
     with pytest.raises(StateError, match="belongs to another user"):
         StateFolder(tmp_path).create()
+
+
+def test_a_folder_that_cannot_be_made_is_named_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StateError, match="file cannot be made: File exists; choose another"):
+        StateFolder(tmp_path / "file").create()

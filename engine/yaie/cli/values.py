@@ -1,0 +1,62 @@
+"""Types of argument values. Each says in words what it takes: argparse's own message would name a
+Python function.
+"""
+
+import argparse
+import math
+
+
+def port(text: str) -> int:
+    """0 to 65535; 0 picks a free one."""
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port (0 to 65535)")
+    return int(text)
+
+
+def positive(text: str) -> int:
+    """An integer above zero."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def count(text: str) -> int:
+    """An integer of at least zero."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+    return int(text)
+
+
+def integer(text: str) -> int:
+    """Any integer."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+
+
+def number(text: str) -> float:
+    """Any finite number."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
+    return value
+
+
+def not_negative(text: str) -> float:
+    """A finite number of at least zero, such as seconds."""
+    value = number(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is below zero")
+    return value
+
+
+def share(text: str) -> float:
+    """Above 0, at most 1."""
+    value = number(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not above 0 and at most 1")
+    return value
