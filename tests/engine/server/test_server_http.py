@@ -499,6 +499,35 @@ def test_bad_input_gets_a_clear_error(server: Server, case: str) -> None:
     assert not re.search(r"0x[0-9a-f]{6,}|/usr|/home|pydantic|Traceback", error["message"])
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        rb"\ud800",
+        rb"\ud800 abc",
+        rb"\ud800, and much more text",
+        rb"\uDC00",
+        rb"\ud83d\ude00 \\ud800 \ud800",
+        rb"\ud800\ud83d\ude00",
+        rb"\\\ud800",
+    ],
+)
+def test_half_of_a_surrogate_pair_is_named(server: Server, text: bytes) -> None:
+    answer = server.call("/v1/completions", b'{"prompt": "' + text + b'"}')
+    assert answer.status == 400
+    assert "half of a surrogate pair" in answer.error["message"]
+
+
+@pytest.mark.parametrize("text", [rb"\ud83d\ude00", rb"\\ud800", rb"\ud83d\ude00 and more"])
+def test_a_body_that_was_cut_off_is_not_blamed_on_its_pairs(server: Server, text: bytes) -> None:
+    answer = server.call("/v1/completions", b'{"prompt": "' + text)
+    assert answer.error["message"].endswith("Input data was truncated.")
+
+
+def test_a_byte_order_mark_is_passed_over(server: Server) -> None:
+    body = b'\xef\xbb\xbf{"prompt": "hello", "max_tokens": 2}'
+    assert server.call("/v1/completions", body).status == 200
+
+
 @pytest.mark.parametrize("fields", [{"prompt": "hello " * 300}, {"prompt": "a", "max_tokens": 256}])
 def test_what_does_not_fit_names_the_context(server: Server, fields: dict[str, Any]) -> None:
     answer = server.call("/v1/completions", fields)
