@@ -76,10 +76,11 @@ class ReasoningParser:
     def _beginning(self, text: str, position: int) -> int:
         """The output may open the block itself, after blanks."""
         start, found = self._form.start, _skip(text, position)
-        if text.startswith(start, found):
+        few = found - position <= MAX_HELD_BLANKS
+        if few and text.startswith(start, found):
             self._state = self._reasoning
             return found + len(start)
-        may_come = found - position <= MAX_HELD_BLANKS and start.startswith(text[found:])
+        may_come = few and start.startswith(text[found:])
         if not may_come or self._over:
             self._state = self._answer
             self._at_edge = False

@@ -1,6 +1,7 @@
 """Chat completions as the official client sees them, over an engine that says what is written."""
 
 import json
+import random
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import openai
 import pytest
 
 from engine.server.scripted import THINKING_TEMPLATE, TOOLS_TEMPLATE, App, ids_of, running, says
+from engine.server.tools.reading import SIGNS
 from yaie.core.messages import Abort, Event, Generate, Tokens
 
 USER: Any = [{"role": "user", "content": "hello"}]
@@ -24,6 +26,7 @@ ADD: Any = {
         },
     },
 }
+SHORT_SIGNS = [sign for sign in SIGNS if len(sign) < 50]
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>'
 
 
@@ -180,6 +183,32 @@ async def test_a_call_is_told_alike_whole_and_streamed(tmp_path: Path, choice: A
     assert json.loads(arguments) == {"a": 1, "b": 2}
     assert chunks[-1].choices[0].finish_reason == "tool_calls"
     assert joined(chunks) == ""
+
+
+@pytest.mark.parametrize("name", ["hermes", "llama3_json", "mistral", "deepseek_v31"])
+async def test_whatever_is_written_is_told_alike_whole_and_streamed(
+    tmp_path: Path, name: str
+) -> None:
+    rng = random.Random(name)
+    texts = ["".join(rng.choices(SHORT_SIGNS, k=rng.randint(1, 12))) for _ in range(12)]
+    written = [CALL, "<think>why</think>" + CALL + " ok", *texts]
+    fields = {"tools": [ADD], "parallel_tool_calls": True}
+    parsers = {"tool_call_parser": name, "reasoning_parser": "qwen3"}
+    for text in written:
+        async with running(tmp_path, says(text), template=TOOLS_TEMPLATE, **parsers) as app:
+            message = (await ask(app, **fields)).choices[0].message
+            chunks = await chunks_of(app, **fields)
+        deltas = [chunk.choices[0].delta for chunk in chunks]
+        calls: dict[int, tuple[str, str]] = {}
+        for piece in [piece for delta in deltas for piece in delta.tool_calls or ()]:
+            known, so_far = calls.get(piece.index, (piece.function.name, ""))
+            calls[piece.index] = (known, so_far + (piece.function.arguments or ""))
+        assert joined(chunks) == (message.content or ""), text
+        assert list(calls.values()) == [
+            (call.function.name, call.function.arguments) for call in message.tool_calls or ()
+        ], text
+        thoughts = "".join(getattr(delta, "reasoning_content", None) or "" for delta in deltas)
+        assert thoughts == getattr(message, "reasoning_content", ""), text
 
 
 async def test_a_model_that_does_not_call_just_answers(tmp_path: Path) -> None:

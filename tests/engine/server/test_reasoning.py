@@ -22,12 +22,22 @@ CASES: list[tuple[bool, str, list[tuple[str, ...]]]] = [
     (False, "yes, <think> no", [("text", "yes, <think> no")]),
     (False, "<thin", [("text", "<thin")]),
     (False, "  ", [("text", "  ")]),
+    (False, " " * 65 + "<think>w", [("text", " " * 65 + "<think>w")]),
+    (True, "why </think", [("reasoning", "why </think")]),
+    (
+        True,
+        'say <tool_call>{"name": "f"}</tool_call>',
+        [("reasoning", 'say <tool_call>{"name": "f"}</tool_call>')],
+    ),
     (
         False,
         '<think>a <tool_call> b</think>\n<tool_call>\n{"name": "f"}\n</tool_call>',
         [("reasoning", "a <tool_call> b"), ("call", "f", "{}")],
     ),
 ]
+
+
+SIGNS = ["<think>", "</think>", "<", " ", "\n", "a", "é", " " * 40, "<tool_call>", '{"name":"f"}']
 
 
 def parser(*, opened: bool) -> OutputParser:
@@ -49,7 +59,7 @@ def test_reasoning_text_and_calls_are_told_apart_whatever_the_chunks(
 
 
 @given(
-    signs=st.lists(st.sampled_from(["<think>", "</think>", "<", " ", "\n", "a", "é"]), max_size=20),
+    signs=st.lists(st.sampled_from(SIGNS), max_size=20),
     opened=st.booleans(),
     seed=st.integers(0, 10**6),
 )

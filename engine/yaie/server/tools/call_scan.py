@@ -5,8 +5,9 @@ were written, as soon as the name is known.
 """
 
 import json
+import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from yaie.server.tools.json_scan import ValueScanner, skip_blanks
 
@@ -16,7 +17,7 @@ _VALUES: Final = {"name": '"', "arguments": '{"n'}
 """How the values of these keys begin: a name is a string; arguments are an object, JSON inside a
 string, or null.
 """
-
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 _State = Callable[[str, int], int]
 
@@ -164,7 +165,7 @@ class CallScanner:
 
     def _set_name(self, name: Any) -> None:
         known = self._known is None or name in self._known
-        if isinstance(name, str) and 0 < len(name) <= MAX_NAME_CHARACTERS and known:
+        if _is_text(name) and 0 < len(name) <= MAX_NAME_CHARACTERS and known:
             self.name = name
         else:
             self.broken = True
@@ -172,7 +173,7 @@ class CallScanner:
     def _set_arguments(self, value: Any) -> None:
         """Arguments may be null, or JSON inside a string."""
         text = "{}" if value is None else value
-        if isinstance(text, str) and text.startswith("{"):
+        if _is_text(text) and _is_object(text):
             self._fragments.append(text)
         else:
             self.broken = True
@@ -203,3 +204,15 @@ class CallScanner:
         except ValueError:
             self.broken = True
             return None
+
+
+def _is_text(value: Any) -> TypeGuard[str]:
+    """A string that can be sent: escapes may write half a character, which is none."""
+    return isinstance(value, str) and not _SURROGATE.search(value)
+
+
+def _is_object(text: str) -> bool:
+    """Whether a whole object is written here, as far as the scanner tells."""
+    scanner = ValueScanner()
+    end = scanner.push(text, 0)
+    return text.startswith("{") and scanner.done and not text[end:].strip()

@@ -23,8 +23,8 @@ TYPE: Final = "function"
 BLOCK: Final = "\n```json\n"
 BLOCK_END: Final = "\n```"
 MAX_HEAD: Final = MAX_NAME_CHARACTERS + len(SEPARATOR + TYPE + BLOCK)
-_V3_HEAD: Final = re.compile(rf"\s*{TYPE}{SEPARATOR}([^\n<]+)\n```(?:json)?\n")
-_V31_HEAD: Final = re.compile(rf"\s*(?!{TYPE}{SEPARATOR})([^\n<]+){SEPARATOR}")
+_V3_HEAD: Final = re.compile(rf"\s*+{TYPE}{SEPARATOR}([^\n<]++)\n```(?:json)?\n")
+_V31_HEAD: Final = re.compile(rf"\s*+(?!{TYPE}{SEPARATOR})([^\n<]++){SEPARATOR}")
 
 
 class DeepSeekParser(ToolParser):
@@ -39,7 +39,8 @@ class DeepSeekParser(ToolParser):
 
     def _head(self, text: str, position: int) -> int:
         for pattern in (_V3_HEAD, _V31_HEAD):
-            if (head := pattern.match(text, position)) is not None:
+            head = pattern.match(text, position)
+            if head is not None and head.end() - position <= MAX_HEAD:
                 self._remember(head.group())
                 self._begin(NamedCall(head.group(1).strip()))
                 return head.end()

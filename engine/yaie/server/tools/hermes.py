@@ -44,6 +44,7 @@ class Hermes(ToolFormat):
         return f"{lark.literal(head)} {arguments} {lark.literal(TAIL)}"
 
     def start(self, *, parallel: bool, free: bool) -> str:
-        if free:
-            return f"(until_0 call marker_1){'*' if parallel else '?'} free_text"
-        return repeated("marker_0 call marker_1", "\n", parallel=parallel)
+        if not free:
+            return repeated("marker_0 call marker_1", "\n", parallel=parallel)
+        call = "until_0 call marker_1"
+        return f"({call})* free_text" if parallel else f"free_text | {call}"

@@ -9,8 +9,7 @@ from yaie import lark
 from yaie.server.parts import OutputParser
 from yaie.server.tools.call_scan import CallScanner
 from yaie.server.tools.formats import ToolFormat, repeated
-from yaie.server.tools.json_scan import skip_blanks
-from yaie.server.tools.machine import MAX_HELD_BLANKS, ToolParser
+from yaie.server.tools.machine import ToolParser
 from yaie.server.tools.parts import NewCallId
 from yaie.server.tools.spec import ToolSpec
 
@@ -32,8 +31,8 @@ class Llama3Parser(ToolParser):
         self._state = self._start
 
     def _start(self, text: str, position: int) -> int:
-        found = skip_blanks(text, position)
-        if found == len(text) and found - position <= MAX_HELD_BLANKS and not self._over:
+        found = self._past_blanks(text, position)
+        if found == len(text) and not self._over:
             return position
         if text.startswith("{", found):
             self._remember(text[position:found])
@@ -47,8 +46,8 @@ class Llama3Parser(ToolParser):
         return position
 
     def _closed(self, text: str, position: int) -> int:
-        found = skip_blanks(text, position)
-        if found == len(text) and found - position <= MAX_HELD_BLANKS and not self._over:
+        found = self._past_blanks(text, position)
+        if found == len(text) and not self._over:
             return position
         if found < len(text) and text[found] in SEPARATORS:
             self._remember(text[position : found + 1])

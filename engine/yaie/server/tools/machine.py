@@ -100,6 +100,11 @@ class ToolParser:
             return start + len(expected)
         return position if self._may_come(text, start, expected) else None
 
+    def _past_blanks(self, text: str, position: int) -> int:
+        """Index of what comes after a few blanks; of the first one where there are more."""
+        found = skip_blanks(text, position)
+        return found if found - position <= MAX_HELD_BLANKS else position
+
     def _may_come(self, text: str, position: int, expected: str) -> bool:
         return not self._over and expected.startswith(text[position:])
 

@@ -11,7 +11,6 @@ from yaie import lark
 from yaie.server.parts import OutputParser
 from yaie.server.tools.call_scan import MAX_NAME_CHARACTERS, CallScanner
 from yaie.server.tools.formats import ToolFormat, repeated
-from yaie.server.tools.json_scan import skip_blanks
 from yaie.server.tools.machine import MAX_HELD_BLANKS, ToolParser
 from yaie.server.tools.named_call import NamedCall
 from yaie.server.tools.parts import short_call_id
@@ -32,10 +31,11 @@ class MistralParser(ToolParser):
     special_tokens = frozenset({OPENING, ARGUMENTS, CALL_ID})
 
     def _opened(self, text: str, position: int) -> int:
-        start = skip_blanks(text, position)
-        if start == len(text) and start - position <= MAX_HELD_BLANKS and not self._over:
+        start = self._past_blanks(text, position)
+        if start == len(text) and not self._over:
             return position
-        if text.startswith("[", start):
+        self._in_list = text.startswith("[", start)
+        if self._in_list:
             self._remember(text[position : start + 1])
             self._state = self._item
             return start + 1
@@ -44,7 +44,7 @@ class MistralParser(ToolParser):
 
     def _head(self, text: str, position: int) -> int:
         head = _HEAD.match(text, position)
-        if head is not None and head.end() < len(text):
+        if head is not None and head.end() < len(text) and head.end() - position <= MAX_HEAD:
             self._remember(head.group())
             self._begin(NamedCall(head.group(1)))
             return head.end()
@@ -59,20 +59,18 @@ class MistralParser(ToolParser):
 
     def _item(self, text: str, position: int) -> int:  # noqa: ARG002 - a state's signature
         self._begin(CallScanner())
-        self._in_list = True
         return position
 
     def _closed(self, text: str, position: int) -> int:
         if not self._in_list:
             return self._give_up(position)
-        found = skip_blanks(text, position)
-        if found == len(text) and found - position <= MAX_HELD_BLANKS and not self._over:
+        found = self._past_blanks(text, position)
+        if found == len(text) and not self._over:
             return position
         if text.startswith(",", found):
             self._remember(text[position : found + 1])
             self._state = self._item
             return found + 1
-        self._in_list = False
         return self._give_up(found + 1 if text.startswith("]", found) else position)
 
     _in_list = False
@@ -110,6 +108,6 @@ class MistralNamed(MistralList):
         return f"{lark.literal(name)} marker_1 {arguments}"
 
     def start(self, *, parallel: bool, free: bool) -> str:
-        if free:
-            return f"(until_0 call){'*' if parallel else '?'} free_text"
-        return repeated("marker_0 call", "", parallel=parallel)
+        if not free:
+            return repeated("marker_0 call", "", parallel=parallel)
+        return "(until_0 call)* free_text" if parallel else "free_text | until_0 call"

@@ -6,19 +6,21 @@ from yaie.server.tools.json_scan import ValueScanner, skip_blanks
 class NamedCall:
     """One call; attributes as those of `CallScanner`. It is certain once an object begins."""
 
-    __slots__ = ("_fragments", "_value", "broken", "committed", "done", "name")
+    __slots__ = ("_fragments", "_value", "_written", "broken", "committed", "done", "name")
 
     def __init__(self, name: str) -> None:
         self.name: str | None = name
         self._value = ValueScanner()
         self._fragments: list[str] = []
+        self._written: list[str] = []
         self.done = False
         self.broken = False
         self.committed = False
 
     @property
     def written(self) -> str:
-        return ""
+        """Blanks."""
+        return "".join(self._written)
 
     def take_arguments(self) -> str:
         fragments = "".join(self._fragments)
@@ -29,6 +31,7 @@ class NamedCall:
         position = start
         if not self.committed:
             position = skip_blanks(text, start)
+            self._written.append(text[start:position])
             if position == len(text):
                 return position
             self.committed = text[position] == "{"

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001 - a family of models writes its tags with fullwidth bars
 """Feeds parsers text in pieces and joins what comes out."""
 
 import random
@@ -7,6 +8,15 @@ from yaie.server.parts import OutputParser, Part, ReasoningPart, TextPart
 
 Joined = list[tuple[str, ...]]
 """("text", …), ("reasoning", …), ("call", name, arguments): neighbours of a kind joined."""
+BEGIN = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>"
+SIGNS = [
+    *("<tool_call>", "</tool_call>", "<", "{", "}", "[", "]", '"', "\\", ",", ":", ";", " "),
+    *('"name"', '"arguments"', '"parameters"', '"f"', "f", "{}", "null", '{"name": "f"', "é"),
+    *("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|python_tag|>", "```json\n", "\n```", "1"),
+    *(BEGIN, "<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>", "\n", "function"),
+    *(" " * 40, "\n" * 70, "g" * 300, "\\u007b", "\\ud800", "\u00a0", "\x00"),
+]
+"""What outputs of any format are made of, whole and broken."""
 
 
 def pieces(text: str, rng: random.Random, longest: int) -> Iterable[str]:

@@ -93,6 +93,21 @@ def test_text_stays_free_and_calls_in_it_are_valid(name: str, vocabulary: str) -
     assert n_calls
 
 
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+@pytest.mark.parametrize("name", ["hermes", "mistral_args"])
+def test_without_parallel_calls_nothing_follows_the_first(name: str, vocabulary: str) -> None:
+    tokenizer, native = (make() for make in VOCABULARIES[vocabulary])
+    call = {
+        "hermes": '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>',
+        "mistral_args": "[TOOL_CALLS]now[ARGS]{}",
+    }[name]
+    single = build(grammar(name, AUTO, parallel=False), native)
+    assert accepts_text(single, "No call.", tokenizer)
+    assert accepts_text(single, f"Now: {call}", tokenizer)
+    assert not accepts_text(single, call + call, tokenizer)
+    assert accepts_text(build(grammar(name, AUTO), native), call + call, tokenizer)
+
+
 def test_a_model_that_writes_other_special_tokens_in_text_may() -> None:
     matcher = build(grammar("hermes", AUTO), native_tagged())
     assert accepts_text(matcher, "<think>hm</think>ok", tagged())

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.server.tools.reading import joined, pieces, read
+from engine.server.tools.reading import BEGIN, SIGNS, joined, pieces, read
 from yaie.server.parts import ToolCallPart
 from yaie.server.tools import FORMATS, ToolSpec, format_for
 
 SPECS = [ToolSpec("f"), ToolSpec("g")]
-BEGIN = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>"
 NEXT = "<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>"
 END = "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
 ARGUMENTS = '{"x": "}<tool_call>\\"]", "y": [1, {"z": null}], "ü": "日"}'
@@ -64,6 +63,19 @@ CASES: dict[str, list[tuple[str, list[tuple[str, ...]]]]] = {
             '<tool_call>{"name":"f","arguments":{},"arguments":{}}</tool_call>',
             [("call", "f", "{}"), ("text", ":{}}</tool_call>")],
         ),
+        (
+            '<tool_call>{"n\\u0061me":"\\u0066","arguments":{"\\ud800":"\\u007d"}}</tool_call>',
+            [("call", "f", '{"\\ud800":"\\u007d"}')],
+        ),
+        (
+            '<tool_call>{"name":"\\ud83d","arguments":{}}</tool_call>',
+            [("text", '<tool_call>{"name":"\\ud83d","arguments":{}}</tool_call>')],
+        ),
+        *(
+            (bad, [("text", bad)])
+            for text in ('{\\"a\\": \\"\\ud800\\"}', "{oops", "{}{}", "[]")
+            for bad in [f'<tool_call>{{"name":"f","arguments":"{text}"}}</tool_call>']
+        ),
     ],
     "llama3_json": [
         ('{"name": "f", "parameters": {"a": 1}}', [("call", "f", '{"a": 1}')]),
@@ -86,6 +98,10 @@ CASES: dict[str, list[tuple[str, list[tuple[str, ...]]]]] = {
         ),
         ("<|python_tag|>print(1)", [("text", "<|python_tag|>print(1)")]),
         ("  \n", [("text", "  \n")]),
+        (
+            " " * 65 + '{"name": "f", "parameters": {}}',
+            [("text", " " * 65 + '{"name": "f", "parameters": {}}')],
+        ),
     ],
     "mistral": [
         (
@@ -102,6 +118,12 @@ CASES: dict[str, list[tuple[str, list[tuple[str, ...]]]]] = {
         ("[TOOL_CALLS]f[ARGS]7", [("text", "[TOOL_CALLS]f[ARGS]7")]),
         ("[TOOL_CALLS] [1, 2]", [("text", "[TOOL_CALLS] [1, 2]")]),
         ("[TOOL", [("text", "[TOOL")]),
+        ("[TOOL_CALLS]f[ARGS] \n 7", [("text", "[TOOL_CALLS]f[ARGS] \n 7")]),
+        ("[TOOL_CALLS]" + "f" * 400 + "[ARGS]{}", [("text", f"[TOOL_CALLS]{'f' * 400}[ARGS]{{}}")]),
+        (
+            "[TOOL_CALLS] [1 [TOOL_CALLS]f[ARGS]{}], x",
+            [("text", "[TOOL_CALLS] [1"), ("call", "f", "{}"), ("text", "], x")],
+        ),
     ],
     "deepseek_v3": [
         (
@@ -114,6 +136,14 @@ CASES: dict[str, list[tuple[str, list[tuple[str, ...]]]]] = {
         (
             f'{BEGIN}f<｜tool▁sep｜>{{"a": "```"}}{NEXT}g<｜tool▁sep｜>{{}}{END}',
             [("call", "f", '{"a": "```"}'), ("call", "g", "{}")],
+        ),
+        (
+            f"{BEGIN} function<｜tool▁sep｜>f\n```json\n{{}}\n```{END}",
+            [("call", "f", "{}")],
+        ),
+        (
+            f"{BEGIN}{'f' * 400}<｜tool▁sep｜>{{}}",
+            [("text", f"{BEGIN}{'f' * 400}<｜tool▁sep｜>{{}}")],
         ),
         (f"{BEGIN}what?\n\nno", [("text", f"{BEGIN}what?\n\nno")]),
         ("<｜tool▁calls▁begin｜> no", [("text", "<｜tool▁calls▁begin｜> no")]),
@@ -162,17 +192,7 @@ def test_call_ids_are_those_that_the_families_templates_take_back() -> None:
     assert re.fullmatch(r"[A-Za-z0-9]{9}", mistral)
 
 
-SIGNS = st.sampled_from(
-    [
-        *("<tool_call>", "</tool_call>", "<", "{", "}", "[", "]", '"', "\\", ",", ":", ";", " "),
-        *('"name"', '"arguments"', '"parameters"', '"f"', "f", "{}", "null", '{"name": "f"', "é"),
-        *("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|python_tag|>", "```json\n", "\n```", "1"),
-        *(BEGIN, "<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>", "\n", "function"),
-    ]
-)
-
-
-@given(signs=st.lists(SIGNS, max_size=30), seed=st.integers(0, 10**6))
+@given(signs=st.lists(st.sampled_from(SIGNS), max_size=30), seed=st.integers(0, 10**6))
 @pytest.mark.parametrize("name", FORMATS)
 def test_chunks_never_change_what_is_read(name: str, signs: list[str], seed: int) -> None:
     text = "".join(signs)
@@ -206,8 +226,23 @@ HOSTILE: dict[str, Callable[[int], str]] = {
     "long name": lambda n: "[TOOL_CALLS]" + "f" * n,
     "heads": lambda n: (BEGIN + "f") * n,
     "bare": lambda n: '{"name":' * n,
+    "huge arguments": lambda n: '<tool_call>{"name":"f","arguments":{"a":"' + "x" * n,
+    "huge string": lambda n: '<tool_call>{"name":"f","arguments":"{' + "x" * n,
+    "blank heads": lambda n: (BEGIN + " " * 300) * n,
     "separators": lambda n: '{"name":"f"};' * n,
 }
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_long_head_in_one_piece_takes_linear_time(name: str) -> None:
+    for text in (
+        BEGIN + " " * 50_000,
+        "[TOOL_CALLS]" + " f" * 25_000,
+        "[TOOL_CALLS]" + "f" * 50_000,
+    ):
+        began = time.process_time()
+        assert read(format_for(None, name).parser(SPECS), [text]) == [("text", text)]
+        assert time.process_time() - began < 1.0
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
