@@ -61,8 +61,9 @@ fuzz: $(STAMP) ## coverage-guided fuzzing of what reads foreign bytes (ten minut
 bench: $(STAMP) ## batching, prefix cache and stalls as ratios, measured on this machine's CPU
 	$(BIN)/python bench/promises.py
 
-manifests: $(STAMP) ## regenerate the CRD and install.yaml from their sources
+manifests: $(STAMP) ## regenerate the CRD, install.yaml and docs/api.md from their sources
 	$(BIN)/python tools/render_manifests.py
+	$(BIN)/python tools/render_api.py
 
 images: $(STAMP) ## build both images with docker or buildah
 	images/build.sh

@@ -17,6 +17,8 @@ from yaie_api.wire import Integer, ModelRequest, Wire
 MAX_TURNS: Final = 2048
 MAX_BLOCKS: Final = 2048
 MAX_TOOLS: Final = 128
+NOT_HERE: Final = ("mcp_servers", "container", "context_management")
+"""Fields that would be ignored although they ask for something."""
 
 _Name = Annotated[str, Field(max_length=256)] | None
 
@@ -93,9 +95,8 @@ class CountTokensRequest(ModelRequest):
 
     @classmethod
     def refuse(cls, given: Mapping[str, Any]) -> None:
-        """Fields that would be ignored although they ask for something."""
         refuse_forms(given, "output_config.format")
-        for name in ("mcp_servers", "container", "context_management"):
+        for name in NOT_HERE:
             if given.get(name):
                 raise InvalidRequestError(
                     f"{name} is not supported by this server; leave it out.", param=name

@@ -18,7 +18,7 @@ MAX_METADATA: Final = 16
 MAX_TOOLS: Final = 128
 
 _Item = dict[str, Any]
-_NOT_HERE: Final[Mapping[str, tuple[Any, ...]]] = {
+NOT_HERE: Final[Mapping[str, tuple[Any, ...]]] = {
     "background": (False,),
     "conversation": (),
     "prompt": (),
@@ -84,7 +84,7 @@ class ResponsesRequest(ModelRequest):
     def refuse(cls, given: Mapping[str, Any]) -> None:
         """Fields that would be ignored although they ask for something."""
         refuse_forms(given, "text.format")
-        for name, harmless in _NOT_HERE.items():
+        for name, harmless in NOT_HERE.items():
             if name in given and given[name] not in harmless:
                 raise InvalidRequestError(
                     f"{name} is not supported by this server; leave it out.",
