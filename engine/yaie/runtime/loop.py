@@ -287,5 +287,8 @@ class EngineLoop(Generic[TicketT]):
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """The host's, or a device's under whatever name its library has for it."""
-    return isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__
+    """The host's, or a device's under whatever name its library has for it. Tensors for which a
+    CPU finds no room are a plain RuntimeError that says so.
+    """
+    named = isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__
+    return named or "can't allocate memory" in str(error)
