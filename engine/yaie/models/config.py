@@ -24,9 +24,10 @@ def parse(raw: Raw) -> ModelConfig:
     architecture = _architecture(raw)
     family = FAMILIES.get(architecture)
     if family is None:
+        known = ", ".join(name for name, each in FAMILIES.items() if each.head == "lm")
         raise UnsupportedModelError(
-            f"Architecture {architecture!r} has no native model. "
-            f"Those that have one: {', '.join(FAMILIES)}.",
+            f"Architecture {architecture[:80]!r} has no native model. Language models that have "
+            f"one: {known}.",
             param="model",
         )
     return msgspec.structs.replace(

@@ -98,13 +98,11 @@ def _dtype(raw: Raw) -> str | None:
 
 
 def _require_plain(raw: Raw) -> None:
-    """Refuse attention that sees the future, and weights that are not stored as numbers."""
+    """Refuse attention that sees the future."""
     bidirectional = bool(raw.get("use_bidirectional_attention"))
     require(not bidirectional, "use_bidirectional_attention", bidirectional)
     causal = raw.get("is_causal", True)
     require(causal is True, "is_causal", causal)
-    quantized = raw.get("quantization_config")
-    require(quantized is None, "quantization_config", quantized)
 
 
 def _longest_exact(max_positions: int, ropes: tuple[RopeConfig, ...]) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 EMBEDDING = "model.embed_tokens.weight"
+HEAD = "lm_head.weight"
 OTHER_MODALITIES = (
     "vision_tower.",
     "multi_modal_projector.",

@@ -11,7 +11,7 @@ import torch
 from yaie.layers.attention import StepInput
 from yaie.layers.embedding import Embedding, LMHead
 from yaie.layers.linear import Linear
-from yaie.layers.options import NamedTensors, TensorOptions
+from yaie.layers.options import Alternatives, NamedTensors, TensorOptions
 from yaie.layers.rotary import angle_table
 from yaie.models.decoder import MLP, Attention, DecoderLayer, FeedForward, Mixer, make_norm
 from yaie.models.shape import ModelConfig
@@ -123,3 +123,11 @@ class Llama:
             yield from self.head.parameters("lm_head")
         if self.score is not None:
             yield from self.score.parameters("")
+
+    def alternatives(self) -> Alternatives:
+        """Other names and shapes that checkpoints may have for the same tensors: none here."""
+        yield from ()
+
+    def unused(self) -> tuple[str, ...]:
+        """Prefixes of tensors that are not run: the head, where the architecture has none."""
+        return () if self.head is not None else ("lm_head.",)

@@ -70,21 +70,25 @@ def read_header(path: Path, more: Mapping[str, torch.dtype] = NO_DTYPES) -> dict
     """Read and check the header of a safetensors file.
 
     Raises:
-        InvalidRequestError: the file is truncated, the header is not what the format says, or a
-            tensor has a dtype that is not supported.
+        InvalidRequestError: the file is cut off or a placeholder, the header is not what the
+            format says, or a tensor has a dtype that is not supported.
 
     """
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
-            length = int.from_bytes(file.read(LENGTH_BYTES), "little")
-            _check(2 <= length <= min(MAX_HEADER_BYTES, size - LENGTH_BYTES), path, "header length")
+            first = file.read(LENGTH_BYTES)
+            _refuse_placeholder(path, first)
+            length = int.from_bytes(first, "little")
+            longest = min(MAX_HEADER_BYTES, size - LENGTH_BYTES)
+            _check(2 <= length <= longest, path, "header length")
             raw = json.loads(file.read(length))
     except OSError as error:
         raise InvalidRequestError(f"{path.name} cannot be read.", param="model") from error
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(
-            f"{path.name}: the safetensors header is not valid JSON.", param="model"
+            f"{path.name}: the safetensors header is not valid JSON. Download the file again.",
+            param="model",
         ) from error
     _check(isinstance(raw, dict), path, "header")
     base = LENGTH_BYTES + length
@@ -105,7 +109,8 @@ def _entry(
     _check(all(_is_size(n) for n in offsets), path, name)
     if dtype not in dtypes:
         raise InvalidRequestError(
-            f"{path.name}: {name} has dtype {dtype!r}; supported: {', '.join(dtypes)}.",
+            f"{path.name}: {name} is stored as {str(dtype)[:20]}; supported: "
+            f"{', '.join(dtypes)}. Name a checkpoint that is not quantized.",
             param="model",
         )
     start, end = offsets
@@ -119,7 +124,21 @@ def _check_layout(path: Path, entries: dict[str, TensorEntry], base: int, size: 
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].start, item[1].end)):
         _check(entry.start == position, path, name)
         position = entry.end
+    if position > size:
+        raise InvalidRequestError(
+            f"{path.name} is cut off: {size} bytes of {position}. Download it again.", param="model"
+        )
     _check(position == size, path, "file length")
+
+
+def _refuse_placeholder(path: Path, first: bytes) -> None:
+    """A clone without Git LFS has small text files in the place of large ones."""
+    if first == b"version ":
+        raise InvalidRequestError(
+            f"{path.name} is a placeholder of Git LFS, not the file. Run git lfs pull in the "
+            "model's folder.",
+            param="model",
+        )
 
 
 def _is_size(value: object) -> bool:
@@ -129,5 +148,6 @@ def _is_size(value: object) -> bool:
 def _check(holds: bool, path: Path, what: str) -> None:  # noqa: FBT001 - a bare condition
     if not holds:
         raise InvalidRequestError(
-            f"{path.name} is not a valid safetensors file ({what[:120]}).", param="model"
+            f"{path.name} is not a valid safetensors file ({what[:120]}). Download it again.",
+            param="model",
         )

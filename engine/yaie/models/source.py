@@ -18,8 +18,10 @@ from yaie_api.errors import InvalidRequestError
 BUILTIN = Path(__file__).parent / "builtin"
 MAX_JSON_BYTES = 64 * 2**20
 PICKLED = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"})
+CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
+GGUF = "This model is in the GGUF format only, which is not supported. Name one with safetensors."
 REPOSITORY = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]*/[A-Za-z0-9][-A-Za-z0-9._]*")
 REVISION = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._/]*")
 
@@ -69,14 +71,54 @@ def read_config(folder: Path) -> dict[str, Any]:
         InvalidRequestError: config.json is missing or malformed, or the folder is one we refuse.
 
     """
-    raw = read_json(folder / "config.json")
+    if not (folder / CONFIG).is_file():
+        raise InvalidRequestError(_instead_of_config(folder), param="model")
+    raw = read_json(folder / CONFIG)
     foreign_code.refuse_if_needed(raw)
+    _refuse_quantized(raw)
     return raw
 
 
-def refuse_pickled_weights(folder: Path) -> None:
-    """Raise InvalidRequestError when the folder has pickled weights and no safetensors."""
-    _refuse_pickled_names(path.name for path in folder.iterdir())
+def _instead_of_config(folder: Path) -> str:
+    """What to do about a folder without config.json."""
+    if (folder / "adapter_config.json").is_file():
+        return "This is an adapter, not a model. Merge it into its base model and name the result."
+    if any(path.suffix == ".gguf" for path in folder.iterdir()):
+        return GGUF
+    return f"The model's folder has no {CONFIG}. Name the folder that holds it and the weights."
+
+
+def _refuse_quantized(raw: dict[str, Any]) -> None:
+    text = raw.get("text_config")
+    for table in (raw, text if isinstance(text, dict) else {}):
+        how = table.get("quantization_config") or table.get("compression_config")
+        if how is not None:
+            method = how.get("quant_method") if isinstance(how, dict) else None
+            raise InvalidRequestError(
+                f"This checkpoint is quantized ({str(method or 'quantization_config')[:40]}), and "
+                "quantized weights are not supported. Name the unquantized model.",
+                param="model",
+            )
+
+
+def weight_paths(folder: Path) -> list[Path]:
+    """Return the files that hold the weights; every one of them is there.
+
+    Raises:
+        InvalidRequestError: a file is missing, or the weights are in a format that is refused.
+
+    """
+    _refuse_other_formats(path.name for path in folder.iterdir())
+    paths = [folder / name for name in weight_files(folder)]
+    missing = [path.name for path in paths if not path.is_file()]
+    if missing:
+        raise InvalidRequestError(
+            f"The model's folder lacks {missing[0]}"
+            + (f" and {len(missing) - 1} more of its files" if missing[1:] else "")
+            + ". Download the model again.",
+            param="model",
+        )
+    return paths
 
 
 def weight_files(folder: Path) -> list[str]:
@@ -100,7 +142,7 @@ def weight_files(folder: Path) -> list[str]:
     return names
 
 
-def _refuse_pickled_names(names: Iterable[str]) -> None:
+def _refuse_other_formats(names: Iterable[str]) -> None:
     kinds = {Path(name).suffix for name in names}
     if ".safetensors" in kinds:
         return
@@ -110,6 +152,8 @@ def _refuse_pickled_names(names: Iterable[str]) -> None:
             "safetensors.",
             param="model",
         )
+    if ".gguf" in kinds:
+        raise InvalidRequestError(GGUF, param="model")
     raise InvalidRequestError("The model's folder holds no *.safetensors weights.", param="model")
 
 
@@ -219,5 +263,5 @@ def _download(repository: str, revision: str | None, *, with_weights: bool) -> P
     names = weight_files(folder)
     hub.weights(repository, folder, names)
     if not any((folder / name).exists() for name in names):
-        _refuse_pickled_names(hub.file_names(repository, folder))
+        _refuse_other_formats(hub.file_names(repository, folder))
     return folder

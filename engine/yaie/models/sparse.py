@@ -51,8 +51,8 @@ class SparseDecoder(Llama):
                 yield from layer.mlp.alternatives(f"model.layers.{index}.mlp.")
 
     def unused(self) -> tuple[str, ...]:
-        """Prefixes of tensors that belong to layers past the last (drafts of later tokens)."""
+        """Besides, prefixes of layers past the last (drafts of later tokens)."""
         first = self.config.num_layers
-        return tuple(
+        return super().unused() + tuple(
             f"model.layers.{index}." for index in range(first, first + self.config.extra_layers)
         )

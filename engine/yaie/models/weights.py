@@ -5,15 +5,16 @@ copied from the mapped file straight into place on the device, cast on the way.
 """
 
 import logging
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import torch
 
 from yaie.layers.options import Alternative, Alternatives, NamedTensors
-from yaie.models.layout import layout_of
-from yaie.models.safetensors import SafetensorsFile
-from yaie.models.source import refuse_pickled_weights, weight_files
+from yaie.models.layout import EMBEDDING, HEAD, layout_of
+from yaie.models.safetensors import NO_DTYPES, SafetensorsFile
+from yaie.models.source import weight_paths
 from yaie_api.errors import InvalidRequestError
 from yaie_api.logs import fields
 
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 IGNORED_SUFFIXES = (".rotary_emb.inv_freq",)
 """Buffers that old checkpoints carry and that are computed here."""
 DUMMY_SCALE = 0.02
+NOT_ONE_MODEL = "config.json and the weights are not of one model: download both again."
 
 
 class Parameterised(Protocol):
@@ -30,9 +32,8 @@ class Parameterised(Protocol):
     def parameters(self) -> NamedTensors: ...
 
 
-@runtime_checkable
-class SeveralForms(Protocol):
-    """A model whose checkpoints differ in names and shapes, or hold more than it runs."""
+class Loadable(Parameterised, Protocol):
+    """A model whose checkpoints may differ in names and shapes, or hold more than it runs."""
 
     def alternatives(self) -> Alternatives: ...
 
@@ -40,7 +41,7 @@ class SeveralForms(Protocol):
 
 
 @torch.inference_mode()
-def load(model: Parameterised, folder: Path) -> None:
+def load(model: Loadable, folder: Path) -> None:
     """Copy the checkpoint in `folder` into the model.
 
     Raises:
@@ -48,16 +49,14 @@ def load(model: Parameterised, folder: Path) -> None:
             over or of another shape than the config says.
 
     """
-    refuse_pickled_weights(folder)
+    files = open_files(folder)
     missing = dict(model.parameters())
     places = {name: Alternative(name, tensor, (name,)) for name, tensor in missing.items()}
-    ignored: tuple[str, ...] = ()
-    if isinstance(model, SeveralForms):
-        places |= {each.name: each for each in model.alternatives()}
-        ignored = model.unused()
-    left_over, skipped = [], 0
-    files = [SafetensorsFile(folder / name) for name in weight_files(folder)]
+    places |= {each.name: each for each in model.alternatives()}
+    ignored = model.unused()
     layout = layout_of({name for file in files for name in file.entries})
+    left_over: dict[str, torch.Tensor] = {}
+    skipped = 0
     for file in files:
         for stored in file.entries:
             name = layout.name(stored)
@@ -69,11 +68,34 @@ def load(model: Parameterised, folder: Path) -> None:
                 for replaced in place.replaces:
                     missing.pop(replaced, None)
             elif not (name.endswith(IGNORED_SUFFIXES) or name.startswith(ignored)):
-                left_over.append(name)
-    _report_missing(list(missing))
-    _report_left_over(model, left_over)
+                left_over[name] = file.tensor(stored)
+    report_missing(missing)
+    _drop_repeated_head(left_over, places[EMBEDDING].destination)
+    report_left_over(left_over)
     if skipped:
         log.info("tensors of other modalities left out", extra=fields(count=skipped))
+
+
+def open_files(
+    folder: Path, more: Mapping[str, torch.dtype] = NO_DTYPES
+) -> tuple[SafetensorsFile, ...]:
+    """Map the checkpoint's files; `more`: dtypes that are taken besides floating-point ones.
+
+    Raises:
+        InvalidRequestError: pickled weights, a missing or malformed file, or a tensor in two files.
+
+    """
+    files = tuple(SafetensorsFile(path, more) for path in weight_paths(folder))
+    where: dict[str, str] = {}
+    for file in files:
+        for name in file.entries:
+            if where.setdefault(name, file.name) != file.name:
+                raise InvalidRequestError(
+                    f"{name} is in two files, {where[name]} and {file.name}. Download the model "
+                    "again.",
+                    param="model",
+                )
+    return files
 
 
 @torch.inference_mode()
@@ -98,35 +120,47 @@ def count(model: Parameterised) -> tuple[int, int]:
 def _copy(file: SafetensorsFile, name: str, destination: torch.Tensor) -> None:
     source = file.tensor(name)
     if source.shape != destination.shape:
-        raise InvalidRequestError(
-            f"{name} has shape {list(source.shape)}; config.json asks for "
-            f"{list(destination.shape)}.",
-            param="model",
-        )
+        raise misshapen(name, source.shape, destination.shape)
     destination.copy_(source)
 
 
-def _report_missing(names: list[str]) -> None:
+def misshapen(name: str, stored: Iterable[int], asked: Iterable[int]) -> InvalidRequestError:
+    """Return the refusal of a tensor that is not as large as the config says."""
+    return InvalidRequestError(
+        f"{name} has shape {list(stored)}; config.json asks for {list(asked)}. {NOT_ONE_MODEL}",
+        param="model",
+    )
+
+
+def report_missing(names: Collection[str]) -> None:
+    """Raise InvalidRequestError where the model has tensors that the checkpoint lacks."""
     if names:
         raise InvalidRequestError(
-            f"The checkpoint lacks {len(names)} tensors: {_some(names)}.", param="model"
-        )
-
-
-def _report_left_over(model: Parameterised, names: list[str]) -> None:
-    """A tied checkpoint may repeat the head; anything else means the config is another model's."""
-    unknown = [name for name in names if not (name == "lm_head.weight" and _is_tied(model))]
-    if unknown:
-        raise InvalidRequestError(
-            f"The checkpoint holds {len(unknown)} tensors that the model has no place for: "
-            f"{_some(unknown)}.",
+            f"The checkpoint lacks {len(names)} tensors: {_some(names)}. {NOT_ONE_MODEL}",
             param="model",
         )
 
 
-def _is_tied(model: Parameterised) -> bool:
-    return "lm_head.weight" not in dict(model.parameters())
+def report_left_over(names: Collection[str]) -> None:
+    """Raise InvalidRequestError where the checkpoint has tensors that the model lacks."""
+    if names:
+        raise InvalidRequestError(
+            f"The checkpoint holds {len(names)} tensors that the model has no place for: "
+            f"{_some(names)}. {NOT_ONE_MODEL}",
+            param="model",
+        )
 
 
-def _some(names: list[str]) -> str:
+def _drop_repeated_head(left_over: dict[str, torch.Tensor], embedding: torch.Tensor) -> None:
+    """A tied checkpoint may repeat its embedding as the head, but not hold another head."""
+    head = left_over.pop(HEAD, None)
+    if head is not None and not torch.equal(head.to(embedding), embedding):
+        raise InvalidRequestError(
+            f"config.json says that the head is the embedding (tie_word_embeddings), but {HEAD} "
+            "holds other numbers. Set tie_word_embeddings to false in config.json.",
+            param="model",
+        )
+
+
+def _some(names: Collection[str]) -> str:
     return ", ".join(sorted(names)[:3]) + (", …" if len(names) > 3 else "")

@@ -134,7 +134,7 @@ def check(config: EngineConfig) -> None:
     folder = source.resolve(config.model, config.revision, with_weights=with_weights)
     registry.native(source.read_config(folder), config.model_impl)
     if with_weights:
-        source.refuse_pickled_weights(folder)
+        source.weight_paths(folder)
 
 
 def _parser() -> argparse.ArgumentParser:

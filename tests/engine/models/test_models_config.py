@@ -67,7 +67,6 @@ LONGROPE = {
         ({"head_dim": 15}, "head_dim"),
         ({"hidden_act": "gelu"}, "hidden_act"),
         ({"is_causal": False}, "is_causal"),
-        ({"quantization_config": {"quant_method": "awq"}}, "quantization_config"),
         ({"use_bidirectional_attention": True}, "use_bidirectional_attention"),
         ({"rope_scaling": {"type": "mrope"}}, "rope_type"),
         ({"rope_scaling": {"type": "linear"}}, "factor"),

@@ -84,6 +84,27 @@ def test_a_corrupt_header_is_refused(tmp_path: Path, lie: str) -> None:
         read_header(path)
 
 
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (DATA[:-1], r"is cut off: \d+ bytes of \d+\. Download it again"),
+        (DATA + b"x", r"not a valid safetensors file .*Download it again"),
+    ],
+)
+def test_a_file_of_another_length_is_to_be_downloaded_again(
+    tmp_path: Path, content: bytes, says: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=says):
+        read_header(write(tmp_path / "m.safetensors", GOOD, content))
+
+
+def test_a_placeholder_of_git_is_told_from_a_broken_file(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12\n")
+    with pytest.raises(InvalidRequestError, match="git lfs pull"):
+        read_header(path)
+
+
 @settings(
     max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -106,22 +106,56 @@ def test_refusing_imports_neither_torch_nor_transformers(tmp_path: Path) -> None
     assert done.stdout.split() == ["InvalidRequestError", "False", "False"]
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "weights.pkl", "a.ckpt"])
-def test_pickled_weights_are_refused(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("pytorch_model.bin", "pickled"),
+        ("model.pt", "pickled"),
+        ("weights.pkl", "pickled"),
+        ("a.ckpt", "pickled"),
+        ("model-Q4_K_M.gguf", "GGUF"),
+        ("config.json", r"no \*\.safetensors"),
+        ("weights.safetensors", r"lacks model\.safetensors\. Download"),
+    ],
+)
+def test_a_folder_without_a_models_safetensors_is_refused(
+    tmp_path: Path, name: str, says: str
+) -> None:
     (tmp_path / name).write_bytes(b"\x80\x04.")
-    with pytest.raises(InvalidRequestError, match="pickled"):
-        source.refuse_pickled_weights(tmp_path)
+    with pytest.raises(InvalidRequestError, match=says):
+        source.weight_paths(tmp_path)
 
 
 def test_pickled_files_beside_safetensors_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "optimizer.pt").write_bytes(b"")
     (tmp_path / "model.safetensors").write_bytes(b"")
-    source.refuse_pickled_weights(tmp_path)
+    assert source.weight_paths(tmp_path) == [tmp_path / "model.safetensors"]
 
 
-def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequestError, match=r"no \*\.safetensors"):
-        source.refuse_pickled_weights(tmp_path)
+def test_shards_that_the_index_names_must_be_there(tmp_path: Path) -> None:
+    index = {"weight_map": {"a": "1.safetensors", "b": "2.safetensors", "c": "3.safetensors"}}
+    write(tmp_path, source.WEIGHTS_INDEX, index)
+    (tmp_path / "2.safetensors").write_bytes(b"")
+    with pytest.raises(InvalidRequestError, match=r"lacks 1\.safetensors and 1 more of its files"):
+        source.weight_paths(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("where", "table", "says"),
+    [
+        ("quantization_config", {"quant_method": "fp8"}, r"\(fp8\)"),
+        ("quantization_config", {"quant_method": "gptq", "bits": 4}, r"\(gptq\)"),
+        ("compression_config", {"format": "pack-quantized"}, "is quantized"),
+        ("text_config", {"quantization_config": {"quant_method": "awq"}}, r"\(awq\)"),
+    ],
+)
+def test_a_quantized_checkpoint_is_refused(
+    tmp_path: Path, where: str, table: dict[str, object], says: str
+) -> None:
+    """Whichever implementation would run it, and before its weights are downloaded."""
+    write(tmp_path, "config.json", {"architectures": ["LlamaForCausalLM"], where: table})
+    with pytest.raises(InvalidRequestError, match=says):
+        source.read_config(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -134,8 +168,17 @@ def test_a_malformed_config_is_refused(tmp_path: Path, content: str, says: str) 
         source.read_config(tmp_path)
 
 
-def test_a_missing_config_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequestError, match="cannot be read"):
+@pytest.mark.parametrize(
+    ("beside", "says"),
+    [
+        ("model.safetensors", "has no config.json"),
+        ("model.gguf", "GGUF"),
+        ("adapter_config.json", "adapter, not a model"),
+    ],
+)
+def test_a_missing_config_is_refused(tmp_path: Path, beside: str, says: str) -> None:
+    (tmp_path / beside).write_bytes(b"")
+    with pytest.raises(InvalidRequestError, match=says):
         source.read_config(tmp_path)
 
 

@@ -3,11 +3,13 @@ refused with the reason; and the guards that see to it.
 """
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from engine.models.tiny_transformers import tiny_model
 from engine.models.transformers_case import judge
@@ -21,6 +23,7 @@ from yaie.models.hf import attention, cached, check, choose, load, paged
 from yaie.models.hf.cached import Carry
 from yaie.models.hf.errors import UnfitError
 from yaie.models.hf.masks import Visible, visible
+from yaie.models.source import read_config
 from yaie.runtime import factory
 from yaie_api.errors import InvalidRequestError
 
@@ -348,6 +351,36 @@ def test_a_checkpoint_that_lacks_tensors_is_refused(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path, state_dict=state)
     with pytest.raises(InvalidRequestError, match="lacks"):
         factory.create(EngineConfig(model=str(tmp_path), device="cpu", kv_cache_tokens=64))
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "says"),
+    [
+        (
+            "transformer.h.0.strange.weight",
+            torch.zeros(2),
+            r"no place for: transformer\.h\.0\.stra",
+        ),
+        (
+            "transformer.ln_f.weight",
+            torch.zeros(63),
+            r"ln_f\.weight has shape \[63\]; config\.json",
+        ),
+        ("transformer.h.0.attn.bias", torch.ones(1, 1, 4, 4), None),
+        ("vision_tower.head.weight", torch.ones(2), None),
+    ],
+)
+def test_no_learned_tensor_is_left_out(
+    tmp_path: Path, name: str, tensor: torch.Tensor, says: str | None
+) -> None:
+    """Old checkpoints keep their causal masks too, and a model of text leaves out images."""
+    tiny_model("gpt2").save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    save_file(load_file(file) | {name: tensor}, file)
+    config = load.config_of(raw := read_config(tmp_path))
+    kind = load.class_of(config, raw)[1]
+    with pytest.raises(InvalidRequestError, match=says) if says else nullcontext():
+        load.model_of(config, kind, CPU, tmp_path)
 
 
 def test_the_implementation_is_chosen_by_what_there_is() -> None:

@@ -61,12 +61,40 @@ def test_weights_are_cast_to_the_models_dtype(tmp_path: Path) -> None:
 
 def test_a_tied_model_may_repeat_its_head_and_counts_it_once(tmp_path: Path) -> None:
     model = empty_model(save("llama-tied-llama3-rope", tmp_path))
-    rewrite(tmp_path, lm_head__weight=torch.zeros(512, 64))
+    rewrite(tmp_path, lm_head__weight=hf_model("llama-tied-llama3-rope").lm_head.weight.detach())
     weights.load(model, tmp_path)
     assert torch.equal(model.head.weight, model.embedding.weight)
     parameters, weight_bytes = weights.count(model)
     assert parameters == sum(p.numel() for p in hf_model("llama-tied-llama3-rope").parameters())
     assert weight_bytes == 4 * parameters
+
+
+def test_a_tied_model_with_another_head_is_refused(tmp_path: Path) -> None:
+    """Transformers would use that head, whatever the config says."""
+    model = empty_model(save("llama-tied-llama3-rope", tmp_path))
+    rewrite(tmp_path, lm_head__weight=torch.zeros(512, 64))
+    with pytest.raises(InvalidRequestError, match="Set tie_word_embeddings to false"):
+        weights.load(model, tmp_path)
+
+
+def shards(folder: Path) -> list[Path]:
+    save(VARIANT, folder, max_shard_size="200KB")
+    return sorted(folder.glob("*.safetensors"))
+
+
+def test_a_missing_shard_is_named(tmp_path: Path) -> None:
+    gone = shards(tmp_path)[1]
+    gone.unlink()
+    with pytest.raises(InvalidRequestError, match=rf"lacks {gone.name}\. Download"):
+        weights.load(empty_model(tmp_path), tmp_path)
+
+
+def test_a_tensor_in_two_shards_is_refused(tmp_path: Path) -> None:
+    first, second, *_ = shards(tmp_path)
+    twice = dict([next(iter(load_file(first).items()))])
+    save_file(load_file(second) | twice, second)
+    with pytest.raises(InvalidRequestError, match=f"in two files, {first.name} and {second.name}"):
+        weights.load(empty_model(tmp_path), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_a_model_without_template_says_what_to_use(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_tokenizer_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequestError, match=r"no tokenizer\.json"):
+    with pytest.raises(InvalidRequestError, match=r"no tokenizer\. Add"):
         Tokenizer.load(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(InvalidRequestError, match="cannot be read"):

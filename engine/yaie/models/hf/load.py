@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from yaie.layers.options import TensorOptions
-from yaie.models import source
-from yaie.models.safetensors import INTEGERS, SafetensorsFile
+from yaie.models import weights
+from yaie.models.safetensors import INTEGERS
 from yaie_api.errors import InvalidRequestError
 
 log = logging.getLogger(__name__)
@@ -36,6 +36,17 @@ LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"
 DEFAULT_LENGTH = 8192
 """For models without positions, such as recurrent ones."""
 UNLIMITED = 2**24
+BUFFERS = (
+    ".rotary_emb.inv_freq",
+    ".attn.bias",
+    ".attn.masked_bias",
+    ".attention.bias",
+    ".attention.masked_bias",
+    ".position_ids",
+)
+"""Endings of tensors that old checkpoints keep and that are computed here."""
+OTHER_MODALITIES = ("vision", "visual", "image", "audio", "speech", "multi_modal", "vqmodel")
+"""Words in the names of tensors that a model of text has no use for."""
 MAX_LAYERS = 1024
 """Far above any real model: a hostile number must not make us build a billion of anything."""
 LAYERS = ("num_hidden_layers", "num_layers", "n_layers", "n_layer", "decoder_layers")
@@ -61,7 +72,9 @@ def config_of(raw: dict[str, Any]) -> Any:
         return CONFIG_MAPPING[kind].from_dict(_settings(raw))
     except Exception as error:
         log.warning("config.json refused", exc_info=True)
-        raise _refused(f"its settings are not valid for {kind} ({type(error).__name__})") from error
+        raise _refused(
+            f"config.json is not valid for a model of type {kind}; the log says more"
+        ) from error
 
 
 def max_positions(config: Any) -> int | None:
@@ -120,7 +133,7 @@ def model_of(
         raise _refused(f"it needs a package that is not installed: {_needed(error)}") from error
     except Exception as error:
         log.warning("model cannot be built", exc_info=True)
-        raise _refused(f"it cannot be built ({type(error).__name__})") from error
+        raise _refused("it cannot be built from its config.json; the log says more") from error
     return model.to(options.device).eval().requires_grad_(False)
 
 
@@ -136,19 +149,27 @@ def _filled(
         state_dict=_tensors(folder),
         dtype=options.dtype,
         output_loading_info=True,
+        ignore_mismatched_sizes=True,
     )
-    missing = sorted(found["missing_keys"])
-    if missing:
-        shown = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
-        raise InvalidRequestError(
-            f"The checkpoint lacks {len(missing)} tensors: {shown}.", param="model"
-        )
+    _check_found(found)
     return model
 
 
+def _check_found(found: dict[str, Any]) -> None:
+    """Refuse a checkpoint whose tensors are not those of the model."""
+    weights.report_missing(found["missing_keys"])
+    for name, stored, asked in sorted(found["mismatched_keys"]):
+        raise weights.misshapen(name, stored, asked)
+    weights.report_left_over([name for name in found["unexpected_keys"] if not _is_no_weight(name)])
+
+
+def _is_no_weight(name: str) -> bool:
+    """Whether a tensor is nothing that the model learned, or learned for another modality."""
+    return name.endswith(BUFFERS) or any(word in name for word in OTHER_MODALITIES)
+
+
 def _tensors(folder: Path) -> dict[str, torch.Tensor]:
-    source.refuse_pickled_weights(folder)
-    files = [SafetensorsFile(folder / name, INTEGERS) for name in source.weight_files(folder)]
+    files = weights.open_files(folder, INTEGERS)
     return {name: file.tensor(name) for file in files for name in file.entries}
 
 

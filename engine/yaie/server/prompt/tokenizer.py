@@ -60,12 +60,17 @@ class Tokenizer:
         """
         path = Path(folder) / "tokenizer.json"
         if not path.is_file():
-            raise InvalidRequestError("The model folder has no tokenizer.json.", param="model")
+            raise InvalidRequestError(
+                "The model's folder has no tokenizer. Add its tokenizer.json, or name a folder "
+                "that has one with --tokenizer.",
+                param="model",
+            )
         try:
             fast = FastTokenizer.from_file(str(path))
         except Exception as error:  # tokenizers raises bare Exception
             raise InvalidRequestError(
-                f"The model's tokenizer.json cannot be read: {error}", param="model"
+                f"The model's tokenizer.json cannot be read: {error}. Download it again.",
+                param="model",
             ) from error
         return cls(fast, load_chat_template(Path(folder), chat_template))
 
