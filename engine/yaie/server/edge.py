@@ -199,7 +199,9 @@ class Exchange:
             return await self._receive()
         left_s = self._limits.body_s - (time.monotonic() - self.started_s)
         try:
-            message = await asyncio.wait_for(self._receive(), max(left_s, 0.0))
+            # Python 3.11's wait_for would lose a cancellation that comes together with the message.
+            async with asyncio.timeout(max(left_s, 0.0)):
+                message = await self._receive()
         except TimeoutError:
             raise InvalidRequestError("The request body came too slowly.") from None
         self._body_left -= len(message.get("body", b""))

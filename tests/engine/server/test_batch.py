@@ -17,6 +17,8 @@ from yaie.server.batch.files import replacing
 from yaie.server.batch.lines import ATTEMPTS, MAX_DEATHS, Batch, Result
 from yaie.server.batch.parse import count_requests, parse_line
 from yaie.server.batch.run import run_file
+from yaie.server.edge import Edge
+from yaie.server.metrics import ServerMetrics
 from yaie.server.run import ServeOptions
 from yaie_api.errors import InvalidRequestError, UnavailableError
 
@@ -108,14 +110,27 @@ async def test_a_line_that_is_no_request_is_answered_with_an_error(
     with pytest.raises(InvalidRequestError) as caught:
         parse_line(text)
     assert caught.value.param == param
-    found = await run(FakeApp(), [text, line("good")])
+    found = await run(FakeApp(), ["\n", text, line("good")])
     assert found[0]["response"] is None
     assert found[0]["error"]["message"] == caught.value.message
+    assert (found[0]["error"]["param"], found[0]["error"]["line"]) == (param, 2)
     assert found[1]["response"]["status_code"] == 200
 
 
 async def test_blank_lines_are_nothing() -> None:
     assert len(await run(FakeApp(), ["\n", line("a"), "  ", line("b") + "\n"])) == 2
+
+
+async def test_a_batch_that_is_cancelled_ends_at_once() -> None:
+    """Also the request whose turn it becomes when the first one is cancelled."""
+    app = Edge(FakeApp(), ServerMetrics())
+    lines = [line(str(i), delay_s=60) for i in range(4)]
+    task = asyncio.ensure_future(Batch(app, concurrency=1).run(lines, [].append))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    _, running = await asyncio.wait([task], timeout=5)
+    assert not running
+    assert task.cancelled()
 
 
 def options_for(folder: Path, *engine: str) -> ServeOptions:

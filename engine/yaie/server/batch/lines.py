@@ -69,10 +69,10 @@ class Batch:
         """Run every line that is not blank; write the results in the lines' order."""
         pending: deque[asyncio.Task[Result]] = deque()
         try:
-            for text in lines:
+            for number, text in enumerate(lines, start=1):
                 if not text.strip():
                     continue
-                pending.append(asyncio.ensure_future(self._one(text)))
+                pending.append(asyncio.ensure_future(self._one(number, text)))
                 if len(pending) >= self._ahead:
                     write(await pending.popleft())
             while pending:
@@ -82,11 +82,11 @@ class Batch:
                 task.cancel()
             await asyncio.gather(*pending, return_exceptions=True)
 
-    async def _one(self, text: str) -> Result:
+    async def _one(self, number: int, text: str) -> Result:
         try:
             line = parse_line(text)
         except YaieError as error:
-            return _refused(id_of(text), error)
+            return _refused(id_of(text), error, number)
         async with self._gate:
             response = await self._answer(line)
         return _answered(line, response)
@@ -151,8 +151,13 @@ def _answered(line: Line, response: Response) -> Result:
     return Result(_line(line.custom_id, answer, None), ok, usage.get("completion_tokens", 0))
 
 
-def _refused(custom_id: str | None, error: YaieError) -> Result:
-    reason = {"code": error.code or "invalid_line", "message": error.message}
+def _refused(custom_id: str | None, error: YaieError, number: int) -> Result:
+    reason = {
+        "code": error.code or "invalid_line",
+        "message": error.message,
+        "param": error.param,
+        "line": number,
+    }
     return Result(_line(custom_id, None, reason), ok=False)
 
 
