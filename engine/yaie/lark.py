@@ -33,4 +33,4 @@ def styled(schema: Mapping[str, Any] | bool) -> dict[str, Any]:  # noqa: FBT001 
     """The schema with our way to write JSON."""
     if schema is True:
         return dict(JSON_STYLE)
-    return {**({"not": {}} if schema is False else schema), **JSON_STYLE}
+    return {**({"allOf": [False]} if schema is False else schema), **JSON_STYLE}

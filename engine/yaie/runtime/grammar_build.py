@@ -36,7 +36,11 @@ _REASONS: Final = (
     ("limit", "it is too complex"),
     ("stack level", "it is nested too deeply"),
     ("Unable to determine if regex is empty", "its patterns are too complex together"),
+    ("lookarounds not", "look-around, \\b, and ^ or $ inside a pattern are not supported"),
+    ("integer range", "no integer of 64 bits is within its bounds"),
+    ("NoExtension", "no text has it"),
     ("panic", "it is too complex"),
+    ("<non-verbose/>", "it is too complex"),  # of a matcher that stopped at the first mask
 )
 
 
@@ -62,7 +66,7 @@ def load_vocabulary(folder: Path, vocab_size: int, eos_token_ids: Sequence[int])
 
 
 def build(vocabulary: LLTokenizer, grammar: Grammar) -> LLMatcher:
-    """A matcher at the grammar's beginning.
+    """A matcher at the grammar's beginning, with the first mask of every output ready.
 
     Raises:
         InvalidRequestError: the grammar is wrong, unsupported or over a limit.
@@ -70,6 +74,8 @@ def build(vocabulary: LLTokenizer, grammar: Grammar) -> LLMatcher:
     """
     try:
         matcher = LLMatcher(vocabulary, _source(vocabulary, grammar), log_level=0, limits=LIMITS)
+        if not matcher.is_error():
+            matcher.compute_bitmask()
         problem = matcher.get_error()
     except BaseException as error:
         if not _is_builders(error):

@@ -46,9 +46,6 @@ class Workshop:
         if verdict.problem is not None:
             raise InvalidRequestError(verdict.problem, param=grammar.param)
         matcher = grammar_build.build(vocabulary, grammar)
-        matcher.compute_bitmask()  # the first mask of every output is ready
-        if matcher.is_error():
-            raise grammar_build.refusal(grammar, "it is too complex")
         return Compiled(matcher, max(verdict.size_bytes, MIN_COMPILED_BYTES, len(grammar.text)))
 
     def close(self) -> None:

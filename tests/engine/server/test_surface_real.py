@@ -1,6 +1,7 @@
 """The surface over the built-in model, nothing scripted: what is asked for is what comes."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -162,8 +163,15 @@ def test_an_answer_has_the_form_of_its_schema(client: openai.OpenAI) -> None:
         ({"guided_grammar": "start: nothing_here"}, "guided_grammar"),
         ({"response_format": {"type": "json_schema",
           "json_schema": {"schema": {"type": "nonsense"}}}}, "response_format"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": "n"}}},
+         "response_format"),
+        ({"structured_outputs": {"choice": []}}, "structured_outputs"),
+        ({"structured_outputs": {"regex": "(?!a)b"}}, "structured_outputs"),
+        ({"structured_outputs": {"grammar": "root ::= root"}}, "structured_outputs"),
+        ({"guided_choice": ["a"], "guided_whitespace_pattern": " "}, "guided_whitespace_pattern"),
     ],
-    ids=["regex", "grammar", "schema"],
+    ids=["regex", "grammar", "schema", "no schema", "no choice", "look-ahead", "no text",
+         "constraint that nobody keeps"],
 )  # fmt: skip
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_form_that_cannot_be_kept_is_a_bad_request(
@@ -171,6 +179,43 @@ def test_a_form_that_cannot_be_kept_is_a_bad_request(
 ) -> None:
     answer = server.chat("hello", max_tokens=5, stream=stream, **fields)
     assert (answer.status, answer.error["param"]) == (400, param)
+
+
+@pytest.mark.parametrize(
+    ("fields", "form"),
+    [
+        ({"structured_outputs": {"regex": "^$"}}, ""),
+        ({"guided_choice": ["left", "right"]}, "left|right"),
+        (
+            {"structured_outputs": {"grammar": '?start: "a" NUMBER\nNUMBER: /[0-9]{2}/\n'}},
+            "a[0-9]{2}",
+        ),
+        ({"guided_grammar": 'root ::= "b" [0-9] [0-9]'}, "b[0-9]{2}"),
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {
+                        "name": "n",
+                        "strict": True,
+                        "schema": {"$ref": "#/$defs/x", "$defs": {"x": {"enum": [1, "a", None]}}},
+                    },
+                }
+            },
+            '1|"a"|null',
+        ),
+    ],
+    ids=["empty", "choice", "lark", "ebnf", "reference"],
+)
+@pytest.mark.parametrize("temperature", [0, 1.5])
+def test_an_answer_is_what_its_form_allows(
+    server: Server, fields: dict[str, Any], form: str, temperature: float
+) -> None:
+    choice = server.chat("hello", max_tokens=20, temperature=temperature, **fields).json["choices"][
+        0
+    ]
+    assert re.fullmatch(form, choice["message"]["content"])
+    assert choice["finish_reason"] == "stop"
 
 
 def test_a_stop_string_ends_one_of_several_outputs(server: Server) -> None:

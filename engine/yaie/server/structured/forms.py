@@ -21,7 +21,9 @@ MAX_GRAMMAR_CHARACTERS: Final = 32 << 10
 MAX_CHOICES: Final = 1024
 MAX_CHOICE_CHARACTERS: Final = 64 << 10
 ANY_OBJECT: Final = {"type": "object"}
-_LARK_START: Final = re.compile(r"^[ \t]*(start[ \t]*:(?!:=)|%llguidance\b)", re.MULTILINE)
+_LARK_START: Final = re.compile(
+    r"^[ \t]*([?!]?start(\.-?\d+)?[ \t]*:(?!:=)|%llguidance\b)", re.MULTILINE
+)
 
 
 def grammar_of(fields: Mapping[str, Any]) -> Grammar | None:
