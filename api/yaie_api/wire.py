@@ -82,12 +82,17 @@ def parse(kind: type[Request], body: Any) -> Request:
     if not isinstance(body, dict):
         raise InvalidRequestError("The request body must be a JSON object.")
     _check_size(body)
-    given = {name: value for name, value in body.items() if value is not None}
+    given = {name: _number(value) for name, value in body.items() if value is not None}
     kind.refuse(given)
     try:
         return kind.model_validate(given)
     except ValidationError as error:
         raise _first_problem(error, given) from None
+
+
+def _number(value: Any) -> Any:
+    """JSON has one kind of number: 3.0 is an integer, and clients write it."""
+    return int(value) if type(value) is float and value.is_integer() else value
 
 
 def _check_size(body: Any) -> None:

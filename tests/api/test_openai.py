@@ -115,6 +115,16 @@ def test_completion_logprobs_are_one_number() -> None:
     )  # fmt: skip
 
 
+def test_a_number_without_a_fraction_is_an_integer() -> None:
+    body = {"prompt": "x", "max_tokens": 7.0, "seed": -3.0, "logprobs": 0.0, "temperature": 1.0}
+    found = parse(CompletionRequest, body)
+    assert (found.max_tokens, found.seed, found.num_logprobs) == (7, -3, 0)
+    assert type(found.temperature) is float
+    for wrong in ({"max_tokens": 7.5}, {"max_tokens": 1e300}, {"echo": 1.0}):
+        with pytest.raises(InvalidRequestError):
+            parse(CompletionRequest, body | wrong)
+
+
 @pytest.mark.parametrize("logprobs", [True, "x", -2, 2**70])
 def test_a_wrong_number_is_told_in_plain_words(logprobs: Any) -> None:
     with pytest.raises(InvalidRequestError) as refused:

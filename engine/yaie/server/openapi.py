@@ -18,6 +18,7 @@ ERRORS: Final = {
     401: "A key is required and was missing or wrong.",
     404: "No such model.",
     413: "Too large.",
+    415: "The body is compressed: send it as it is.",
     429: "The queue is full: try again after `Retry-After` seconds.",
     500: "The engine failed on this request; others go on.",
     503: "No engine can take the request now: try again after `Retry-After` seconds.",

@@ -4,6 +4,7 @@ hello …   repeats the prompt's tokens, one a step, until max_tokens
 slow …    the same, 20 ms a step
 stop …    ends with the end-of-text token after three tokens
 fail …    two tokens, then finish_reason error
+exclude … the same, because the request's constraints allow no token
 refuse …  is rejected with 429
 never …   is rejected as one that does not fit
 mute …    is accepted and says nothing
@@ -39,10 +40,15 @@ from yaie.core.messages import (
     TokenLogprobs,
     Tokens,
 )
+from yaie.core.outputs import NO_TOKEN_ALLOWED
 from yaie.runtime.parent import end_with_parent
 from yaie.server.ipc import EnginePort, Failed, Loading, Ready
 
 HIDDEN_SIZE = 8
+FAILURES = {
+    "fail": (None, "The numbers were not finite."),
+    "exclude": (NO_TOKEN_ALLOWED.code, NO_TOKEN_ALLOWED.message),
+}
 
 
 class Stub:
@@ -149,9 +155,10 @@ class Stub:
         if word == "die" and done == 2:
             time.sleep(0.1)
             os._exit(3)
-        if word == "fail" and done == 2:
+        if word in FAILURES and done == 2:
             del self.running[request_id]
-            return [Tokens(request_id, (), "error", error="The numbers were not finite.")]
+            code, message = FAILURES[word]
+            return [Tokens(request_id, (), "error", error=message, error_code=code)]
         if word == "burst":
             del self.running[request_id]
             return [Tokens(request_id, prompt[:limit], "length")]

@@ -82,10 +82,15 @@ def test_a_stream_has_the_exact_sequence_of_events(server: Server) -> None:
     assert events[3]["delta"]["text"] == ask(server, messages=words).json["content"][0]["text"]
 
 
-def test_an_error_in_the_middle_of_a_stream_is_an_error_event(server: Server) -> None:
-    words = [{"role": "user", "content": "fail now"}]
+@pytest.mark.parametrize(
+    ("word", "kind"), [("fail", "api_error"), ("exclude", "invalid_request_error")]
+)
+def test_an_error_in_the_middle_of_a_stream_is_an_error_event(
+    server: Server, word: str, kind: str
+) -> None:
+    words = [{"role": "user", "content": f"{word} now"}]
     last = events_of(ask(server, messages=words, stream=True))[-1]
-    assert last["error"]["type"] == "api_error"
+    assert last["error"]["type"] == kind
 
 
 def test_errors_have_anthropic_s_envelope(server: Server) -> None:
@@ -94,7 +99,21 @@ def test_errors_have_anthropic_s_envelope(server: Server) -> None:
         (404, "not_found_error", ask(server, model="nope")),
         (404, "not_found_error", ask(server, "/v1/messages/nope")),
         (400, "invalid_request_error", ask(server, max_tokens=0)),
+        (
+            405,
+            "invalid_request_error",
+            server.call("/v1/messages", headers={"x-api-key": "secret"}),
+        ),
         (413, "request_too_large", ask(server, system="x" * (5 << 20))),
+        (
+            415,
+            "invalid_request_error",
+            server.call(
+                "/v1/messages",
+                b"{}",
+                headers={"content-encoding": "gzip", "x-api-key": "secret"},
+            ),
+        ),
         (429, "rate_limit_error", ask(server, messages=[{"role": "user", "content": "refuse"}])),
     ]
     for status, kind, answer in cases:
@@ -116,6 +135,7 @@ def test_errors_have_anthropic_s_envelope(server: Server) -> None:
         {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
         {"tools": [TOOL], "tool_choice": {"type": "tool", "name": "g"}},
         {"tool_choice": {"type": "any"}, "tools": []},
+        {"tool_choice": {"type": "tool", "name": "f"}},
         {"temperature": 3.0},
         {"mcp_servers": [{"url": "http://x"}]},
         {"output_config": {"format": {"type": "json_schema"}}},
@@ -126,10 +146,12 @@ def test_errors_have_anthropic_s_envelope(server: Server) -> None:
 )
 def test_bad_requests_are_refused(server: Server, fields: dict[str, Any]) -> None:
     answer = ask(server, **fields)
-    if fields == {"tool_choice": {"type": "any"}, "tools": []}:
-        assert answer.status == 200  # no tools, nothing to choose
-    else:
-        assert answer.status == 400, answer.body
+    assert answer.status == 400, answer.body
+
+
+@pytest.mark.parametrize("choice", ["auto", "none"])
+def test_without_tools_a_choice_that_demands_none_is_fine(server: Server, choice: str) -> None:
+    assert ask(server, tool_choice={"type": choice}).status == 200
 
 
 # -- translation ------------------------------------------------------------------------------

@@ -174,6 +174,8 @@ OUTPUT = {"type": "function_call_output", "call_id": "c", "output": "1"}
                     {"type": "function_call", "call_id": "d", "name": 5}]}, "input.2.name: "),
         ({"tools": [{"type": "function", "name": 5}]}, "tools.0.name: "),
         ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format"),
+        ({"tools": [{"type": "function", "name": "f"}], "tool_choice": {"type": "function"}},
+         "tool_choice.name: "),
     ],
 )  # fmt: skip
 def test_errors_begin_with_the_field_that_was_sent(
@@ -191,11 +193,18 @@ def test_items_of_the_stored_conversation_are_not_counted(server: Server) -> Non
     assert answer.error["message"].startswith("input.1.role: ")
 
 
-def test_an_error_in_the_middle_ends_the_stream_as_failed(server: Server) -> None:
-    events = events_of(respond(server, input="fail now", stream=True))
+@pytest.mark.parametrize(
+    ("word", "code"), [("fail", "server_error"), ("exclude", "invalid_prompt")]
+)
+def test_an_error_in_the_middle_ends_the_stream_as_failed(
+    server: Server, word: str, code: str
+) -> None:
+    events = events_of(respond(server, input=f"{word} now", stream=True))
     assert events[-1]["type"] == "response.failed"
     assert events[-1]["response"]["status"] == "failed"
-    assert events[-1]["response"]["error"]["code"] == "server_error"
+    assert events[-1]["response"]["error"]["code"] == code
+    again = respond(server, previous_response_id=events[-1]["response"]["id"])
+    assert again.error["code"] == "previous_response_not_found"
 
 
 # -- items and turns ------------------------------------------------------------------------

@@ -50,6 +50,7 @@ def to_chat(body: CountTokensRequest) -> ChatCompletionRequest:
         fields |= {"stop": body.stop_sequences or None, "stream": body.stream}
     if body.tools:
         fields["tools"] = [_tool(tool) for tool in body.tools]
+    if body.tools or _demands(body.tool_choice):
         fields |= _tool_choice(body.tool_choice)
     if body.thinking is not None:
         thinks = body.thinking.type != "disabled"
@@ -169,6 +170,11 @@ def _tool_choice(choice: AnthropicToolChoice | None) -> dict[str, Any]:
     if choice.type != "tool":
         return parallel | {"tool_choice": _CHOICES[choice.type]}
     return parallel | {"tool_choice": {"type": "function", "function": {"name": choice.name}}}
+
+
+def _demands(choice: AnthropicToolChoice | None) -> bool:
+    """Whether an answer without a call would be wrong."""
+    return choice is not None and choice.type in ("any", "tool")
 
 
 def _output(body: CountTokensRequest) -> dict[str, Any]:

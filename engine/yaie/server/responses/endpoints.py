@@ -150,7 +150,9 @@ class ResponseWriter:
             kind = self._finished["status"]
             yield {"type": f"response.{kind}", "response": self._finished}
         except YaieError as error:
-            failure = {"code": "server_error", "message": error.message}
+            wrong = isinstance(error, InvalidRequestError)
+            code = "invalid_prompt" if wrong else "server_error"
+            failure = {"code": code, "message": error.message}
             failed = self._response("failed") | {"error": failure}
             yield {"type": "response.failed", "response": failed}
         finally:

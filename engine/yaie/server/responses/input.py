@@ -23,6 +23,7 @@ _SENT: Final = {
     "response_format": "text.format",
     "response_format.json_schema": "text.format",
     "reasoning_effort": "reasoning.effort",
+    "tool_choice.function": "tool_choice",
 }
 """What a field of the chat request is called in the request that it was made from."""
 _COPIED: Final = (
