@@ -59,6 +59,9 @@ LONGROPE = {
 }
 
 
+YARN = {"rope_type": "yarn", "factor": 2.0}
+
+
 @pytest.mark.parametrize(
     ("change", "name"),
     [
@@ -100,6 +103,7 @@ def test_what_no_native_model_does_is_named(change: dict[str, Any], name: str) -
         ("Gemma2ForCausalLM", {"hidden_activation": "relu"}, "hidden_activation"),
         ("Gemma3ForCausalLM", {"rope_parameters": {"rope_type": "default"}}, "rope_parameters"),
         ("Gemma3ForCausalLM", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+        ("Gemma3ForCausalLM", {"rope_scaling": YARN | {"truncate": False}}, "truncate"),
     ],
 )
 def test_what_a_family_does_not_do_is_named(
