@@ -120,5 +120,5 @@ def _two_ropes(raw: Raw, windows: Windows) -> tuple[RopeConfig, ...]:
     wide = read_table(full, theta=number(raw, "rope_theta", 1_000_000.0), **sizes)
     narrow = read_table(local, theta=number(raw, "rope_local_base_freq", 10_000.0), **sizes)
     # The reference implementation does not look for `truncate` in tables by layer type.
-    require(wide.truncate and narrow.truncate, "truncate", False)  # noqa: FBT003 - the value
+    require(wide.truncate and narrow.truncate, "truncate", False)
     return tuple(wide if window is None else narrow for window in windows)
