@@ -5,11 +5,8 @@ from dataclasses import dataclass
 
 from yaie.core.messages import Generate, Rejected
 from yaie.core.outputs import NO_TOKEN_ALLOWED
-from yaie.core.radix import TOKEN_BYTES
 from yaie.core.request import SamplingParams
 from yaie_api.errors import ContextLengthError, InvalidRequestError, YaieError
-
-MAX_TOKEN_ID = 2 ** (8 * TOKEN_BYTES - 1) - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Iterable
 
 from yaie.core.policy import OrderedQueue, fcfs
-from yaie.core.sequence import Sequence, State
+from yaie.core.sequence import Sequence
 
 OUTPUT_WEIGHT = 2
 
@@ -95,9 +95,9 @@ class FairQueue:
     def left(self, sequence: Sequence) -> None:
         self._last_left = self._bill(sequence).served
 
-    def discard(self, sequence: Sequence, state: State) -> None:
+    def discard(self, sequence: Sequence) -> None:
         tenant = self._tenant(sequence)
-        tenant.queue.discard(sequence, state)
+        tenant.queue.discard(sequence)
         self._leave(tenant)
 
     # -- inside -----------------------------------------------------------------------------

@@ -50,11 +50,11 @@ class LongestPrefixQueue:
         self._overtaken = 0 if sequence is self._waiting[0] else self._overtaken + 1
         self._remove(sequence)
 
-    def discard(self, sequence: Sequence, state: State) -> None:
+    def discard(self, sequence: Sequence) -> None:
         if sequence is self._waiting[0]:
             self._overtaken = 0
         self._remove(sequence)
-        sequence.state = state
+        sequence.state = State.ENDED
 
     def started(self, sequence: Sequence) -> None:
         """The order is of those that wait."""

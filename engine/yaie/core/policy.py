@@ -31,8 +31,8 @@ class WaitingQueue(Protocol):
     def left(self, sequence: Sequence) -> None:
         """A sequence that ran was preempted or has ended."""
 
-    def discard(self, sequence: Sequence, state: State) -> None:
-        """A waiting sequence leaves for `state`."""
+    def discard(self, sequence: Sequence) -> None:
+        """A waiting sequence has ended."""
 
 
 Order = Callable[[Sequence], tuple[int, ...]]
@@ -68,8 +68,8 @@ class OrderedQueue:
     def pop(self) -> None:
         self._heap.pop()
 
-    def discard(self, sequence: Sequence, state: State) -> None:
-        sequence.state = state
+    def discard(self, sequence: Sequence) -> None:
+        sequence.state = State.ENDED
         self._heap.lose()
 
     def refresh(self, running: Iterable[Sequence]) -> None:

@@ -156,7 +156,7 @@ class Roster:
                 self.placement.release(sequence)
             self._vacate(sequence)
         elif sequence.state is State.WAITING:
-            self.queue.discard(sequence, State.ENDED)
+            self.queue.discard(sequence)
         sequence.state = State.ENDED
         sequence.epoch += 1
         self.placement.forget(sequence)

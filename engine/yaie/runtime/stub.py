@@ -130,6 +130,8 @@ class StubRunner:
         _copy(batch.swap_out, self._cache, self._host)
         _copy(batch.swap_in, self._host, self._cache)
         for init in batch.inits:
+            if init.slot in self._slots:
+                raise AssertionError(f"slot {init.slot} is entered before it was given up")
             self._slots[init.slot] = _Slot(init)
         for append in batch.appends:
             self._slots[append.slot].tables[append.group].extend(append.pages)

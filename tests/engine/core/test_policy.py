@@ -6,7 +6,7 @@ from engine_harness import Rig, generate
 from yaie.core.drain import MAX_RETRY_S, MIN_RETRY_S, DrainRate
 from yaie.core.messages import Tokens
 from yaie.core.policy import OrderedQueue, WaitingQueue, fcfs, priority
-from yaie.core.sequence import Rules, Sequence, State
+from yaie.core.sequence import Rules, Sequence
 
 RULES = Rules(frozenset(), 64)
 
@@ -44,7 +44,7 @@ def test_discarded_sequences_are_skipped_and_do_not_pile_up() -> None:
     for seq_id in range(1, 1000):
         sequence = make(seq_id)
         queue.push(sequence)
-        queue.discard(sequence, State.ENDED)
+        queue.discard(sequence)
     assert len(queue) < 10
     assert pop_all(queue) == [0]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from engine_harness import Rig, generate, isolated
 from yaie.core.fair import OUTPUT_WEIGHT, FairQueue
 from yaie.core.messages import Tokens
-from yaie.core.sequence import Rules, Sequence, State
+from yaie.core.sequence import Rules, Sequence
 
 RULES = Rules(frozenset(), 10_000)
 
@@ -129,7 +129,7 @@ def test_a_preempted_sequence_is_not_charged_twice() -> None:
 def test_who_leaves_and_comes_back_before_a_round_is_served() -> None:
     server = Server(slots=1)
     sequence = server.send("a", 1, 1)
-    server.queue.discard(sequence, State.ENDED)
+    server.queue.discard(sequence)
     again = server.send("a", 1, 1)
     server.queue.refresh([])
     assert server.queue.peek() is again

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from engine_harness import Rig, generate
 from yaie.core.longest_prefix import PATIENCE, WINDOW, LongestPrefixQueue
-from yaie.core.sequence import Rules, Sequence, State
+from yaie.core.sequence import Rules, Sequence
 
 RULES = Rules(frozenset(), 64)
 
@@ -49,8 +49,8 @@ def test_who_leaves_the_queue_is_not_served() -> None:
     for sequence in sequences:
         queue.push(sequence)
     queue.refresh([])
-    queue.discard(sequences[3], State.ENDED)
-    queue.discard(sequences[0], State.ENDED)
+    queue.discard(sequences[3])
+    queue.discard(sequences[0])
     assert [serve(queue), serve(queue)] == [2, 1]
     queue.refresh([])
     assert queue.peek() is None
