@@ -9,30 +9,38 @@ import contextlib
 from collections import Counter
 from typing import Any
 
+import msgspec
+
 from engine_harness import VOCAB, FakeGrammars, ParityMatcher, Rig, generate, isolated
-from yaie.core.batch import Batch, StepResult
+from yaie.core.batch import Batch, Row, StepResult
 from yaie.core.messages import Abort, Accepted, Generate, Rejected, ResetPrefixCache, Tokens
 from yaie.core.outputs import BROKEN, n_outputs, unstarted
 from yaie.core.request import Grammar
 from yaie.runtime.compiling import TokenMasks
 from yaie.runtime.loop import FatalRunnerError
-from yaie.runtime.stub import BROKEN_TOKEN, StubRunner, _Cell, _Ticket, hashed, score, vector
+from yaie.runtime.stub import StubRunner, _Cell, _hash, _Ticket, hashed, score, vector
 
 EOS = (3, 17)
 LIMIT = 24
 STAGES = ("before launch", "swap", "after launch", "sample", "collect")
 STEP_S = 0.01
+PROBES = ((1,) * 13, (1, 1, 1, 1, 2, 2, 2, 2, 2))
+POISON = -3
+"""Keys and values that are not finite: no token says this."""
 
 
 class FaultyRunner(StubRunner):
-    """Raises when told to, or computes a row that is not finite: it leaves broken pages behind."""
+    """Raises when told to, or computes a row that is not finite. As in a real model that stays in
+    the pages, and shows in whoever reads them when something is asked of a row.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(hashed(VOCAB), **options)
         self.fault = ""
         self.error: type[Exception] = RuntimeError
         self.bad_row: int | None = None
-        self.broken: dict[int, int] = {}
+        self.is_poisoned = False
+        self.finite: dict[int, tuple[bool, ...]] = {}
 
     def trip(self, stage: str) -> None:
         if self.fault == stage:
@@ -45,35 +53,34 @@ class FaultyRunner(StubRunner):
             self.trip("swap")
         ticket = super().launch(batch)
         if self.bad_row is not None:
-            self.break_row(batch, self.bad_row % len(batch.rows))
+            self.break_row(batch.rows[self.bad_row % len(batch.rows)])
             self.bad_row = None
         self.trip("after launch")
         return ticket
 
-    def break_row(self, batch: Batch, number: int) -> None:
-        row = batch.rows[number]
-        for group in range(len(self._slots[row.slot].tables)):
+    def break_row(self, row: Row) -> None:
+        self.is_poisoned = True
+        slot = self._slots[row.slot]
+        for group in range(len(slot.tables)):
+            trace = self._trace(slot, group, row.start - 1)
             for position in range(row.start, row.start + row.n_tokens):
-                self._store(self._slots[row.slot], group, position, _Cell(BROKEN_TOKEN, -1))
-        self.broken[batch.step_id] = number
+                trace = _hash((trace, POISON))
+                self._store(slot, group, position, _Cell(POISON, trace))
 
     def sample(self, ticket: _Ticket, masks: TokenMasks | None = None) -> None:
         self.trip("sample")
         super().sample(ticket, masks)
+        if self.is_poisoned:
+            self.finite[ticket.batch.step_id] = tuple(map(self.is_finite, ticket.batch.rows))
+
+    def is_finite(self, row: Row) -> bool:
+        return not (row.sample or row.targets or row.pool) or POISON not in self._context(row)
 
     def collect(self, ticket: _Ticket) -> StepResult:
         self.trip("collect")
         result = super().collect(ticket)
-        bad = self.broken.pop(result.step_id, None)
-        finite = tuple(index != bad for index in range(len(result.tokens)))
-        return StepResult(
-            result.step_id,
-            result.tokens,
-            finite,
-            result.logprobs,
-            result.prompt_logprobs,
-            result.pooled,
-        )
+        finite = self.finite.pop(result.step_id, result.finite)
+        return msgspec.structs.replace(result, finite=finite)
 
 
 class Stop:
@@ -197,8 +204,27 @@ class Trial:
     # -- the judge --------------------------------------------------------------------------
 
     def judge(self) -> None:
-        """Run to the end and look at everything that was told."""
+        """Run to the end, look at everything that was told, and see that all is well again."""
         self.rig.run()
+        self.judge_answers()
+        self.runner.fault, self.runner.bad_row = "", None
+        for turn in ("heals", "is right"):
+            found = [self.probe(f"{turn} {at}", prompt) for at, prompt in enumerate(PROBES)]
+        assert all(found)
+
+    def probe(self, request_id: str, prompt: tuple[int, ...]) -> bool:
+        """Whether a request is answered. Poison that was cached before anybody saw it is found out
+        by the first who reads it, and goes.
+        """
+        request = generate(request_id, prompt, max_tokens=2)
+        self.rig.run(request)
+        if self.rig.port.finish(request_id).finish_reason == "error":
+            return False
+        expected, _ = isolated(request, eos=EOS, limit=LIMIT)
+        assert self.rig.port.tokens(request_id) == expected
+        return True
+
+    def judge_answers(self) -> None:
         answers = self.rig.port.of(Accepted) + self.rig.port.of(Rejected)
         resets = [f"reset-{number}" for number in range(1, self.resets + 1)]
         answered = Counter(answer.request_id for answer in answers)
