@@ -16,6 +16,7 @@ import pytest
 from engine.models.oracle import reference, save
 from engine.text_vocabularies import write_model_folder
 from yaie import LLM, SamplingParams
+from yaie.offline import inputs
 from yaie.progress import Progress
 from yaie.runtime import runner
 from yaie_api.errors import InvalidRequestError
@@ -154,7 +155,7 @@ def test_ctrl_c_inside_a_step_takes_effect_after_it(
         with pytest.raises(KeyboardInterrupt):
             llm.generate([[5, 6, 7], [8, 9]], GREEDY)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert llm._loop.is_idle
+    assert llm._driver.is_idle
     expected = reference(VARIANT, 16)
     output = llm.generate([expected.prompt], GREEDY)[0]
     assert output.outputs[0].token_ids == expected.greedy[:12]
@@ -183,8 +184,9 @@ def test_a_second_ctrl_c_does_not_wait_and_does_not_hang(
         ([[1.5, 2]], None),
         ([1, "a"], None),
         ([b"text"], None),
-        ({"prompt_token_ids": [5, 6]}, None),
-        ([{"prompt_token_ids": [5, 6]}], None),
+        ({"prompt_token_ids": 5}, None),
+        ([{"prompt": "a", "multi_modal_data": {"image": 1}}], None),
+        ([{}], None),
         ("cut \ud83d", None),
         (["a"], {"temperature": 0}),
         (["a"], [{"temperature": 0}]),
@@ -194,7 +196,33 @@ def test_a_second_ctrl_c_does_not_wait_and_does_not_hang(
 def test_wrong_types_are_refused_in_words(llm: LLM, prompts: Any, params: Any) -> None:
     with pytest.raises(InvalidRequestError):
         llm.generate(prompts, params)
-    assert llm._loop.is_idle
+    assert llm._driver.is_idle
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"priority": "high"},
+        {"priority": 1.5},
+        {"priority": [None]},
+        {"priority": [1, 2]},
+        {"structured_outputs": 5},
+        {"structured_outputs": {"shape": "round"}},
+    ],
+)
+def test_wrong_options_are_refused_in_words(llm: LLM, options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        llm.generate(["a"], GREEDY, **options)
+    assert caught.value.param == next(iter(options))
+    assert llm._driver.is_idle
+
+
+def test_prompts_may_have_the_names_that_vllm_gives_them(llm: LLM) -> None:
+    text, ids = "The quick", llm.tokenizer.encode("The quick")
+    named = [{"prompt": text}, {"prompt_token_ids": ids}, {"prompt_token_ids": ids, "prompt": None}]
+    expected = llm.generate(text, GREEDY)[0].outputs
+    assert [one.outputs for one in llm.generate(named, GREEDY)] == [expected] * 3
+    assert llm.generate({"prompt": text}, GREEDY)[0].prompt == text
 
 
 def test_threads_take_turns(llm: LLM) -> None:
@@ -204,6 +232,64 @@ def test_threads_take_turns(llm: LLM) -> None:
         futures = [pool.submit(llm.generate, prompt, GREEDY) for prompt in prompts * 2]
         together = [future.result(30)[0].outputs for future in futures]
     assert together == alone * 2
+
+
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+USER = [{"role": "user", "content": "hello"}]
+
+
+@pytest.mark.parametrize(
+    ("messages", "options", "param"),
+    [
+        (USER, {"tools": [5]}, "tools"),
+        (USER, {"tools": 5}, "tools"),
+        (USER, {"tools": "look"}, "tools"),
+        (USER, {"tools": [{"name": "look"}]}, "tools"),
+        (USER, {"chat_template_kwargs": [1]}, "chat_template_kwargs"),
+        (USER, {"add_generation_prompt": "no"}, "add_generation_prompt"),
+        (
+            USER,
+            {"continue_final_message": True, "add_generation_prompt": True},
+            "continue_final_message",
+        ),
+        (5, {}, "messages"),
+        (None, {}, "prompt"),
+        ({"role": "user", "content": "hello"}, {}, "messages"),
+        ([5], {}, "messages"),
+        ([USER, 5], {}, "messages"),
+    ],
+)
+def test_wrong_conversations_are_refused_in_words(
+    llm: LLM, messages: Any, options: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        llm.chat(messages, GREEDY, **options)
+    assert caught.value.param == param
+    assert llm._driver.is_idle
+
+
+def test_tools_are_told_to_a_model_whose_template_knows_none(llm: LLM) -> None:
+    (conversation,) = inputs.conversations(USER, tools=[TOOL])
+    assert '"look"' in llm.tokenizer.decode(llm._reader.chat_ids(conversation))
+
+
+def test_an_answer_goes_on_with_the_last_message(llm: LLM) -> None:
+    messages = [*USER, {"role": "assistant", "content": "The quick"}]
+    output = llm.chat(messages, GREEDY, continue_final_message=True)[0]
+    assert llm.tokenizer.decode(output.prompt_token_ids).endswith("The quick")
+
+
+@pytest.mark.parametrize("dimensions", [0, 1.5, "4", True, -3])
+def test_dimensions_that_are_none_are_refused(llm: LLM, dimensions: Any) -> None:
+    with pytest.raises(InvalidRequestError, match="dimensions must be an integer"):
+        llm.embed("a", dimensions=dimensions)
+
+
+@pytest.mark.parametrize("prompts", [5, None, [1.5], {"text": "a"}, b"a", [["a"]]])
+def test_what_is_embedded_must_be_prompts(llm: LLM, prompts: Any) -> None:
+    with pytest.raises(InvalidRequestError):
+        llm.embed(prompts)
+    assert llm._driver.is_idle
 
 
 @pytest.mark.parametrize("sides", [(None, "b"), (5, "a"), ("a", [None])])

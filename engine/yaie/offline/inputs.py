@@ -3,16 +3,22 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from operator import index
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from yaie.config import EngineConfig
+from yaie.core.checks import check_integer
 from yaie.core.request import SamplingParams
 from yaie_api.errors import InvalidRequestError
+from yaie_api.openai import TokenizeRequest, parse
 
-Prompt: TypeAlias = str | Sequence[int]
+BarePrompt: TypeAlias = str | Sequence[int]
+Prompt: TypeAlias = BarePrompt | Mapping[str, Any]
+"""A text, token ids, or either under the name that vLLM gives it."""
 Message: TypeAlias = Mapping[str, Any]
+
+_NAMED: Final = ("prompt_token_ids", "prompt")
 
 
 def config_of(model: str | os.PathLike[str], settings: Mapping[str, Any]) -> EngineConfig:
@@ -24,16 +30,29 @@ def config_of(model: str | os.PathLike[str], settings: Mapping[str, Any]) -> Eng
         raise InvalidRequestError(f"A setting has the wrong type: {error}.") from error
 
 
-def as_list(prompts: Any) -> list[Prompt]:
-    """One prompt is a string or a list of ids; anything else is a list of prompts."""
-    if isinstance(prompts, str):
-        return [prompts]
-    if not isinstance(prompts, Iterable) or isinstance(prompts, Mapping | bytes):
+def as_list(prompts: Any) -> list[BarePrompt]:
+    """One prompt is a string, a list of ids or a mapping; anything else is a list of prompts."""
+    if isinstance(prompts, str | Mapping):
+        return [_bare(prompts)]
+    if not isinstance(prompts, Iterable) or isinstance(prompts, bytes):
         raise _malformed(prompts)
     found = list(prompts)
     if found and hasattr(found[0], "__index__"):
         return [found]
-    return found
+    return [_bare(prompt) for prompt in found]
+
+
+def _bare(prompt: Any) -> BarePrompt:
+    if not isinstance(prompt, Mapping):
+        bare: BarePrompt = prompt
+        return bare
+    given = {name: value for name, value in prompt.items() if value is not None}
+    if not given or not given.keys() <= set(_NAMED):
+        raise InvalidRequestError(
+            f"A prompt as a mapping has {' or '.join(_NAMED)} and nothing else.", param="prompt"
+        )
+    named: BarePrompt = next(given[name] for name in _NAMED if name in given)
+    return named
 
 
 def token_ids(prompt: Any) -> tuple[int, ...]:
@@ -63,10 +82,31 @@ def one_each(
 
 def priorities(given: int | Sequence[int] | None, n_prompts: int) -> list[int]:
     """A priority for each prompt."""
-    if given is None or isinstance(given, int):
-        return [given or 0] * n_prompts
-    _check_length("priority", len(given), n_prompts)
-    return [index(one) for one in given]
+    each = [given or 0] * n_prompts if given is None or isinstance(given, int) else given
+    if not isinstance(each, list | tuple) or not all(hasattr(one, "__index__") for one in each):
+        raise InvalidRequestError(
+            "priority must be an integer or a list of integers.", param="priority"
+        )
+    _check_length("priority", len(each), n_prompts)
+    return [index(one) for one in each]
+
+
+def conversations(messages: Any, **fields: Any) -> list[TokenizeRequest]:
+    """One conversation or several, checked as the server checks them. `fields`: what goes with
+    each of them; None: nothing.
+    """
+    several = messages if _is_list(messages) and messages and _is_list(messages[0]) else [messages]
+    shared = {name: _plain(value) for name, value in fields.items()}
+    return [
+        parse(TokenizeRequest, {"messages": list(one) if _is_list(one) else one} | shared)
+        for one in several
+    ]
+
+
+def check_dimensions(dimensions: object, size: int) -> None:
+    """Raise InvalidRequestError unless an embedding of `size` numbers can be cut to so many."""
+    if dimensions is not None:
+        check_integer("dimensions", dimensions, low=1, high=size or None)
 
 
 def pairs(left: str | Sequence[str], right: str | Sequence[str]) -> list[tuple[str, str]]:
@@ -80,6 +120,17 @@ def pairs(left: str | Sequence[str], right: str | Sequence[str]) -> list[tuple[s
             param="text_1",
         )
     return list(zip(lefts, rights, strict=True))
+
+
+def _is_list(given: Any) -> bool:
+    return isinstance(given, Sequence) and not isinstance(given, str | bytes)
+
+
+def _plain(given: Any) -> Any:
+    """Lists and mappings of any kind as JSON has them; an empty list is nothing."""
+    if _is_list(given):
+        return list(given) or None
+    return dict(given) if isinstance(given, Mapping) else given
 
 
 def _texts(name: str, given: Any) -> list[str]:

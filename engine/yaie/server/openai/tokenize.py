@@ -7,7 +7,8 @@ from starlette.responses import Response
 
 from yaie.server.http import json_response, read_json, service_of
 from yaie.server.params import check_ids
-from yaie.server.prompt.prompts import conversation_ids, rendered
+from yaie.server.prompt.conversation import conversation_ids
+from yaie.server.prompt.prompts import rendered
 from yaie.server.service import Service
 from yaie_api.openai import DetokenizeRequest, TokenizeRequest, parse
 
@@ -40,4 +41,5 @@ async def _encode(service: Service, body: TokenizeRequest) -> list[int]:
     if prompt is not None:
         encode = partial(tokenizer.encode, prompt, add_special_tokens=body.add_special_tokens)
         return await service.tokenize(len(prompt), encode)
-    return await rendered(body.num_characters, partial(conversation_ids, service, body))
+    work = partial(conversation_ids, tokenizer, service.tool_format, body)
+    return await rendered(body.num_characters, work)

@@ -10,12 +10,12 @@ from functools import partial
 from typing import Final
 
 from yaie.server.params import check_ids, kept_tokens
+from yaie.server.prompt.conversation import conversation_ids
 from yaie.server.prompt.sandbox import TemplateTimeoutError
 from yaie.server.prompt.template import RENDER_S
-from yaie.server.prompt.tool_prompt import spelled_out
 from yaie.server.service import IN_THREAD_CHARACTERS, Service
 from yaie_api.errors import InvalidRequestError
-from yaie_api.openai import ChatCompletionRequest, CompletionRequest, TokenizeRequest
+from yaie_api.openai import ChatCompletionRequest, CompletionRequest
 
 INLINE_S: Final = 0.05
 """So long may a template hold up everybody; after that it starts again beside the event loop."""
@@ -35,27 +35,8 @@ async def chat_ids(service: Service, body: ChatCompletionRequest) -> list[int]:
 
 def _chat_ids(service: Service, body: ChatCompletionRequest, *, limit_s: float) -> list[int]:
     fits = service.info.max_model_len if body.truncate_prompt_tokens is None else None
-    return conversation_ids(service, body, limit_s=limit_s, limit_tokens=fits)
-
-
-def conversation_ids(
-    service: Service,
-    body: ChatCompletionRequest | TokenizeRequest,
-    *,
-    limit_s: float,
-    limit_tokens: int | None = None,
-) -> list[int]:
-    """Render and tokenize a conversation. `limit_tokens`: see `Tokenizer.check_fits`."""
-    messages, variables = body.conversation(), body.template_variables
-    if "tools" in variables and not service.tool_format.in_template:
-        messages = spelled_out(messages, variables.pop("tools"), service.tool_format)
-    return service.tokenizer.encode_chat(
-        messages,
-        add_generation_prompt=body.opens_turn,
-        continue_final_message=body.continue_final_message,
-        variables=variables,
-        limit_s=limit_s,
-        limit_tokens=limit_tokens,
+    return conversation_ids(
+        service.tokenizer, service.tool_format, body, limit_s=limit_s, limit_tokens=fits
     )
 
 
