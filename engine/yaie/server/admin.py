@@ -52,7 +52,7 @@ async def server_info(request: Request) -> Response:
             "version": __version__,
             "state": service.engine.state,
             "restarts": service.engine.restarts,
-            "settings": service.settings,
+            "settings": service.options.settings,
             "model": None if model is None else msgspec.structs.asdict(model),
         }
     )

@@ -7,10 +7,8 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 from yaie.config import ModelInfo
 from yaie.server import admin
@@ -19,6 +17,7 @@ from yaie.server.client import AsyncEngine, EngineState
 from yaie.server.edge import Limits
 from yaie.server.listener import DrainingServer, HttpServer, bind, url_of
 from yaie.server.metrics import EngineStatus, ServerMetrics
+from yaie.server.options import ServiceOptions
 from yaie.server.origin import is_loopback
 from yaie.server.service import Service
 from yaie.server.supervisor import SILENT_S, Supervisor
@@ -28,51 +27,29 @@ from yaie_api.logs import fields
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class ServeOptions:
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions(ServiceOptions):
     """How to serve; what to serve is in the engine's command.
 
     Attributes:
         command: argument list of an engine process for a given ipc address.
-        names: model names for clients; empty: the engine's own name for the model.
         admin_port: where control endpoints listen; None: nowhere.
         drain_s: how long running requests may take after SIGTERM.
         restart_backoff_s: wait before the first restart of the engine; doubles with each one.
         silent_s: silence after which an engine process is killed.
-        settings: what GET /server_info on the admin port tells; without secrets.
-        chat_template: a file to use instead of the model's own template.
-        tool_call_parser: how the model writes tool calls; None: as its template says.
-        reasoning_parser: how it marks its reasoning; None: as its template says.
-        sse_keep_alive_s: time between comments in a stream that has nothing to say; 0: none.
-        priorities: whether requests may have one.
-        tenant_header: request header (lower case) that is trusted to name the tenant.
-        tenants_by_key: each API key is a tenant of its own.
-        response_mark: ids of responses begin with it, so that a router finds them here again.
 
     """
 
     command: Callable[[str], Sequence[str]]
     host: str = "127.0.0.1"
     port: int = 8000
-    names: tuple[str, ...] = ()
     api_keys: tuple[str, ...] = ()
     admin_host: str = "127.0.0.1"
     admin_port: int | None = None
     drain_s: float = 30.0
     restart_backoff_s: float = 1.0
     silent_s: float = SILENT_S
-    use_generation_config: bool = True
-    log_prompts: bool = False
-    chat_template: Path | None = None
-    tool_call_parser: str | None = None
-    reasoning_parser: str | None = None
-    sse_keep_alive_s: float = 0.0
-    priorities: bool = False
-    tenant_header: str | None = None
-    tenants_by_key: bool = False
-    response_mark: str = ""
     limits: Limits = field(default_factory=Limits)
-    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def serve(options: ServeOptions) -> int:
@@ -89,22 +66,8 @@ def serve(options: ServeOptions) -> int:
 def create_service(options: ServeOptions) -> Service:
     """The state of an HTTP process with these options, before any engine is there."""
     engine = AsyncEngine()
-    return Service(
-        engine=engine,
-        metrics=ServerMetrics(EngineStatus(lambda: engine.stats, lambda: engine.restarts)),
-        names=options.names,
-        use_generation_config=options.use_generation_config,
-        log_prompts=options.log_prompts,
-        chat_template=options.chat_template,
-        tool_call_parser=options.tool_call_parser,
-        reasoning_parser=options.reasoning_parser,
-        sse_keep_alive_s=options.sse_keep_alive_s,
-        priorities=options.priorities,
-        tenant_header=options.tenant_header,
-        tenants_by_key=options.tenants_by_key,
-        response_mark=options.response_mark,
-        settings=dict(options.settings),
-    )
+    status = EngineStatus(lambda: engine.stats, lambda: engine.restarts)
+    return Service(engine, ServerMetrics(status), options)
 
 
 async def _serve(

@@ -20,6 +20,7 @@ from yaie.server.answer import Answer
 from yaie.server.caller import Caller, caller_of
 from yaie.server.client import AsyncEngine, EngineState
 from yaie.server.metrics import ServerMetrics
+from yaie.server.options import ServiceOptions
 from yaie.server.output import Output
 from yaie.server.params import generation_defaults
 from yaie.server.parts import OutputParser
@@ -42,24 +43,12 @@ IN_THREAD_CHARACTERS: Final = 16_384
 
 @dataclass
 class Service:
-    """State of the HTTP process. `names` are the model names that clients may use; `settings` is
-    what the admin port tells of the configuration. The other fields are those of `ServeOptions`.
-    """
+    """State of the HTTP process. `names` are the model names that clients may use."""
 
     engine: AsyncEngine
     metrics: ServerMetrics
-    names: tuple[str, ...]
-    use_generation_config: bool = True
-    log_prompts: bool = False
-    chat_template: Path | None = None
-    tool_call_parser: str | None = None
-    reasoning_parser: str | None = None
-    sse_keep_alive_s: float = 0.0
-    priorities: bool = False
-    tenant_header: str | None = None
-    tenants_by_key: bool = False
-    response_mark: str = ""
-    settings: dict[str, Any] = field(default_factory=dict)
+    options: ServiceOptions
+    names: tuple[str, ...] = field(init=False)
     draining: bool = False
     created: int = field(default_factory=lambda: int(time.time()))
     defaults: dict[str, Any] = field(default_factory=dict)
@@ -68,17 +57,21 @@ class Service:
     reasoning_format: ReasoningFormat | None = None
     responses: ResponseStore = field(default_factory=ResponseStore)
 
+    def __post_init__(self) -> None:
+        self.names = self.options.names
+
     async def load(self, info: ModelInfo) -> None:
         """Called when an engine process is ready: read the tokenizer once."""
+        options = self.options
         if self.tokenizer_or_none is None:
             folder = Path(info.path)
             tokenizer = await asyncio.to_thread(
-                Tokenizer.load, Path(info.tokenizer_path or folder), self.chat_template
+                Tokenizer.load, Path(info.tokenizer_path or folder), options.chat_template
             )
             source = tokenizer.template_source
-            self.tool_format = tools.format_for(source, self.tool_call_parser)
-            self.reasoning_format = reasoning.format_for(source, self.reasoning_parser)
-            self.defaults = generation_defaults(folder) if self.use_generation_config else {}
+            self.tool_format = tools.format_for(source, options.tool_call_parser)
+            self.reasoning_format = reasoning.format_for(source, options.reasoning_parser)
+            self.defaults = generation_defaults(folder) if options.use_generation_config else {}
             self.tokenizer_or_none = tokenizer
         self.names = self.names or (info.served_model_name,)
 
@@ -144,11 +137,11 @@ class Service:
 
         `parser` makes the parser of each output; None: outputs are plain text.
         """
-        if body.priority and not self.priorities:
+        if body.priority and not self.options.priorities:
             raise InvalidRequestError(
                 "priority must be 0: this server does not schedule by priority.", param="priority"
             )
-        if self.log_prompts:
+        if self.options.log_prompts:
             text = self.tokenizer.decode(prompt_ids, skip_special_tokens=False)
             prompt_log.info("prompt", extra=fields(text=text))
         request = Generate(
@@ -166,7 +159,7 @@ class Service:
             prompt_token_ids=request.prompt_token_ids,
             metrics=self.metrics,
             started_s=caller.started_s,
-            record=_log_output if self.log_prompts else None,
+            record=_log_output if self.options.log_prompts else None,
         )
 
     def _output(
@@ -182,13 +175,14 @@ class Service:
             made,
             stop_token_ids=sampling.stop_token_ids,
             keep_token_ids=body.return_token_ids,
-            keep_text=self.log_prompts,
+            keep_text=self.options.log_prompts,
         )
 
     def caller(self, headers: Mapping[str, str]) -> Caller:
         """Who asks. To be called first in a handler: the clock starts here."""
+        options = self.options
         return caller_of(
-            headers, tenant_header=self.tenant_header, tenants_by_key=self.tenants_by_key
+            headers, tenant_header=options.tenant_header, tenants_by_key=options.tenants_by_key
         )
 
     def count_unknown(self, names: Collection[str] | None) -> None:

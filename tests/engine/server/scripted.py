@@ -19,6 +19,7 @@ from yaie.server.metrics import ServerMetrics
 from yaie.server.openai.chat import chat_completions
 from yaie.server.openai.completions import completions
 from yaie.server.openai.tokenize import tokenize
+from yaie.server.options import ServiceOptions
 from yaie.server.routes import ENDPOINTS
 from yaie.server.service import Service
 
@@ -95,9 +96,10 @@ class App:
 async def running(
     folder: Path, script: Script, *, template: str | None = None, **settings: Any
 ) -> AsyncIterator[App]:
-    """The application; `settings` are fields of `Service`."""
+    """The application; `settings` are fields of `ServiceOptions`."""
     engine = AsyncEngine()
-    service = Service(engine, ServerMetrics(), ("stub",), **settings)
+    options = ServiceOptions(names=("stub",), **settings)
+    service = Service(engine, ServerMetrics(), options)
     info = ModelInfo(
         served_model_name="stub",
         path=str(write_model_folder(folder, *([template] if template else []))),

@@ -34,7 +34,7 @@ async def messages(request: Request) -> Any:
         raise renamed(error) from None
     writer = MessageWriter(answer, model)
     if body.stream:
-        return EventStream(writer.stream(), ping_s=service.sse_keep_alive_s, done=b"")
+        return EventStream(writer.stream(), ping_s=service.options.sse_keep_alive_s, done=b"")
     found = await until_disconnect(request.receive, writer.whole())
     return left_response() if found is None else json_response(found)
 

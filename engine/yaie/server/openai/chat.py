@@ -32,7 +32,7 @@ async def chat_completions(request: Request) -> Any:
     writer = ChatWriter(service, body)
     if body.stream:
         encoders = [ChatChunks(*head, index=index) for index in range(answer.num_outputs)]
-        return EventStream(writer.events(answer, encoders), ping_s=service.sse_keep_alive_s)
+        return EventStream(writer.events(answer, encoders), ping_s=service.options.sse_keep_alive_s)
     choices = await until_disconnect(request.receive, answer.whole())
     return left_response() if choices is None else writer.whole(answer, choices, head)
 

@@ -65,7 +65,7 @@ class Job:
 
 def check_priority(service: Service, body: PoolingRequest) -> None:
     """Raise InvalidRequestError for a priority that nobody would heed."""
-    if body.priority and not service.priorities:
+    if body.priority and not service.options.priorities:
         raise InvalidRequestError(
             "priority must be 0: this server does not schedule by priority.", param="priority"
         )

@@ -39,10 +39,10 @@ async def responses(request: Request) -> Any:
     except InvalidRequestError as error:
         raise renamed(error) from None
     keep = partial(service.responses.put, caller.tenant)
-    head = _head(body, model, new_response_id(service.response_mark))
+    head = _head(body, model, new_response_id(service.options.response_mark))
     writer = ResponseWriter(answer, body, items=items, head=head, keep=keep)
     if body.stream:
-        return EventStream(writer.stream(), ping_s=service.sse_keep_alive_s, done=b"")
+        return EventStream(writer.stream(), ping_s=service.options.sse_keep_alive_s, done=b"")
     found = await until_disconnect(request.receive, writer.whole())
     return left_response() if found is None else json_response(found)
 
