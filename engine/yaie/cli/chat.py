@@ -18,13 +18,17 @@ if TYPE_CHECKING:
 ENV_ENDPOINT = "YAIE_ENDPOINT"
 ENV_API_KEY = "YAIE_API_KEY"
 DEFAULT_ENDPOINT = "http://127.0.0.1:8000"
+DESCRIPTION = """\
+Chat with a model. Ctrl-C stops an answer, /bye or Ctrl-D ends the program. What you write is kept
+in ~/.local/state/yaie/chat_history, unless YAIE_NOHISTORY is set.
+"""
 
 
 def add_parser(subparsers: "Subparsers") -> None:
     parser = subparsers.add_parser(
         "chat",
         help="chat with a model behind an OpenAI-compatible endpoint",
-        description="Chat with a model. Ctrl-C stops an answer, /bye or Ctrl-D ends the program.",
+        description=DESCRIPTION,
     )
     flag = parser.add_argument
     flag(

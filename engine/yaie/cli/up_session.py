@@ -7,6 +7,7 @@ bind the port → open the machine → start the operator → store the objects 
 import asyncio
 import contextlib
 import os
+import shlex
 import signal
 import sys
 import time
@@ -14,7 +15,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final
 
-from yaie.cli.files import Loaded
+from yaie.cli.files import DEFAULT_NAMESPACE, Loaded
 from yaie.cli.up_progress import ModelState, Progress
 from yaie_api import names
 from yaie_api.errors import InvalidRequestError, UnavailableError
@@ -137,11 +138,14 @@ class Session:
 
     def _introduce(self, machine: Machine, published: Published, elapsed_s: float) -> None:
         first = min((state.name for state in _states(machine)), default="NAME")
+        where = _where(self._options)
         self._say(
             f"\nready after {elapsed_s:.1f} s\n"
             f"  endpoint  {published.url}/v1\n"
             f"  chat      yaie chat --endpoint {published.url} --model {first}\n"
-            f"  state     yaie ps · yaie logs {first} · yaie scale {first} --replicas 2\n"
+            f"  state     yaie ps{where}\n"
+            f"  logs      yaie logs {first} --follow{where}\n"
+            f"  more      yaie scale {first} --replicas 2{where}\n"
             f"  stop      Ctrl-C\n"
         )
 
@@ -178,6 +182,16 @@ async def _operating(machine: Machine, published: Published) -> AsyncIterator[as
     finally:
         ending.set()
         await task
+
+
+def _where(options: Options) -> str:
+    """The flags by which another command finds the same models."""
+    words: list[str] = []
+    if options.state.path != StateFolder.default().path:
+        words += ["--state-dir", str(options.state.path)]
+    if options.namespace != DEFAULT_NAMESPACE:
+        words += ["--namespace", options.namespace]
+    return "".join(f" {shlex.quote(word)}" for word in words)
 
 
 def _states(machine: Machine) -> list[ModelState]:

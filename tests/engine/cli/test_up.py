@@ -15,6 +15,7 @@ def test_up_serves_a_streamed_answer_and_leaves_no_process(tmp_path: Path) -> No
     with up(state, "-f", str(model_file(tmp_path))) as running:
         running.wait_for("Ctrl-C")
         assert f"yaie chat --endpoint http://127.0.0.1:{running.port}" in running.output
+        assert f"yaie ps --state-dir {state}\n" in running.output
         assert running.chat("demo") == ["demo", "says", "hello"]
         pids = running.pids()
         assert len(pids) == 2

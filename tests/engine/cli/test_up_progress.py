@@ -84,3 +84,10 @@ def test_a_model_without_status_waits_for_the_operator() -> None:
     assert (found.settled, found.phase, found.message) == (
         False, "Pending", "waiting for the operator",
     )  # fmt: skip
+
+
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    stream = Terminal()
+    Progress(stream).show([state()], 0.0)
+    assert stream.getvalue() == "demo: Starting (0 s): loads\n"
