@@ -97,7 +97,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.trial.break_a_step(stage)
 
     @precondition(lambda self: not self.calm)
-    @rule(row=st.integers(0, 3))
+    @rule(row=st.integers(-1, 2))
     def break_a_row(self, row: int) -> None:
         self.trial.break_a_row(row)
 
@@ -170,8 +170,8 @@ def _disturb(trial: Trial, chance: random.Random) -> None:
             trial.break_a_step(chance.choice(STAGES))
         case 3 | 4:
             trial.break_a_step("swap")
-        case 5:
-            trial.break_a_row(chance.randrange(4))
+        case 5 | 8:
+            trial.break_a_row(chance.choice([0, 1, -1, -1]))
         case 6 if chance.random() < 0.3:
             trial.start_another_engine(chance.choice(STAGES), chance.randrange(5))
         case 7:
