@@ -61,9 +61,10 @@ fuzz: $(STAMP) ## coverage-guided fuzzing of what reads foreign bytes (ten minut
 bench: $(STAMP) ## batching, prefix cache and stalls as ratios, measured on this machine's CPU
 	$(BIN)/python bench/promises.py
 
-manifests: $(STAMP) ## regenerate the CRD, install.yaml and docs/api.md from their sources
+manifests: $(STAMP) ## regenerate the CRD, install.yaml and reference pages from their sources
 	$(BIN)/python tools/render_manifests.py
 	$(BIN)/python tools/render_api.py
+	$(BIN)/python tools/render_model.py
 
 images: $(STAMP) ## build both images with docker or buildah
 	images/build.sh

@@ -48,7 +48,7 @@ def test_a_prompt_on_the_command_line_wins_over_input(server: Server) -> None:
 
 
 def test_the_measurements_are_those_of_the_answer(server: Server) -> None:
-    """The engine takes 20 ms a token; whoever reads late sees a later first token, not more time."""
+    """The engine takes 20 ms a token; who reads late sees a later first token, not more time."""
     tokens = server.chat("slow words", max_tokens=30).json["usage"]["completion_tokens"]
     done = chat(server, "--prompt", "slow words", "--max-tokens", "30")
     ttft_ms, rate = (float(number) for number in re.findall(r"[\d.]+", done.stderr))

@@ -1,0 +1,87 @@
+"""Writes docs/inferencemodel.md from the CRD: what `kubectl explain` says, for those without a
+cluster.
+
+`--check` writes nothing and fails when the page is stale.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "inferencemodel.md"
+HEAD = """\
+# InferenceModel
+
+Every field of an `InferenceModel`, on a cluster and under `yaie up`. For people who write one.
+`kubectl explain ym.spec` says the same. `kubectl apply` and `yaie up` refuse a field that is not
+here, and a wrong value with a message that says what to write. `tools/render_model.py` writes this
+page from the CRD; do not edit it.
+
+```
+apiVersion: yaie.dev/v1alpha1
+kind: InferenceModel
+metadata:
+  name: demo
+spec:
+  model:
+    source: builtin://yaie-demo
+```
+"""
+SECTIONS = {
+    "spec": "Entries of a list are written `[]`. Under `yaie up` a source may be `file:///PATH` too.",
+    "status": "What the operator saw; `yaie ps -o yaml` or `kubectl get ym -o yaml` shows it.",
+}
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--check", action="store_true", help="write nothing, fail when stale")
+    if arguments.parse_args().check:
+        return 0 if PAGE.read_text() == page() else 1
+    PAGE.write_text(page())
+    return 0
+
+
+def page() -> str:
+    """The whole page."""
+    crd = yaml.safe_load((ROOT / "manifests" / "crd.yaml").read_text())
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    parts = [HEAD]
+    for name, words in SECTIONS.items():
+        parts += [f"## {name}\n", f"{words}\n", "| field | type | default | meaning |"]
+        parts += ["|---|---|---|---|", *rows(schema["properties"][name], f"{name}."), ""]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def rows(schema: Mapping[str, Any], at: str) -> Iterator[str]:
+    """A row for each field below a place, and for the fields below it."""
+    for name, field in schema.get("properties", {}).items():
+        default = field.get("default")
+        shown = "" if default in (None, "", {}) else f"`{json.dumps(default)}`"
+        if name in schema.get("required", ()):
+            shown = "required"
+        meaning = " ".join(field["description"].split()).replace("|", "\\|")
+        yield f"| `{at}{name}` | {kind_of(field)} | {shown} | {meaning} |"
+        inner = field["items"] if field.get("type") == "array" else field
+        yield from rows(inner, f"{at}{name}{'[].' if inner is not field else '.'}")
+
+
+def kind_of(field: Mapping[str, Any]) -> str:
+    """The type of a field, with its choices or its range."""
+    if "enum" in field:
+        return ", ".join(f"`{choice}`" for choice in field["enum"])
+    if field.get("x-kubernetes-int-or-string"):
+        return "quantity"
+    low, high = field.get("minimum"), field.get("maximum")
+    limits = [f"≥ {low}"] * (low is not None) + [f"≤ {high}"] * (high is not None)
+    return f"{field['type']} ({', '.join(limits)})" if limits else str(field["type"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
