@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from engine.models.oracle import reference, save
@@ -223,6 +224,13 @@ def test_prompts_may_have_the_names_that_vllm_gives_them(llm: LLM) -> None:
     expected = llm.generate(text, GREEDY)[0].outputs
     assert [one.outputs for one in llm.generate(named, GREEDY)] == [expected] * 3
     assert llm.generate({"prompt": text}, GREEDY)[0].prompt == text
+
+
+def test_prompts_may_be_arrays(llm: LLM) -> None:
+    expected = [one.outputs for one in llm.generate([[5, 6], [7, 8]], GREEDY)]
+    rows = np.array([[5, 6], [7, 8]])
+    assert [one.outputs for one in llm.generate(rows, GREEDY)] == expected  # type: ignore[arg-type]  # typed as sequences
+    assert [one.outputs for one in llm.generate(rows[0], GREEDY)] == expected[:1]
 
 
 def test_threads_take_turns(llm: LLM) -> None:

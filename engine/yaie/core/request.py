@@ -1,6 +1,6 @@
 """What a user asks of one generation: sampling parameters, validated once, frozen afterwards."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -124,6 +124,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         _check_penalties(self)
         _check_token_lists(self)
         _check_length(self)
+        _check_types(self)
 
     @property
     def greedy(self) -> bool:
@@ -146,15 +147,21 @@ def _normalise(params: SamplingParams) -> None:
     _set(params, "stop", (stop,) if isinstance(stop, str) else stop or ())
     _set(params, "stop_token_ids", params.stop_token_ids or ())
     _set(params, "bad_words", params.bad_words or ())
-    _set(params, "bad_words_ids", (tuple(ids) for ids in params.bad_words_ids or ()))
-    _set(params, "logit_bias", (tuple(pair) for pair in pairs))
+    _set(params, "bad_words_ids", params.bad_words_ids or (), each=tuple)
+    _set(params, "logit_bias", pairs, each=tuple)
     if params.allowed_token_ids is not None:
         _set(params, "allowed_token_ids", params.allowed_token_ids)
 
 
-def _set(params: SamplingParams, name: str, values: Iterable[Any]) -> None:
+def _set(
+    params: SamplingParams,
+    name: str,
+    values: Iterable[Any],
+    each: Callable[[Any], Any] | None = None,
+) -> None:
     try:
-        msgspec.structs.force_setattr(params, name, tuple(values))
+        found = tuple(values) if each is None else tuple(map(each, values))
+        msgspec.structs.force_setattr(params, name, found)
     except TypeError as error:
         raise InvalidRequestError(f"{name} must be a list.", param=name) from error
 
@@ -230,3 +237,11 @@ def _check_length(params: SamplingParams) -> None:
             f"min_tokens ({params.min_tokens}) must not exceed max_tokens ({params.max_tokens}).",
             param="min_tokens",
         )
+
+
+def _check_types(params: SamplingParams) -> None:
+    for name in ("include_stop_str_in_output", "ignore_eos", "skip_special_tokens"):
+        if not isinstance(getattr(params, name), bool):
+            raise InvalidRequestError(f"{name} must be true or false.", param=name)
+    if not isinstance(params.grammar, Grammar | None):
+        raise InvalidRequestError("grammar must be a Grammar.", param="grammar")

@@ -37,7 +37,7 @@ def as_list(prompts: Any) -> list[BarePrompt]:
     if not isinstance(prompts, Iterable) or isinstance(prompts, bytes):
         raise _malformed(prompts)
     found = list(prompts)
-    if found and hasattr(found[0], "__index__"):
+    if found and _is_integer(found[0]):
         return [found]
     return [_bare(prompt) for prompt in found]
 
@@ -83,7 +83,7 @@ def one_each(
 def priorities(given: int | Sequence[int] | None, n_prompts: int) -> list[int]:
     """A priority for each prompt."""
     each = [given or 0] * n_prompts if given is None or isinstance(given, int) else given
-    if not isinstance(each, list | tuple) or not all(hasattr(one, "__index__") for one in each):
+    if not isinstance(each, list | tuple) or not all(map(_is_integer, each)):
         raise InvalidRequestError(
             "priority must be an integer or a list of integers.", param="priority"
         )
@@ -120,6 +120,15 @@ def pairs(left: str | Sequence[str], right: str | Sequence[str]) -> list[tuple[s
             param="text_1",
         )
     return list(zip(lefts, rights, strict=True))
+
+
+def _is_integer(given: Any) -> bool:
+    """Whether it can be an index. (Rows of an array have the method too, and refuse.)"""
+    try:
+        index(given)
+    except TypeError:
+        return False
+    return True
 
 
 def _is_list(given: Any) -> bool:
