@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
+from aiohttp.http import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 
 from yaie_api.errors import InvalidRequestError
@@ -36,6 +37,16 @@ class _Stall:
 
 class _Connection(RequestHandler):
     """aiohttp's connection with our answer to what its parser refuses."""
+
+    def data_received(self, data: bytes) -> None:
+        """A body that breaks ends there: aiohttp leaves its reader waiting for the rest."""
+        super().data_received(data)
+        if self._messages and not isinstance(self._messages[-1][0], RawRequestMessage):
+            current = self._current_request
+            bodies = [payload for _, payload in self._messages]
+            for body in (*bodies, *([current.content] if current is not None else ())):
+                if not body.is_eof():
+                    body.feed_eof()
 
     def handle_error(
         self,

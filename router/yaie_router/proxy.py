@@ -141,6 +141,7 @@ class Proxy:
                 call.endpoint,
                 retried=call.attempts > 1,
             )
+            kept.setdefault("retry-after", f"{NO_ENGINE_RETRY_S:.0f}")
             return web.Response(status=503, headers=kept, body=failure.refusal.body)
         if failure.cause == "silence":
             text = f"The engine of model {call.model.served!r} did not answer in time."
@@ -193,10 +194,12 @@ class Proxy:
             ),
         )
         out.headers["server"] = "yaie"
+        is_events = upstream.content_type == "text/event-stream"
+        if is_events:
+            out.headers.popall("content-length", None)  # last words may come on top
         await out.prepare(request)
         seconds = time.perf_counter() - call.arrived_s
         self._metrics.first_byte.labels(call.model.name).observe(seconds)
-        is_events = upstream.content_type == "text/event-stream"
         gate = EventGate() if is_events else None
         data = first
         while data:

@@ -1,9 +1,12 @@
 """The connection to an engine: one try to get the head and the first bytes of an answer."""
 
+import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -33,13 +36,33 @@ class AttemptError(Exception):
         self.refusal = refusal
 
 
+class _Connection(ResponseHandler):
+    """aiohttp's connection to an engine. A body that breaks is told to who reads it: aiohttp tells
+    only the next request, and the reader would wait for ever.
+    """
+
+    def set_exception(self, exc: BaseException, *cause: BaseException) -> None:
+        body = self._payload
+        if body is not None and not body.is_eof():
+            broken = aiohttp.ClientPayloadError("The body broke.")
+            body.set_exception(exc if isinstance(exc, FAILURES) else broken)
+        super().set_exception(exc, *cause)
+
+
+class _Connector(aiohttp.TCPConnector):
+    def __init__(self) -> None:
+        super().__init__(limit=0, keepalive_timeout=_IDLE_S)
+        loop = asyncio.get_running_loop()
+        self._factory = partial(_Connection, loop=loop)  # type: ignore[assignment]  # invariant
+
+
 def engine_session(connect_timeout_s: float) -> aiohttp.ClientSession:
     """A client session for raw relaying; the caller closes it.
 
     Idle connections are dropped before an engine's own keep-alive timeout (5 s) can race a request.
     """
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S),
+        connector=_Connector(),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s),
         skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -78,7 +101,7 @@ async def open_answer(
     try:
         if answer.status != 503:
             return answer, await answer.content.readany()
-        refusal = await answer.content.read(_MOST_REFUSAL_BYTES)
+        refusal = await _beginning(answer.content)
     except FAILURES as error:
         answer.close()
         raise AttemptError(_cause(error)) from error
@@ -89,6 +112,14 @@ async def open_answer(
     kept = CIMultiDict(answer.headers)
     kept.popall("content-length", None)
     raise AttemptError("unavailable", Refusal(kept, refusal))
+
+
+async def _beginning(content: aiohttp.StreamReader) -> bytes:
+    """The whole body, or its beginning where it is very long."""
+    found = b""
+    while len(found) < _MOST_REFUSAL_BYTES and (data := await content.readany()):
+        found += data
+    return found[:_MOST_REFUSAL_BYTES]
 
 
 def _cause(error: Exception) -> Cause:

@@ -145,6 +145,17 @@ class FakeEngine:
         return True
 
 
+class RawEngine(FakeEngine):
+    """An engine that sends these pieces as they are, a little apart, and closes the connection."""
+
+    async def _answer(self, writer: asyncio.StreamWriter) -> bool:
+        for piece in self.pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.05)
+        return False
+
+
 def inference_model(name: str = "demo", **spec: Any) -> dict[str, Any]:
     """An InferenceModel as the API stores it."""
     return {
