@@ -6,7 +6,7 @@ Fields that a family's checkpoints leave out have the family's default.
 from collections.abc import Callable
 
 from yaie.models.config_decoder import Windows, decoder, layer_count, typed_windows, whole_heads
-from yaie.models.config_fields import Raw, flag, optional_positive, positive, require
+from yaie.models.config_fields import Raw, flag, optional_positive, require
 from yaie.models.config_rope import rope_table
 from yaie.models.shape import ModelConfig
 
@@ -20,18 +20,20 @@ def llama(raw: Raw) -> ModelConfig:
 def mistral(raw: Raw) -> ModelConfig:
     """Mistral: Llama with one window for all layers (v0.1) or none."""
     require(raw.get("layer_types") is None, "layer_types", raw.get("layer_types"))
-    return whole_heads(decoder(raw, windows=same_window({"sliding_window": 4096} | raw)))
+    raw = {"num_key_value_heads": 8, "sliding_window": 4096} | raw
+    return whole_heads(decoder(raw, windows=same_window(raw)))
 
 
 def qwen2(raw: Raw) -> ModelConfig:
     """Qwen2 and 2.5: biases on queries, keys and values; windows from some layer on."""
+    raw = {"num_key_value_heads": 32} | raw
     return whole_heads(decoder(raw, qkv_bias=True, windows=qwen_windows(raw)))
 
 
 def qwen3(raw: Raw) -> ModelConfig:
     """Qwen3: heads of 128 and RMSNorm of each query and key head."""
     bias = flag(raw, "attention_bias")
-    raw = raw | {"head_dim": positive(raw, "head_dim", default=128)}
+    raw = {"num_key_value_heads": 32, "head_dim": 128} | raw
     windows = qwen_windows(raw)
     return whole_heads(decoder(raw, qk_norm=True, qkv_bias=bias, out_bias=bias, windows=windows))
 

@@ -27,7 +27,9 @@ from yaie.models.config_rope import RopeConfig, read_table, rope_table
 from yaie.models.shape import ModelConfig
 
 DEFAULTS: Raw = {"head_dim": 256, "tie_word_embeddings": True}
+GEMMA: Raw = DEFAULTS | {"num_key_value_heads": 16}
 GEMMA2: Raw = DEFAULTS | {
+    "num_key_value_heads": 4,
     "sliding_window": 4096,
     "attn_logit_softcapping": 50.0,
     "final_logit_softcapping": 30.0,
@@ -43,7 +45,7 @@ GEMMA3: Raw = DEFAULTS | {
 
 def gemma(raw: Raw) -> ModelConfig:
     """Gemma 1. Its configs say gelu and mean the tanh approximation."""
-    raw = DEFAULTS | raw
+    raw = GEMMA | raw
     if raw.get("hidden_act") == "gelu":
         raw["hidden_act"] = GELU_TANH
     return _decoder(raw, activation=activation(raw, "hidden_act", GELU_TANH))

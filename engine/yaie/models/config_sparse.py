@@ -23,7 +23,8 @@ from yaie.models.shape import ModelConfig
 
 def mixtral(raw: Raw) -> ModelConfig:
     """Mixtral: experts in every layer, shares of the chosen ones that sum to one."""
-    raw = {"rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_local_experts": 8} | raw
+    defaults = {"rms_norm_eps": 1e-5, "num_local_experts": 8, "num_key_value_heads": 8}
+    raw = defaults | {"rope_theta": 1e6} | raw
     moe = _experts(
         raw,
         positive(raw, "num_local_experts"),
@@ -39,6 +40,7 @@ def qwen2_moe(raw: Raw) -> ModelConfig:
     """Qwen1.5 and Qwen2 mixtures: a gated MLP for every token beside the chosen experts, and
     windows in every second layer below `max_window_layers`, not from there on as in Qwen2.
     """
+    raw = {"num_key_value_heads": 16, "moe_intermediate_size": 1408} | raw
     shared = positive(raw, "shared_expert_intermediate_size", default=5632)
     moe = _qwen_experts(raw, 60, default=4, shared_size=shared, shared_gate=True)
     bias = flag(raw, "qkv_bias", default=True)
@@ -49,7 +51,8 @@ def qwen2_moe(raw: Raw) -> ModelConfig:
 def qwen3_moe(raw: Raw) -> ModelConfig:
     """Qwen3 mixtures: RMSNorm of each query and key head, one window for all layers or none."""
     bias = flag(raw, "attention_bias")
-    raw = {"sliding_window": 4096} | raw
+    defaults = {"num_key_value_heads": 4, "moe_intermediate_size": 768}
+    raw = defaults | {"sliding_window": 4096} | raw
     windowed = flag(raw, "use_sliding_window")
     windows: Windows = same_window(raw) if windowed else (None,) * layer_count(raw)
     moe = _qwen_experts(raw, 128, default=8)
@@ -125,7 +128,7 @@ def _qwen_experts(raw: Raw, count: int, *, default: int, **own: Any) -> MoEConfi
         raw,
         positive(raw, "num_experts", default=positive(raw, "num_local_experts", default=count)),
         default=default,
-        intermediate_size=positive(raw, "moe_intermediate_size", default=768),
+        intermediate_size=positive(raw, "moe_intermediate_size"),
         sparse=tuple(i not in dense and (i + 1) % step == 0 for i in range(layers)),
         normalize=flag(raw, "norm_topk_prob"),
         **own,

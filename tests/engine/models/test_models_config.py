@@ -20,7 +20,7 @@ LLAMA: dict[str, Any] = {
     "num_attention_heads": 4,
     "max_position_embeddings": 256,
 }
-QWEN3 = LLAMA | {"architectures": ["Qwen3ForCausalLM"]}
+QWEN3 = LLAMA | {"architectures": ["Qwen3ForCausalLM"], "num_key_value_heads": 4}
 
 
 def test_llama_defaults() -> None:

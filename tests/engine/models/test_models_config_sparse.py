@@ -21,6 +21,7 @@ SIZES: dict[str, Any] = {
     "intermediate_size": 112,
     "num_hidden_layers": 4,
     "num_attention_heads": 4,
+    "num_key_value_heads": 4,
     "max_position_embeddings": 256,
 }
 MIXTRAL = SIZES | {"architectures": ["MixtralForCausalLM"], "num_local_experts": 8}
