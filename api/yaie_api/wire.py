@@ -129,9 +129,11 @@ def _children(value: Any) -> list[Any]:
 
 
 def _first_problem(error: ValidationError, given: Mapping[str, Any]) -> InvalidRequestError:
-    """One sentence about the deepest problem; the input's text is not echoed."""
+    """One sentence about the deepest problem; the input's text is not echoed. Of the forms that a
+    value may have, the one whose type it has tells most.
+    """
     problems = error.errors(include_url=False, include_context=False, include_input=False)
-    problem = max(problems, key=lambda p: len(p["loc"]))
+    problem = max(problems, key=lambda p: (len(p["loc"]), not p["type"].endswith("_type")))
     name = str(problem["loc"][0]) if problem["loc"] else None
     if name is not None and name not in given:
         return InvalidRequestError(f"{name} is required.", param=name)

@@ -115,6 +115,11 @@ def test_completion_logprobs_are_one_number() -> None:
     )  # fmt: skip
 
 
+def test_of_several_forms_the_error_is_about_the_one_that_was_meant() -> None:
+    with pytest.raises(InvalidRequestError, match=r"^stop: List should have at most"):
+        parse(CompletionRequest, {"prompt": "x", "stop": ["a"] * 5000})
+
+
 def test_a_number_without_a_fraction_is_an_integer() -> None:
     body = {"prompt": "x", "max_tokens": 7.0, "seed": -3.0, "logprobs": 0.0, "temperature": 1.0}
     found = parse(CompletionRequest, body)

@@ -94,7 +94,7 @@ def rejection(request_id: str, error: YaieError) -> Rejected:
     return Rejected(
         request_id=request_id,
         status=error.status,
-        code=error.code or error.type,
+        code=error.code,
         message=error.message,
         param=error.param,
         retry_after_s=error.retry_after_s,

@@ -67,7 +67,7 @@ class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
 
     request_id: str
     status: int
-    code: str
+    code: str | None
     message: str
     param: str | None = None
     retry_after_s: float | None = None
