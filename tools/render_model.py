@@ -35,7 +35,7 @@ spec:
 """
 SECTIONS = {
     "spec": "Entries of a list are written `[]`. Under `yaie up` a source may be `file:///PATH` too.",
-    "status": "What the operator saw; `yaie ps -o yaml` or `kubectl get ym -o yaml` shows it.",
+    "status": "What the operator observed. `yaie ps -o yaml` and `kubectl get -o yaml` show it.",
 }
 
 

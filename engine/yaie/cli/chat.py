@@ -9,6 +9,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from yaie.cli.files import standard_input
 from yaie.cli.values import integer, number, positive
 
 if TYPE_CHECKING:
@@ -82,4 +83,4 @@ def _single_prompt(given: str | None) -> str | None:
     """The prompt of a one-answer run; None means a conversation on the terminal."""
     if given is not None:
         return given
-    return None if sys.stdin.isatty() else sys.stdin.read()
+    return None if sys.stdin.isatty() else standard_input()

@@ -70,6 +70,14 @@ def load(paths: Sequence[str], namespace: str) -> list[Loaded]:
     return found
 
 
+def standard_input() -> str:
+    """What is piped in. Raises InvalidRequestError when it is not text."""
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidRequestError("standard input is not UTF-8 text") from error
+
+
 def _placed(obj: Mapping[str, Any], where: str, namespace: str) -> Loaded:
     meta = {"namespace": namespace, **(obj.get("metadata") or {})}
     return Loaded(where, {**obj, "metadata": meta})
@@ -79,7 +87,7 @@ def _texts(paths: Sequence[str]) -> Iterable[tuple[str, str]]:
     """Names and contents. Raises InvalidRequestError for a file that cannot be read."""
     for path in paths:
         if path == "-":
-            yield "standard input", sys.stdin.read()
+            yield "standard input", standard_input()
             continue
         for file in _files(Path(path)):
             try:

@@ -47,6 +47,12 @@ def test_a_prompt_on_the_command_line_wins_over_input(server: Server) -> None:
     assert (done.returncode, done.stdout) == (0, "user\nhell\n")
 
 
+def test_input_that_is_no_text_is_refused_before_anything_is_sent(server: Server) -> None:
+    command = [sys.executable, "-m", "yaie", "chat", "--endpoint", server.url]
+    done = subprocess.run(command, input=b"\xff\xfe", capture_output=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (1, b"yaie: standard input is not UTF-8 text\n")
+
+
 def test_the_measurements_are_those_of_the_answer(server: Server) -> None:
     """The engine takes 20 ms a token; who reads late sees a later first token, not more time."""
     tokens = server.chat("slow words", max_tokens=30).json["usage"]["completion_tokens"]
