@@ -34,7 +34,7 @@ spec:
 ```
 """
 SECTIONS = {
-    "spec": "Entries of a list are written `[]`. Under `yaie up` a source may be `file:///PATH` too.",
+    "spec": "Entries of a list are written `[]`. `yaie up` takes `file:///PATH` too.",
     "status": "What the operator observed. `yaie ps -o yaml` and `kubectl get -o yaml` show it.",
 }
 
