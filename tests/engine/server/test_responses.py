@@ -153,6 +153,13 @@ def test_bad_requests_name_the_field_of_this_api(
     assert answer.error["param"] == param
 
 
+def test_a_stored_response_is_not_streamed_again(client: openai.OpenAI) -> None:
+    """A client that waits for events would take the whole answer for a stream of none."""
+    kept = client.responses.create(model="stub", input="hello", max_output_tokens=1)
+    with pytest.raises(openai.BadRequestError, match="leave stream out"):
+        client.responses.retrieve(kept.id, stream=True)
+
+
 OUTPUT = {"type": "function_call_output", "call_id": "c", "output": "1"}
 
 

@@ -48,6 +48,12 @@ async def responses(request: Request) -> Any:
 
 
 async def get_response(request: Request) -> Response:
+    if request.query_params.get("stream") == "true":
+        raise InvalidRequestError(
+            "A stored response is told whole; leave stream out.",
+            param="stream",
+            code="unsupported_parameter",
+        )
     return json_response(_stored(request).response)
 
 
