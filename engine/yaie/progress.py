@@ -30,6 +30,8 @@ class Progress:
         self._drawn_s = self._started_s
 
     def __enter__(self) -> Self:
+        if self._shown:
+            self._draw()
         return self
 
     def __exit__(

@@ -389,6 +389,7 @@ def test_progress_is_shown_on_a_terminal_only() -> None:
         with Progress(2, shown=True, stream=stream, clock=lambda: next(times, 2.0)) as progress:
             progress.add_tokens(10)
             progress.add_request()
+    assert shown.getvalue().startswith("\r0/2 requests")
     assert "1/2 requests · 10 tokens" in shown.getvalue()
     assert hidden.getvalue() == ""
 

@@ -1,6 +1,7 @@
 """`yaie run-batch -i IN -o OUT --model MODEL`: answer an OpenAI batch file without a server."""
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
     from yaie.server.batch.run import run_file
 
     setup(args.log_level, args.log_format)
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # nothing is left
     summary = run_file(
         batch_options(args),
         args.input_file,

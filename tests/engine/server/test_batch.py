@@ -67,6 +67,13 @@ async def test_answers_come_in_the_order_of_the_lines_and_some_at_once() -> None
     assert found[0]["error"] is None
 
 
+async def test_progress_is_told_as_requests_end_and_not_as_lines_are_written() -> None:
+    told: list[str] = []
+    lines = [line(str(i), delay_s=0.05 * (3 - i)) for i in range(3)]
+    await run(FakeApp(), lines, finished=lambda one: told.append(json.loads(one.line)["custom_id"]))
+    assert told == ["2", "1", "0"]
+
+
 async def test_what_is_refused_for_want_of_room_is_tried_again() -> None:
     waits: list[float] = []
 

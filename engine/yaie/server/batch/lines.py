@@ -50,7 +50,8 @@ class Response:
 class Batch:
     """Runs lines through an application.
 
-    `wait`: awaited before a request is tried again; told the seconds that the answer asks for.
+    `finished`: told each result as it comes, in any order. `wait`: awaited before a request is
+    tried again; told the seconds that the answer asks for.
     """
 
     def __init__(
@@ -58,9 +59,11 @@ class Batch:
         app: ASGIApp,
         *,
         concurrency: int = CONCURRENCY,
+        finished: Callable[[Result], None] = lambda _: None,
         wait: Callable[[float], Any] = asyncio.sleep,
     ) -> None:
         self._app = app
+        self._finished = finished
         self._wait = wait
         self._gate = asyncio.Semaphore(concurrency)
         self._ahead = AHEAD * concurrency
@@ -83,6 +86,11 @@ class Batch:
             await asyncio.gather(*pending, return_exceptions=True)
 
     async def _one(self, number: int, text: str) -> Result:
+        result = await self._result(number, text)
+        self._finished(result)
+        return result
+
+    async def _result(self, number: int, text: str) -> Result:
         try:
             line = parse_line(text)
         except YaieError as error:

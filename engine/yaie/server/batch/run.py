@@ -68,12 +68,14 @@ async def _run(
     def write(result: Result) -> None:
         output(result.line + b"\n")
         summary.add(result)
+
+    def finished(result: Result) -> None:
         progress.add_request()
         progress.add_tokens(result.completion_tokens)
 
     async def work() -> None:
         await service.engine.wait_ready()
-        await Batch(app, concurrency=concurrency).run(lines, write)
+        await Batch(app, concurrency=concurrency, finished=finished).run(lines, write)
 
     supervisor = Supervisor(
         options.command, service.engine, service.load, backoff_s=options.restart_backoff_s
