@@ -169,7 +169,7 @@ class Rig:
         *,
         depth: int = 0,
         predict: Predict | None = None,
-        budget: int = 32,
+        budget: int | StepBudget = 32,
         runner: StubRunner | None = None,
         page_size: int = PAGE,
         grammars: Grammars | None = None,
@@ -185,7 +185,7 @@ class Rig:
             self.scheduler,
             self.runner,
             self.port,
-            budget=StepBudget(budget, math.inf),
+            budget=StepBudget(budget, math.inf) if isinstance(budget, int) else budget,
             grammars=grammars,
             clock=lambda: self.now,
         )

@@ -6,6 +6,7 @@ once, with the tokens of a run on its own.
 """
 
 import contextlib
+import math
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +19,7 @@ from yaie.core.batch import Batch, Row, StepResult
 from yaie.core.messages import Abort, Accepted, Generate, Rejected, ResetPrefixCache, Tokens
 from yaie.core.outputs import BROKEN, n_outputs, unstarted
 from yaie.core.request import Grammar
+from yaie.runtime.budget import StepBudget
 from yaie.runtime.compiling import TokenMasks
 from yaie.runtime.loop import FatalRunnerError
 from yaie.runtime.stub import StubRunner, _Cell, _hash, _Ticket, hashed, score, vector
@@ -96,6 +98,17 @@ def _own_checks() -> Iterator[None]:
         pytest.fail(str(error))
 
 
+class Chunks(StepBudget):
+    """Lets prefill have so many tokens in each step: fewer than the real one would ever give."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size, math.inf)
+        self.size = size
+
+    def tokens(self, decodes: int, position: int = 0) -> int:
+        return decodes + self.size
+
+
 class Stop:
     """An event that is set once it was asked so often."""
 
@@ -108,12 +121,20 @@ class Stop:
 
 
 class Trial:
-    """`tokens`: room in the cache. `options`: of the scheduler, besides `num_pages`."""
+    """`tokens`: room in the cache. `chunk`: prefill tokens of a step. `options`: scheduler's."""
 
     def __init__(
-        self, *, depth: int, compile_steps: int, page_size: int, tokens: int, **options: Any
+        self,
+        *,
+        depth: int,
+        chunk: int,
+        compile_steps: int,
+        page_size: int,
+        tokens: int,
+        **options: Any,
     ) -> None:
         self.depth = depth
+        self.chunk = chunk
         self.compile_steps = compile_steps
         self.options = options | {
             "page_size": page_size,
@@ -131,7 +152,12 @@ class Trial:
 
     def engine(self) -> Rig:
         self.runner = FaultyRunner(depth=self.depth, page_size=self.options["page_size"])
-        return Rig(runner=self.runner, grammars=FakeGrammars(self.compile_steps), **self.options)
+        return Rig(
+            runner=self.runner,
+            budget=Chunks(self.chunk),
+            grammars=FakeGrammars(self.compile_steps),
+            **self.options,
+        )
 
     def ask(
         self,
@@ -186,17 +212,25 @@ class Trial:
         self.faults += 1
 
     def start_another_engine(self, stage: str, steps: int) -> None:
-        """The old one loses its device at this stage or is stopped after so many steps; what it has
-        shown nothing of goes on in the new one.
+        """The old one is stopped after so many steps, and tells everyone; or it loses its device at
+        this stage, and what it has shown nothing of goes on in the new one.
         """
         self.faults += 1
         self.runner.fault, self.runner.error = stage, FatalRunnerError
         old = self.rig
-        with contextlib.suppress(FatalRunnerError):
+        is_lost = False
+        try:
             old.loop.run(Stop(steps))  # type: ignore[arg-type]  # all that is asked of an event
+        except FatalRunnerError:
+            is_lost = True
         self.rig = self.engine()
         self.rig.now, self.rig.port.events = old.now, old.port.events
         self.rig.send(*old.port.inbox)
+        if is_lost:
+            self.send_again(old)
+
+    def send_again(self, old: Rig) -> None:
+        """What the client does."""
         unread = {id(command) for command in old.port.inbox}
         refused = {event.request_id for event in old.port.of(Rejected)}
         shown = {event.request_id for event in old.port.of(Tokens)}
@@ -207,7 +241,7 @@ class Trial:
                 self.send(request)
 
     def give_up(self, request: Generate) -> None:
-        """What the client does: outputs that the lost engine left behind cannot be begun again."""
+        """Outputs that the lost engine left behind cannot be begun again."""
         for index in range(n_outputs(request)):
             messages = self.rig.port.messages(request.request_id, index)
             if not any(message.finish_reason for message in messages):

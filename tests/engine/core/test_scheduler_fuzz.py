@@ -22,7 +22,7 @@ from yaie.core.policies import POLICIES
 STEMS = [(), (1,) * 4, (1,) * 8, (1, 1, 1, 1, 2, 2, 2, 2), (1,) * 12]
 OPTIONS = {
     "depth": [0, 1, 2],
-    "budget": [3, 5, 8, 13, 24],
+    "chunk": [1, 3, 5, 8, 24],
     "compile_steps": [0, 1, 2],
     "page_size": [PAGE, PAGE, 1],
     "tokens": [LIMIT, LIMIT + PAGE, LIMIT + 2 * PAGE, LIMIT + 4 * PAGE],
@@ -151,6 +151,16 @@ def test_in_a_storm_nobody_is_forgotten_and_no_token_is_wrong(seed: int) -> None
         if not calm:
             _disturb(trial, chance)
         trial.step(chance.randint(1, 8))
+    trial.judge()
+
+
+def test_what_was_not_finite_is_not_there_for_the_next() -> None:
+    """The first chunk is broken and cached; that shows when a token is drawn."""
+    options = {name: choices[0] for name, choices in OPTIONS.items()} | {"chunk": PAGE}
+    trial = Trial(max_num_queued_reqs=12, **options)
+    trial.ask(STEMS[-1] + (1,))
+    trial.break_a_row(0)
+    trial.step(1)
     trial.judge()
 
 
