@@ -14,6 +14,19 @@ from router.fakes import FakeApi, FakeEngine, endpoint_slice, inference_model
 from yaie_router.config import Config
 from yaie_router.run import Signals, run
 
+GENEROUS_S = 60.0
+"""How long a test waits for what should come at once: a busy machine fails no test."""
+
+
+async def is_refused(port: int) -> bool:
+    """Nobody accepts connections there."""
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except ConnectionRefusedError:
+        return True
+    writer.close()
+    return False
+
 
 def free_port() -> int:
     with socket.socket() as probe:
@@ -61,7 +74,9 @@ class Stack:
                     return float(line.rsplit(" ", 1)[1])
         return 0.0
 
-    async def until(self, check: Callable[[], Awaitable[bool]], within_s: float = 5.0) -> None:
+    async def until(
+        self, check: Callable[[], Awaitable[bool]], within_s: float = GENEROUS_S
+    ) -> None:
         async with asyncio.timeout(within_s):
             while not await check():  # noqa: ASYNC110 - asks the router over HTTP
                 await asyncio.sleep(0.01)
@@ -99,7 +114,7 @@ async def start_router(tmp_path: Path) -> AsyncIterator[StackMaker]:
         await stack.client.close()
         stack.signals.raised()
         stack.signals.raised()
-        await asyncio.wait_for(stack.task, 5.0)
+        await asyncio.wait_for(stack.task, GENEROUS_S)
         for engine in stack.engines:
             await engine.stop()
         await stack.api.stop()

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import itertools
 import json
-import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,7 +37,10 @@ class Received:
 
 @dataclass
 class FakeEngine:
-    """An HTTP/1.1 server of one answer, with knobs. Durations in seconds."""
+    """An HTTP/1.1 server of one answer, with knobs. Durations in seconds.
+
+    `hold_at`: before this piece it waits until `resume` is set.
+    """
 
     name: str = "engine"
     pieces: list[bytes] = field(default_factory=lambda: [event("a"), event("b"), DONE])
@@ -52,12 +54,13 @@ class FakeEngine:
     close_before_head: bool = False
     stall_before_head: bool = False
     stall_after_head: bool = False
+    hold_at: int | None = None
 
     def __post_init__(self) -> None:
         self.received: list[Received] = []
         self.connections = 0
-        self.left_at_s: float | None = None
         self.left = asyncio.Event()
+        self.resume = asyncio.Event()
         self.sent_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -106,7 +109,6 @@ class FakeEngine:
         except ConnectionError:
             gone = True
         if gone:
-            self.left_at_s = time.monotonic()
             self.left.set()
 
     async def _answer(self, writer: asyncio.StreamWriter) -> bool:
@@ -133,6 +135,8 @@ class FakeEngine:
                 await asyncio.sleep(0.02)  # let the bytes leave before the connection is torn
                 writer.transport.abort()
                 return False
+            if index == self.hold_at:
+                await self.resume.wait()
             chunked = self.content_length is None
             writer.write(b"%x\r\n%s\r\n" % (len(piece), piece) if chunked else piece)
             await writer.drain()

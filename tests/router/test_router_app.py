@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from router.conftest import Stack, StackMaker
+from router.conftest import GENEROUS_S, Stack, StackMaker
 from router.fakes import DONE, FakeEngine, inference_model
 from yaie_api import __version__
 
@@ -139,7 +139,7 @@ async def test_a_body_that_never_ends_is_given_up(start_router: StackMaker) -> N
     stack = await start_router(body_timeout_s=0.2)
     reader, writer = await asyncio.open_connection("127.0.0.1", stack.config.port)
     writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 50\r\n\r\n{")
-    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 2.0)
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), GENEROUS_S)
     assert head.startswith(b"HTTP/1.1 408 ")
     assert b"connection: close" in head.lower()
     writer.close()
@@ -151,7 +151,7 @@ async def test_a_head_that_never_ends_is_given_up(start_router: StackMaker) -> N
         reader, writer = await asyncio.open_connection("127.0.0.1", stack.config.port)
         writer.write(start)
         with contextlib.suppress(ConnectionResetError):
-            assert await asyncio.wait_for(reader.read(), 2.0) == b""
+            assert await asyncio.wait_for(reader.read(), GENEROUS_S) == b""
         writer.close()
 
 
@@ -195,7 +195,7 @@ async def test_malformed_http_is_refused_and_never_forwarded(stack: Stack, attac
     await stack.serve("demo", engine)
     reader, writer = await asyncio.open_connection("127.0.0.1", stack.config.port)
     writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n" + attack)
-    line = await asyncio.wait_for(reader.readline(), 5.0)
+    line = await asyncio.wait_for(reader.readline(), GENEROUS_S)
     assert line.split()[1] in (b"400", b"431")
     writer.close()
     assert not engine.received
@@ -209,7 +209,7 @@ async def test_a_header_that_is_not_utf_8_does_not_break_the_request(stack: Stac
         b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-odd: \xff\r\n"
         b'content-length: 16\r\n\r\n{"model":"demo"}'
     )
-    assert (await asyncio.wait_for(reader.readline(), 5.0)).split()[1] == b"200"
+    assert (await asyncio.wait_for(reader.readline(), GENEROUS_S)).split()[1] == b"200"
     writer.close()
     assert len(engine.received) == 1
 
@@ -261,7 +261,7 @@ async def test_what_is_not_http_gets_the_envelope_and_no_more(
 ) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", stack.config.port)
     writer.write(raw)
-    answer = await asyncio.wait_for(reader.read(4096), 5)
+    answer = await asyncio.wait_for(reader.read(4096), GENEROUS_S)
     writer.close()
     assert b" 400 " in answer.splitlines()[0]
     assert b"invalid_request_error" in answer

@@ -59,7 +59,7 @@ async def test_a_broken_body_is_refused_at_once(stack: Stack, broken: bytes, lat
 
 @pytest.mark.parametrize(
     "trailer",
-    [b"t: " + b"a" * 200_000, b"bad\x00: x", b"x: y\r\n" * 30_000],
+    [b"t: " + b"a" * 20_000, b"bad\x00: x", b"x: y\r\n" * 3000],
     ids=["large", "not one", "many"],
 )
 async def test_a_broken_end_of_a_body_ends_the_connection(stack: Stack, trailer: bytes) -> None:

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from router.conftest import free_port
+from router.conftest import GENEROUS_S, free_port, is_refused
 from router.fakes import DONE, FakeApi, FakeEngine, endpoint_slice, event, inference_model
 
 
@@ -40,7 +40,7 @@ async def start(
         env=os.environ | (env or {}),
         **more,
     )
-    async with asyncio.timeout(20), aiohttp.ClientSession() as client:
+    async with asyncio.timeout(GENEROUS_S), aiohttp.ClientSession() as client:
         while not await _is_ready(client, port):  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
     return process
@@ -56,7 +56,7 @@ async def _is_ready(client: aiohttp.ClientSession, port: int) -> bool:
 
 async def end(process: asyncio.subprocess.Process) -> list[dict[str, Any]]:
     """Its log lines, after it ended."""
-    _, told = await asyncio.wait_for(process.communicate(), 10.0)
+    _, told = await asyncio.wait_for(process.communicate(), GENEROUS_S)
     assert process.returncode == 0, told.decode()
     return [json.loads(line) for line in told.splitlines()]
 
@@ -99,13 +99,15 @@ async def test_a_second_signal_ends_it_in_mid_stream(api: FakeApi) -> None:
         ):
             await response.content.readany()
             process.send_signal(signal.SIGTERM)
-            await asyncio.sleep(0.3)
+            async with asyncio.timeout(GENEROUS_S):
+                while not await is_refused(port):  # noqa: ASYNC110 - another process
+                    await asyncio.sleep(0.05)
             assert process.returncode is None
             process.send_signal(signal.SIGTERM)
             with pytest.raises(aiohttp.ClientPayloadError):
                 await response.read()
         await end(process)
-        await asyncio.wait_for(engine.left.wait(), 2.0)
+        await asyncio.wait_for(engine.left.wait(), GENEROUS_S)
     finally:
         await engine.stop()
 
@@ -135,7 +137,7 @@ async def test_a_port_in_use_ends_it_with_the_reason(api: FakeApi) -> None:
             *("--port", str(taken.getsockname()[1])),
             stderr=asyncio.subprocess.PIPE,
         )
-        _, told = await asyncio.wait_for(process.communicate(), 20.0)
+        _, told = await asyncio.wait_for(process.communicate(), GENEROUS_S)
     assert process.returncode == 1
     assert "address already in use" in told.decode()
     assert "Traceback" not in told.decode()
@@ -145,7 +147,7 @@ async def test_help_shows_examples_quickly() -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "yaie_router", "--help", stdout=asyncio.subprocess.PIPE
     )
-    out, _ = await asyncio.wait_for(process.communicate(), 10.0)
+    out, _ = await asyncio.wait_for(process.communicate(), GENEROUS_S)
     assert process.returncode == 0
     assert b"examples:" in out
     assert b"YAIE_PREFIX_KEY" in out

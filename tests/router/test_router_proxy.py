@@ -1,16 +1,14 @@
 """What the router promises about one request, over real sockets."""
 
 import asyncio
-import itertools
 import json
 import socket
-import time
 from typing import Any
 
 import aiohttp
 import pytest
 
-from router.conftest import Stack, StackMaker, free_port
+from router.conftest import GENEROUS_S, Stack, StackMaker, free_port, is_refused
 from router.fakes import DONE, FakeEngine, endpoint_slice, event, inference_model
 from yaie_router.routes import FORWARDED
 
@@ -43,12 +41,12 @@ async def test_a_stream_arrives_byte_for_byte(stack: Stack) -> None:
 
 
 async def test_each_event_arrives_when_the_engine_sends_it(stack: Stack) -> None:
-    await stack.serve("demo", FakeEngine("pod-a", pieces=[event("a")] * 4 + [DONE], itl_s=0.1))
+    engine = FakeEngine("pod-a", pieces=[event("a"), event("b"), DONE], hold_at=1)
+    await stack.serve("demo", engine)
     async with stack.chat() as response:
-        arrivals = [time.monotonic() async for _ in response.content.iter_any()]
-    gaps = [b - a for a, b in itertools.pairwise(arrivals)]
-    assert len(arrivals) >= 4
-    assert min(gaps[:3]) > 0.05
+        assert await response.content.readexactly(len(event("a"))) == event("a")
+        engine.resume.set()
+        assert await response.read() == event("b") + DONE
 
 
 async def test_the_request_reaches_the_engine_unchanged(stack: Stack) -> None:
@@ -109,10 +107,10 @@ async def test_a_client_that_waits_for_100_continue_gets_it_first(stack: Stack) 
     head, _, body = chat_bytes().partition(b"\r\n\r\n")
     reader, writer = await asyncio.open_connection("127.0.0.1", stack.config.port)
     writer.write(head + b"\r\nexpect: 100-continue\r\n\r\n")
-    first = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 2.0)
+    first = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), GENEROUS_S)
     assert first == b"HTTP/1.1 100 Continue\r\n\r\n"
     writer.write(body)
-    answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 2.0)
+    answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), GENEROUS_S)
     assert answer.startswith(b"HTTP/1.1 200 ")
     writer.close()
 
@@ -121,7 +119,7 @@ async def test_a_client_of_http_1_0_gets_the_bytes_without_chunks(stack: Stack) 
     await stack.serve("demo", FakeEngine("pod-a"))
     reader, writer = await asyncio.open_connection("127.0.0.1", stack.config.port)
     writer.write(chat_bytes().replace(b"HTTP/1.1", b"HTTP/1.0"))
-    head, _, body = (await asyncio.wait_for(reader.read(), 2.0)).partition(b"\r\n\r\n")
+    head, _, body = (await asyncio.wait_for(reader.read(), GENEROUS_S)).partition(b"\r\n\r\n")
     assert b"transfer-encoding" not in head.lower()
     assert body == event("a") + event("b") + DONE
     writer.close()
@@ -133,7 +131,7 @@ async def test_one_connection_carries_many_requests_on_both_sides(stack: Stack) 
     reader, writer = await asyncio.open_connection("127.0.0.1", stack.config.port)
     for _ in range(3):
         writer.write(chat_bytes())
-        answer = await asyncio.wait_for(reader.readuntil(b"0\r\n\r\n"), 2.0)
+        answer = await asyncio.wait_for(reader.readuntil(b"0\r\n\r\n"), GENEROUS_S)
         assert answer.startswith(b"HTTP/1.1 200 ")
     writer.close()
     assert engine.connections == 1
@@ -160,17 +158,14 @@ async def test_an_engines_refusal_is_passed_on_and_never_retried(stack: Stack, s
     assert sum(len(engine.received) for engine in engines) == 1
 
 
-async def test_a_client_that_leaves_cancels_the_engine_within_250_ms(stack: Stack) -> None:
-    engine = FakeEngine("pod-a", pieces=[event("a")] * 10_000, itl_s=0.01)
+async def test_a_client_that_leaves_cancels_the_engine(stack: Stack) -> None:
+    engine = FakeEngine("pod-a", pieces=[event("a"), event("b")], hold_at=1)
     await stack.serve("demo", engine)
     reader, writer = await asyncio.open_connection("127.0.0.1", stack.config.port)
     writer.write(chat_bytes())
     await reader.readuntil(b"data: ")
-    left_s = time.monotonic()
     writer.close()
-    await asyncio.wait_for(engine.left.wait(), 2.0)
-    assert engine.left_at_s is not None
-    assert engine.left_at_s - left_s < 0.25
+    await asyncio.wait_for(engine.left.wait(), GENEROUS_S)
 
 
 async def test_a_client_that_leaves_during_prefill_cancels_the_engine(stack: Stack) -> None:
@@ -179,11 +174,8 @@ async def test_a_client_that_leaves_during_prefill_cancels_the_engine(stack: Sta
     _, writer = await asyncio.open_connection("127.0.0.1", stack.config.port)
     writer.write(chat_bytes())
     await stack.until(lambda: _truth(bool(engine.received)))
-    left_s = time.monotonic()
     writer.close()
-    await asyncio.wait_for(engine.left.wait(), 2.0)
-    assert engine.left_at_s is not None
-    assert engine.left_at_s - left_s < 0.25
+    await asyncio.wait_for(engine.left.wait(), GENEROUS_S)
     sample = 'yaie_router_requests_total{model="demo",route="/v1/chat/completions",status="499"}'
     await stack.until(lambda: _is(stack, sample, 1.0))
 
@@ -346,12 +338,12 @@ async def test_a_client_that_stops_reading_is_cut_off_and_frees_its_engine(
     await stack.serve("demo", engine)
     _, writer = await asyncio.open_connection("127.0.0.1", stack.config.port, limit=1000)
     writer.write(chat_bytes())
-    await asyncio.wait_for(engine.left.wait(), 5.0)
+    await asyncio.wait_for(engine.left.wait(), GENEROUS_S)
     writer.close()
 
 
 async def test_a_slow_client_that_keeps_reading_is_not_cut_off(start_router: StackMaker) -> None:
-    stack = await start_router(client_stall_s=0.4)
+    stack = await start_router(client_stall_s=1.0)
     pieces = [event("x" * 65_000)] * 200
     await stack.serve("demo", FakeEngine("pod-a", pieces=pieces))
     async with stack.chat() as response:
@@ -382,16 +374,22 @@ async def test_the_same_prefix_goes_to_the_same_engine_and_others_spread(stack: 
 
 
 async def test_one_popular_prefix_does_not_overload_its_home(stack: Stack) -> None:
-    engines = [FakeEngine(f"pod-{i}", ttft_s=0.5) for i in range(4)]
+    engines = [FakeEngine(f"pod-{i}", hold_at=0) for i in range(4)]
     await stack.serve("demo", *engines)
 
-    async def one() -> str:
+    async def one() -> None:
         async with stack.chat("the same") as response:
-            return str(response.headers["x-yaie-endpoint"])
+            assert response.status == 200
 
-    used = await asyncio.gather(*(one() for _ in range(20)))
-    counts = [used.count(engine.name) for engine in engines]
-    assert max(counts) <= 7  # ceil(1.25 · 20 / 4)
+    def counts() -> list[int]:
+        return [len(engine.received) for engine in engines]
+
+    asked = [asyncio.create_task(one()) for _ in range(20)]
+    await stack.until(lambda: _truth(sum(counts()) == len(asked)))
+    assert max(counts()) <= 7  # ceil(1.25 · 20 / 4)
+    for engine in engines:
+        engine.resume.set()
+    await asyncio.gather(*asked)
 
 
 async def test_an_alias_is_served_by_its_model_and_shares_its_home(stack: Stack) -> None:
@@ -422,28 +420,36 @@ async def test_more_requests_than_the_limit_get_429_with_retry_after(
         assert (await response.json())["error"]["type"] == "overloaded_error"
     held.cancel()
     await asyncio.gather(held, return_exceptions=True)
-    await asyncio.wait_for(engine.left.wait(), 2.0)
+    await asyncio.wait_for(engine.left.wait(), GENEROUS_S)
 
 
-async def test_draining_turns_readiness_off_and_finishes_streams(
-    start_router: StackMaker,
-) -> None:
-    stack = await start_router(drain_delay_s=0.5, drain_timeout_s=10.0)
-    await stack.serve("demo", FakeEngine("pod-a", pieces=[event("a")] * 10 + [DONE], itl_s=0.15))
+async def test_draining_turns_readiness_off_and_still_accepts(start_router: StackMaker) -> None:
+    stack = await start_router(drain_delay_s=600.0)
+    await stack.serve("demo", FakeEngine("pod-a"))
+    stack.signals.raised()
+    await stack.until(lambda: _is_draining(stack))
+    async with stack.client.get("/livez") as live:
+        assert live.status == 200
+    async with stack.chat() as response:
+        assert (await response.read()).endswith(DONE)
+
+
+async def test_draining_closes_the_port_and_finishes_streams(start_router: StackMaker) -> None:
+    stack = await start_router(drain_delay_s=0.0, drain_timeout_s=600.0)
+    engine = FakeEngine("pod-a", pieces=[event("a"), event("b"), DONE], hold_at=1)
+    await stack.serve("demo", engine)
     async with stack.chat() as response:
         await response.content.readany()
         stack.signals.raised()
-        await asyncio.sleep(0.1)
-        async with stack.client.get("/readyz") as ready:
-            assert ready.status == 503
-            assert (await ready.json())["status"] == "draining"
-        async with stack.client.get("/livez") as live:
-            assert live.status == 200
-        await asyncio.sleep(0.6)
-        with pytest.raises(ConnectionRefusedError):
-            await asyncio.open_connection("127.0.0.1", stack.config.port)
+        await stack.until(lambda: is_refused(stack.config.port))
+        engine.resume.set()
         assert (await response.read()).endswith(DONE)
-    await asyncio.wait_for(asyncio.shield(stack.task), 3.0)
+    await asyncio.wait_for(asyncio.shield(stack.task), GENEROUS_S)
+
+
+async def _is_draining(stack: Stack) -> bool:
+    async with stack.client.get("/readyz") as ready:
+        return ready.status == 503 and (await ready.json())["status"] == "draining"
 
 
 async def test_an_endpoint_that_nobody_listens_on_gives_503(stack: Stack) -> None:
