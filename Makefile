@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 .PHONY: help setup demo test test-fast e2e compat soak fuzz lint fmt bench manifests images constraints clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 16
 
 setup: $(STAMP) ## make .venv and install everything, pinned by hash
 

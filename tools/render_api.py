@@ -1,6 +1,7 @@
 """Writes docs/api.md: every path and field of the API, from the tables that serve it.
 
     yaie.server.routes, admin    ─▶ the paths
+    yaie_api.errors              ─▶ the errors
     the bodies' types            ─▶ fields, types, defaults, limits
     their own refusals           ─▶ what is refused, in the words that a client gets
     api_words                    ─▶ what a field means
@@ -22,9 +23,9 @@ from pydantic.json_schema import models_json_schema
 sys.path.insert(0, str(Path(__file__).parent))
 from api_words import WORDS
 
-from yaie.server import admin, openapi
+from yaie.server import admin
 from yaie.server.routes import ENDPOINTS, Endpoint
-from yaie_api import anthropic, pooling, responses
+from yaie_api import anthropic, errors, pooling, responses
 from yaie_api.errors import InvalidRequestError
 from yaie_api.openai import CONSTRAINTS, FORMATS, IGNORED, NOT_IMPLEMENTED, GenerationRequest
 from yaie_api.wire import MAX_CONTAINERS, MAX_DEPTH, MAX_FIELDS, Wire
@@ -113,10 +114,18 @@ def _errors() -> Iterator[str]:
         'Every error is `{"error": {message, type, param, code}}`, or Anthropic\'s envelope under\n'
         "`/v1/messages`. 429 and 503 carry `Retry-After`.\n"
     )
-    yield "| status | what |"
-    yield "|---|---|"
-    yield from (f"| {status} | {words} |" for status, words in openapi.ERRORS.items())
+    yield "| status | type | code, unless a closer one | what |"
+    yield "|---|---|---|---|"
+    for kind in sorted(_kinds_of_error(), key=lambda one: one.status):
+        code = f"`{kind.default_code}`" if kind.default_code else ""
+        what = " ".join((kind.__doc__ or "").split())
+        yield f"| {kind.status} | `{kind.type}` | {code} | {what} |"
     yield ""
+
+
+def _kinds_of_error() -> list[type[errors.YaieError]]:
+    found = [one for one in vars(errors).values() if isinstance(one, type)]
+    return [one for one in found if errors.YaieError in one.__mro__[1:]]
 
 
 def _body(one: Endpoint, kind: type[BaseModel], schemas: Mapping[str, Any]) -> Iterator[str]:

@@ -143,7 +143,7 @@ class UnsupportedEncodingError(YaieError):
 
 
 class OverloadedError(YaieError):
-    """The queue is full; `retry_after_s` says when to try again."""
+    """The queue is full; Retry-After says when to try again."""
 
     status = 429
     type = "overloaded_error"
