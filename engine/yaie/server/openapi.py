@@ -13,7 +13,7 @@ from pydantic.json_schema import models_json_schema
 from yaie.server.routes import Endpoint
 from yaie_api import __version__
 
-_ERRORS: Final = {
+ERRORS: Final = {
     400: "The request is wrong as it is written; the message says what to change.",
     401: "A key is required and was missing or wrong.",
     404: "No such model.",
@@ -125,13 +125,13 @@ def _answer(one: Endpoint) -> dict[str, Any]:
 
 
 def _errors(one: Endpoint) -> dict[str, Any]:
-    statuses = [status for status in _ERRORS if status in _FOR_GET or one.body is not None]
+    statuses = [status for status in ERRORS if status in _FOR_GET or one.body is not None]
     if one.needs_model and one.body is None:
         statuses += [404, 503]
     if one.method == "POST" and one.body is None:
         statuses += [400]
     content = {"application/json": {"schema": {"$ref": _REFERENCE.format(model=one.error)}}}
     return {
-        str(status): {"description": _ERRORS[status], "content": content}
+        str(status): {"description": ERRORS[status], "content": content}
         for status in sorted(statuses)
     }
