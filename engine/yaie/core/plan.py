@@ -1,10 +1,13 @@
 """What a step holds: decodes first, then prefill chunks within the token budget, then what waits,
-all mixed in one batch. It decides in what order; the `Roster` moves outputs.
+all mixed in one batch; or else a trial. It decides in what order; the `Roster` moves outputs.
 """
 
+from collections.abc import Iterable
+
 from yaie.core.kv_manager import Shared
+from yaie.core.placement import Placed
 from yaie.core.roster import Roster
-from yaie.core.sequence import Sequence
+from yaie.core.sequence import Sequence, State
 from yaie.core.step import Step
 
 MOST_FOLLOWERS = 64
@@ -20,6 +23,20 @@ def plan(roster: Roster, budget: int) -> Step:
     _prefill(roster, step)
     if step.budget > 0 and roster.n_waiting and roster.seats.free:
         _admit(roster, step)
+    return step
+
+
+def trial(roster: Roster, suspects: Iterable[Sequence], budget: int) -> Step:
+    """A step that computes again what `suspects` know, and holds nobody else."""
+    step = Step(budget)
+    for sequence in suspects:
+        if step.budget <= 0:
+            break
+        if sequence.state is State.RUNNING:
+            step.prefill(sequence)
+        elif roster.seats.free and isinstance(placed := roster.admit(sequence), Placed):
+            roster.start(sequence, placed)
+            step.start(sequence, placed)
     return step
 
 

@@ -139,11 +139,16 @@ class Roster:
 
     def preempt(self, sequence: Sequence) -> None:
         """Take pages and slot away; it goes on later, what is in flight is dropped."""
+        self.suspend(sequence)
+        self.preemptions += 1
+        self.queue.push(sequence)
+
+    def suspend(self, sequence: Sequence) -> None:
+        """As `preempt`, but it goes on when the quarantine says so, not when its turn comes."""
         self.placement.preempt(sequence)
         self._vacate(sequence)
         sequence.epoch += 1
-        self.preemptions += 1
-        self.queue.push(sequence)
+        sequence.state = State.SUSPENDED
 
     def end(
         self, sequence: Sequence, ending: Ending, events: list[Tokens], *, poisoned: bool = False
@@ -239,8 +244,10 @@ class Roster:
 
     # -- proofs -----------------------------------------------------------------------------
 
-    def check(self) -> None:
-        """Prove the invariants of queues, slots and pages; raises AssertionError."""
+    def check(self) -> list[Sequence]:
+        """Prove the invariants of queues, slots and pages; raises AssertionError. Returns who is
+        suspended.
+        """
         groups = self._groups.values()
         live = [sequence for group in groups for sequence in group.live.values()]
         self.placement.check(self.running, live)
@@ -254,3 +261,4 @@ class Roster:
         following = {id(other) for leader in self.running for _, other in leader.followers}
         for sequence in live:
             check_sequence(sequence, following)
+        return [sequence for sequence in live if sequence.state is State.SUSPENDED]

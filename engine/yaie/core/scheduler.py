@@ -6,6 +6,7 @@ needs.
 
     Scheduler ── plan                           what a step holds
         ├─────── Commits                        what its outcome means
+        ├─────── Quarantine                     whose fault it was that it failed
         └─────── Roster ── WaitingQueue, Seats  where every output is: waiting, running, ended
                     └───── Placement ── KVManager, HostPages
 """
@@ -24,8 +25,9 @@ from yaie.core.matcher import Matcher
 from yaie.core.messages import Accepted, Generate, Rejected, Stats, Tokens
 from yaie.core.outputs import Failure, failed
 from yaie.core.placement import SWAP_MIN_TOKENS, Placement, SwapOut
-from yaie.core.plan import plan
+from yaie.core.plan import plan, trial
 from yaie.core.policies import queue_for
+from yaie.core.quarantine import Accused, Quarantine
 from yaie.core.roster import Roster
 from yaie.core.sequence import Rules, Sequence, State
 from yaie.core.step import Step
@@ -89,6 +91,7 @@ class Scheduler:
         )
         self._roster = Roster(self._placement, queue_for(policy, self._kv), max_num_seqs)
         self._commits = Commits(self._roster, vocab_size)
+        self._quarantine = Quarantine()
         longest = min(max_model_len, self._kv.capacity_tokens)
         self._limits = Limits(max_num_queued_reqs, longest, vocab_size, max_logprobs)
         self._rules = Rules(frozenset(eos_token_ids), longest)
@@ -215,7 +218,9 @@ class Scheduler:
         roster = self._roster
         roster.drain.record(now, 0)
         roster.now = now
-        step = plan(roster, budget)
+        if self._quarantine and self._steps:
+            return None  # what is in flight is heard first
+        step = self._plan(budget)
         self._spare_seats = 0 if roster.n_waiting else roster.seats.free
         return self._seal(step) if step.rows else None
 
@@ -239,16 +244,25 @@ class Scheduler:
         return self._commits.take(flight.batch, flight.sequences, result)
 
     def fail_step(self, step_id: int, failure: Failure) -> list[Tokens]:
-        """A step raised: its sequences end with `failure`, the others go on. What it was to bring
-        to the host may not be there.
+        """A step raised: who caused that ends with `failure`, the others go on; to find out who,
+        its sequences are run again in smaller steps. What it was to bring to the host may not be
+        there.
         """
         events: list[Tokens] = []
         roster = self._roster
         batch, sequences, swap_out = self._steps.pop(step_id)
         roster.seats.release_again(batch.releases)
-        for sequence, row in zip(sequences, batch.rows, strict=True):
-            if sequence.epoch == row.epoch:
+        accused = [
+            Accused(sequence, min(row.start + row.n_tokens, len(sequence.tokens)))
+            for sequence, row in zip(sequences, batch.rows, strict=True)
+            if sequence.epoch == row.epoch
+        ]
+        guilty = self._quarantine.accuse(accused, alone=len(batch.rows) == 1)
+        for sequence, _ in accused:
+            if sequence in guilty:
                 roster.end(sequence, failed(failure), events)
+            else:
+                roster.suspend(sequence)
         for swap in swap_out:
             if swap.sequence.host is swap.host:
                 self._placement.forget(swap.sequence)
@@ -293,7 +307,17 @@ class Scheduler:
 
     def check(self) -> None:
         """Prove the invariants of queues, slots and pages; raises AssertionError."""
-        self._roster.check()
+        self._quarantine.check(self._roster.check())
+
+    def _plan(self, budget: int) -> Step:
+        """A trial of suspects while there are some that have room, else an ordinary step."""
+        while self._quarantine and (suspects := self._quarantine.next_group()):
+            step = trial(self._roster, suspects, budget)
+            if step.rows:
+                return step
+            for sequence in self._quarantine.dismiss():
+                self._roster.queue.push(sequence)
+        return plan(self._roster, budget)
 
     def _seal(self, step: Step) -> Batch:
         swap_out = self._placement.seal()

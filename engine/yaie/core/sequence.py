@@ -32,6 +32,8 @@ class State(Enum):
     """Waits for a running sequence that computes a prefix which both need."""
     RUNNING = auto()
     """Has pages and a slot."""
+    SUSPENDED = auto()
+    """Was in a step that failed, and waits to be tried apart from the others."""
     ENDED = auto()
 
 
@@ -84,6 +86,7 @@ class Sequence:
         "stop_ids",
         "table",
         "tokens",
+        "unexplained",
     )
 
     def __init__(
@@ -126,6 +129,7 @@ class Sequence:
         self.started = False
         self.cached_tokens = 0
         self.billed = 0
+        self.unexplained = 0
         self.once: Once | None = None
         self.prompt_logprobs: list[TokenLogprobs] | None = [] if scores else None
         self.followers: list[tuple[int, Sequence]] = []

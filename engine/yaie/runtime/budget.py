@@ -23,6 +23,8 @@ KEPT, BRAKE = 1.25, 1.75
 """A step within the first multiple of its target kept it; one beyond the second halves the next
 chunk, whatever the model says: it may not have noticed yet that the machine has become slower.
 """
+RECOVERY = 1.01
+"""After a step that found no memory, the most that later ones take grows so much with each."""
 MIN_SHARE = 0.25
 """Prefill gets at least this share of the decodes' time: it never starves."""
 STRETCH = 1.3
@@ -57,6 +59,7 @@ class StepBudget:
         self._target_s = target_s
         self._stall_ratio = stall_ratio
         self._model = CostModel()
+        self._ceiling = float(max_tokens)
         self._cap = float(FIRST_CHUNK)
         self._growth = FIRST_GROWTH
         self._measured = False
@@ -67,7 +70,7 @@ class StepBudget:
 
         There is always room for some prefill: decodes slow it down but never stop it.
         """
-        room = max(self._max_tokens - decodes, MIN_CHUNK)
+        room = max(int(self._ceiling) - decodes, MIN_CHUNK)
         if decodes and not math.isinf(self._target_s):
             room = min(room, self._chunk(decodes, position))
         return decodes + room
@@ -85,6 +88,7 @@ class StepBudget:
     def observe(self, load: StepLoad, seconds: float) -> None:
         """A step with this load took `seconds`."""
         self._measured = True
+        self._ceiling = min(self._ceiling * RECOVERY, float(self._max_tokens))
         if math.isinf(self._target_s):
             return
         self._model.observe(load, seconds)
@@ -92,6 +96,10 @@ class StepBudget:
             position = load.reads - load.prefill_tokens
             plan = self._plan(load.decodes, position)
             self._limit(load.prefill_tokens, seconds / plan.total_s)
+
+    def exhausted(self, tokens: int) -> None:
+        """A step of so many tokens found no memory: later ones take half, and slowly more again."""
+        self._ceiling = max(MIN_CHUNK, min(self._ceiling, tokens) / 2)
 
     def _limit(self, tokens: int, over: float) -> None:
         """A chunk of `tokens` made its step take `over` times the target."""

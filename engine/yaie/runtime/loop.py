@@ -3,8 +3,8 @@
 Up to `runner.depth` steps stay in flight beyond the one being built, so that a device never waits
 for Python: with depth 1 the forward of step N+1 is launched before the result of N is collected.
 What grammars allow in a step is asked for once every earlier token is committed, while the step's
-forward runs. A step that raises fails its own sequences only. Time comes from the injected clock,
-in seconds.
+forward runs. A step that raises ends who caused it, which the scheduler finds out. Time comes from
+the injected clock, in seconds.
 """
 
 import logging
@@ -262,11 +262,16 @@ class EngineLoop(Generic[TicketT]):
         self._events.extend(self._scheduler.commit(result, now))
 
     def _contain(self, batch: Batch, error: Exception) -> None:
-        """End the sequences of a failed step; raise again when no later step can succeed."""
+        """See that a failed step harms nobody but who caused it; raise again when no later step
+        can succeed.
+        """
         self._collected_at = self._progress_at = self._clock()
-        fatal = isinstance(error, FatalRunnerError)
-        failure = BROKEN if fatal else step_failed(out_of_memory=_is_out_of_memory(error))
-        ends = self._scheduler.fail_step(batch.step_id, failure)
+        fatal, out_of_memory = isinstance(error, FatalRunnerError), _is_out_of_memory(error)
+        if fatal:  # nobody is tried again
+            self._events.extend(self._scheduler.fail_running(BROKEN))
+        if out_of_memory:
+            self._budget.exhausted(batch.n_tokens)
+        ends = self._scheduler.fail_step(batch.step_id, step_failed(out_of_memory=out_of_memory))
         self._events.extend(ends)
         if fatal:
             raise error
@@ -276,6 +281,7 @@ class EngineLoop(Generic[TicketT]):
             extra=fields(
                 step_id=batch.step_id,
                 tokens=batch.n_tokens,
+                sequences=len(batch.rows),
                 request_ids=sorted({end.request_id for end in ends}),
             ),
         )

@@ -20,6 +20,8 @@ from yaie.core.batch import PageCopy
 from yaie.core.messages import Accepted, Tokens
 from yaie.core.outputs import CLOSING, Failure
 
+LOST = Failure("engine_error", "lost")
+
 
 def ends(events: list[Tokens]) -> list[tuple[int, str | None]]:
     return [(event.index, event.finish_reason) for event in events if event.finish_reason]
@@ -176,9 +178,13 @@ def test_a_prompt_that_fails_after_its_copies_were_scheduled_fails_nobody_else()
     add(scheduler, "a", range(5), n=2)
     step(scheduler)
     batch = schedule(scheduler)
-    events = scheduler.fail_step(batch.step_id, Failure("engine_error", "lost"))
-    assert ends(events) == [(0, "error"), (1, "error")]
+    assert scheduler.fail_step(batch.step_id, LOST) == []
     scheduler.check()
+    for index in (0, 1):  # each is tried alone, and fails
+        (row,) = (batch := schedule(scheduler)).rows
+        assert row.start == 4
+        assert ends(scheduler.fail_step(batch.step_id, LOST)) == [(index, "error")]
+        scheduler.check()
     assert scheduler.is_idle
 
 
