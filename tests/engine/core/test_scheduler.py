@@ -129,6 +129,16 @@ def test_rows_of_a_failed_step_fall_in_later_steps_too() -> None:
     assert scheduler.is_idle
 
 
+def test_what_is_in_flight_is_not_there_for_others_when_its_step_fails() -> None:
+    scheduler = make_scheduler()
+    add(scheduler, "a", range(20))
+    first, second = schedule(scheduler, budget=8), schedule(scheduler, budget=8)
+    commit(scheduler, first)
+    scheduler.fail_step(second.step_id, CLOSING)
+    add(scheduler, "b", range(20))
+    assert rows(schedule(scheduler)) == [(1, 8, 12, True)]
+
+
 def test_rows_from_before_a_preemption_fall_even_when_the_sequence_runs_again() -> None:
     scheduler = make_scheduler(num_pages=4)
     add(scheduler, "a", [1] * 3, max_tokens=9)
