@@ -131,7 +131,7 @@ class EngineLoop(Generic[TicketT]):
         committed = self._commit_oldest(keep=self._runner.depth if newest else 0)
         self._sample(newest)
         self._publish()
-        return n_commands > 0 or newest is not None or committed or self._intake.n_compiling > 0
+        return n_commands > 0 or batch is not None or committed or self._intake.n_compiling > 0
 
     def run(self, stop: StopEvent) -> None:
         """Step until `stop` is set, then tell every live request.

@@ -93,7 +93,7 @@ class ModelRunner:
             FatalRunnerError: the device reported an error that it does not recover from.
 
         """
-        with _fatal_device_errors():
+        with self._fatal_device_errors():
             return self._launch(batch)
 
     def _launch(self, batch: Batch) -> Ticket:
@@ -144,15 +144,27 @@ class ModelRunner:
         pending, ticket.pending = ticket.pending, None
         if pending is None:
             return
-        with _fatal_device_errors():
+        with self._fatal_device_errors():
             drawn = self.sampler.draw(pending, ticket.plan, chosen)
             self._score(ticket, pending.logits, drawn)
 
     def collect(self, ticket: Ticket) -> StepResult:
         """Wait for the ticket's tokens."""
-        with _fatal_device_errors():
+        with self._fatal_device_errors():
             ticket.outcome.downloads.wait()
         return ticket.outcome.result()
+
+    @contextmanager
+    def _fatal_device_errors(self) -> Iterator[None]:
+        """After an illegal access or a lost device every later call fails too: say so at once.
+        Whoever meets such an error first names it as it likes, so any error raises the question.
+        """
+        try:
+            yield
+        except Exception as error:
+            if _is_lost(self.device):
+                raise FatalRunnerError("The accelerator reported an error.") from error
+            raise
 
     # -- the forward pass -------------------------------------------------------------------
 
@@ -286,13 +298,15 @@ class _Half(NamedTuple):
     query_start: torch.Tensor
 
 
-@contextmanager
-def _fatal_device_errors() -> Iterator[None]:
-    """After an illegal access or a lost device every later call fails too: say so at once."""
+def _is_lost(device: torch.device) -> bool:
+    """Whether the device reports an error that it does not recover from: each call repeats it."""
+    if device.type != "cuda":
+        return False
     try:
-        yield
-    except torch.AcceleratorError as error:
-        raise FatalRunnerError("The accelerator reported an error.") from error
+        torch.cuda.synchronize(device)
+    except RuntimeError:
+        return True
+    return False
 
 
 def _is_all(arrays: StepArrays) -> bool:
