@@ -107,6 +107,7 @@ def bench_model(
     print(f"# {name}: first token after {start_s:.1f} s; {llm.info.kv_pages} KV pages", flush=True)
     rows: list[dict[str, object]] = []
     for cell, wish in product(cells, wishes):
+        llm.reset_prefix_cache()  # the same prompts come again with every wish
         warm_s, _, _ = run(llm, cell, wish, shift=1)
         seconds, n_in, n_out = run(llm, cell, wish)
         value = figure(cell, seconds, n_in, n_out)

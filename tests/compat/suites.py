@@ -198,7 +198,7 @@ def _schemathesis(url: str) -> list[Check]:
             [
                 environments.python("schemathesis").with_name("schemathesis"), "run",
                 f"{url}/openapi.json", "--checks", "not_a_server_error", "--max-examples", "200",
-                "--phases", "examples,coverage,fuzzing", "--request-timeout", "20",
+                "--phases", "examples,coverage,fuzzing", "--request-timeout", "120",
                 "--suppress-health-check", "all", "--generation-database", "none",
                 "--continue-on-failure", "--workers", "1", "--seed", "1",
                 "--report", "junit", "--report-junit-path", report,

@@ -13,7 +13,7 @@ from engine.server.running import Server, serving
 from router.conftest import Stack, StackMaker
 from router.fakes import FakeEngine, endpoint_slice, inference_model
 from router.test_router_app import error_of
-from yaie_api.response_id import mark_of_pod, new_response_id
+from yaie_api.response_id import mark_of_pod
 from yaie_router.endpoints import Directory
 from yaie_router.objects import Endpoint
 
@@ -27,7 +27,8 @@ def plain(name: str, **knobs: Any) -> FakeEngine:
 
 
 def id_of(pod: str) -> str:
-    return new_response_id(mark_of_pod(pod))
+    """The same one each time: it names tests, and their names must not change."""
+    return f"resp_{mark_of_pod(pod)}{'0123456789abcdef' * 2}"
 
 
 def paths(*engines: FakeEngine) -> list[list[str]]:
