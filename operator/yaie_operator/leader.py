@@ -221,7 +221,8 @@ MICRO_TIME: Final = "%Y-%m-%dT%H:%M:%S.%fZ"
 async def _wait(stop: asyncio.Event, timeout_s: float) -> bool:
     """Whether `stop` was set within the time."""
     try:
-        await asyncio.wait_for(stop.wait(), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            await stop.wait()
     except TimeoutError:
         return False
     return True

@@ -141,7 +141,8 @@ class Signals:
     async def pause(self, seconds: float) -> None:
         """Sleep, unless there is a hurry."""
         try:
-            await asyncio.wait_for(self.hurry.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self.hurry.wait()
         except TimeoutError:
             return
 

@@ -105,7 +105,8 @@ class Supervisor:
         if self._engine.info is None:
             process.kill()
         try:
-            await asyncio.wait_for(process.wait(), STOP_GRACE_S)
+            async with asyncio.timeout(STOP_GRACE_S):
+                await process.wait()
         except TimeoutError:
             process.kill()
             await process.wait()
@@ -113,7 +114,7 @@ class Supervisor:
     async def _one_process(self, folder: Path) -> int:
         self._starts += 1
         address = f"ipc://{folder}/engine-{self._starts}"
-        self._channel = EngineChannel(address, self._receive)
+        self._channel = channel = EngineChannel(address, self._receive)
         self._engine.heard()
         try:
             self._process = await asyncio.create_subprocess_exec(
@@ -122,7 +123,8 @@ class Supervisor:
             return await self._watch(self._process)
         finally:
             await asyncio.sleep(LAST_WORDS_S)
-            self._channel.close()
+            self._channel = None  # a last word that says ready comes too late
+            channel.close()
 
     async def _watch(self, process: asyncio.subprocess.Process) -> int:
         """Wait for the end of a process. It is killed when it was silent at two looks in a row: a
@@ -131,7 +133,8 @@ class Supervisor:
         was_silent = False
         while True:
             try:
-                return await asyncio.wait_for(process.wait(), POLL_S)
+                async with asyncio.timeout(POLL_S):
+                    return await process.wait()
             except TimeoutError:
                 is_silent = self._engine.silence_s > self._silence_limit_s
             if is_silent and was_silent:

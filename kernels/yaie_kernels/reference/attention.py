@@ -30,7 +30,8 @@ class _Workspace(threading.local):
         key = (name, rows.dtype, rows.device)
         buffer = self.buffers.get(key)
         if buffer is None or buffer.numel() < size:
-            buffer = rows.new_empty(size + size // 2)
+            with torch.inference_mode(mode=False):  # it outlives the mode of this call
+                buffer = rows.new_empty(size + size // 2)
             self.buffers[key] = buffer
         out = buffer[:size].view(slots.numel(), rows.shape[1])
         torch.index_select(rows, 0, slots, out=out)

@@ -93,7 +93,8 @@ async def _with_bookmarks(
     try:
         while True:
             try:
-                event = await asyncio.wait_for(events.get(), BOOKMARK_S)
+                async with asyncio.timeout(BOOKMARK_S):
+                    event = await events.get()
             except TimeoutError:
                 yield "BOOKMARK", _bookmark(store, wanted)
                 continue

@@ -1,6 +1,6 @@
 """An engine process with the real loop, scheduler and watchdog over a made-up model, and faults.
 
-A prompt that holds one of these words breaks the step that computes it:
+A prompt that holds one of these words breaks every step that computes its end:
 
 hangstep   the step never ends
 oomstep    the device is out of memory
@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # it is started as a program
 
 from engine_harness import make_scheduler
 from yaie.config import EngineConfig, ModelInfo
-from yaie.core.batch import Batch, StepResult
+from yaie.core.batch import Batch, Row, StepResult
 from yaie.runtime import process, watchdog
 from yaie.runtime.budget import StepBudget
 from yaie.runtime.loop import EngineLoop, Port
@@ -38,10 +38,10 @@ class FaultyRunner(StubRunner):
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         vocab_size = self.tokenizer.get_vocab_size()
         super().__init__(hashed(vocab_size), page_size=PAGE, step_s=STEP_S)
-        self.broken: set[int] = set()
+        self.known: dict[int, list[int]] = {}
 
     def launch(self, batch: Batch) -> _Ticket:
-        text = " ".join(self.tokenizer.decode(row.tokens) for row in batch.rows if row.tokens)
+        text = " ".join(self.text(row) for row in batch.rows if row.tokens)
         if "hangstep" in text:
             time.sleep(1e6)
         if "oomstep" in text:
@@ -49,6 +49,12 @@ class FaultyRunner(StubRunner):
         if "badstep" in text:
             raise ValueError(text)
         return super().launch(batch)
+
+    def text(self, row: Row) -> str:
+        """What a sequence says up to the end of this row: a chunk may end inside of a word."""
+        known = self.known.setdefault(row.seq_id, [])
+        known[row.start :] = row.tokens
+        return str(self.tokenizer.decode(known))
 
     def collect(self, ticket: _Ticket) -> StepResult:
         result = super().collect(ticket)
