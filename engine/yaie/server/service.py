@@ -109,7 +109,9 @@ class Service:
         if not self.names:  # not loaded, and no name was given on the command line
             _ = self.info
         raise NotFoundError(
-            f"The model {_short(name)} does not exist here.", param="model", code="model_not_found"
+            f"The model {_short(name)} does not exist here; served is {', '.join(self.names)}.",
+            param="model",
+            code="model_not_found",
         )
 
     def refuse_when_draining(self) -> None:

@@ -252,6 +252,12 @@ def test_the_api_describes_itself(server: Server) -> None:
     assert body["content"]["application/json"]["schema"]["$ref"].endswith("ChatCompletionRequest")
 
 
+def test_an_unknown_model_is_told_with_those_that_are_served(server: Server) -> None:
+    served = ", ".join(model["id"] for model in server.call("/v1/models").json["data"])
+    refused = server.call(CHAT, {"messages": USER, "model": "org/other"})
+    assert refused.error["message"].endswith(f"served is {served}.")
+
+
 def test_the_request_id_is_echoed_or_made(server: Server) -> None:
     echoed = server.call("/version", headers={"x-request-id": "abc-1.2:3"})
     assert echoed.headers["x-request-id"] == "abc-1.2:3"
