@@ -231,15 +231,14 @@ def test_tokenize_and_detokenize_are_inverse(server: Server) -> None:
 
 
 def test_health_version_and_metrics_answer(server: Server) -> None:
-    server.chat("hello", max_tokens=4)
+    server.chat("slow", max_tokens=4)
     for path in ("/livez", "/readyz", "/health"):
         assert server.call(path).json["status"] == "ok"
     assert set(server.call("/version").json) == {"version"}
     text = server.call("/metrics").body.decode()
     values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
     assert float(values["yaie_engine_time_to_first_token_seconds_count"]) >= 1
-    gaps = float(values["yaie_engine_inter_token_latency_seconds_count"])
-    assert gaps >= 1  # three, or fewer where tokens came together
+    assert float(values["yaie_engine_inter_token_latency_seconds_count"]) >= 1
     assert float(values['yaie_engine_generations_total{finish_reason="length"}']) >= 1
     assert float(values["yaie_engine_prompt_tokens_total"]) == 7
     assert 0 <= float(values["yaie_engine_kv_utilization_ratio"]) <= 1
@@ -717,24 +716,34 @@ def post(server: Server, body: dict[str, Any]) -> socket.socket:
     return raw
 
 
+def aborts_so_far(server: Server) -> int:
+    """Once nothing runs. The engine takes messages in order: what was sent before a request has
+    been taken when that ends.
+    """
+    server.wait_for(lambda: server.call("/load").json["server_load"] == 0)
+    assert server.chat("hello", max_tokens=5).status == 200
+    return len(server.journal_entries("abort"))
+
+
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("prompt", ["slow and long", "mute", ["slow a", "slow b"]])
 def test_a_client_that_leaves_aborts_its_request(server: Server, stream: bool, prompt: Any) -> None:
     expected = len(prompt) if isinstance(prompt, list) else 1
-    aborts = len(server.journal_entries("abort"))
+    aborts = aborts_so_far(server)
     generates = len(server.journal_entries("generate"))
     raw = post(server, {"prompt": prompt, "max_tokens": 200, "stream": stream})
     server.wait_for(lambda: len(server.journal_entries("generate")) == generates + expected)
     if stream:
         assert raw.recv(64).startswith(b"HTTP/1.1 200")
     raw.close()
-    server.wait_for(lambda: len(server.journal_entries("abort")) == aborts + expected, 5.0)
+    server.wait_for(lambda: len(server.journal_entries("abort")) >= aborts + expected)
+    assert aborts_so_far(server) == aborts + expected
 
 
 def test_a_finished_request_is_not_aborted(server: Server) -> None:
-    before = len(server.journal_entries("abort"))
+    before = aborts_so_far(server)
     assert server.chat("hello", max_tokens=5).status == 200
-    assert len(server.journal_entries("abort")) == before
+    assert aborts_so_far(server) == before
 
 
 def test_prompts_are_not_in_the_log(server: Server) -> None:
