@@ -9,7 +9,6 @@
 `--check` writes nothing and fails when the page is stale.
 """
 
-import argparse
 import json
 import re
 import sys
@@ -21,6 +20,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 sys.path.insert(0, str(Path(__file__).parent))
+import pages
 from api_words import WORDS
 
 from yaie.server import admin
@@ -55,15 +55,6 @@ WIDEST = {2**63 - 1, -(2**63), 2**31 - 1, 2**31, -(2**31)}
 """Limits that only keep numbers inside a machine word."""
 ASKS = object()
 """A value that no table of harmless values holds."""
-
-
-def main() -> int:
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--check", action="store_true", help="write nothing, fail when stale")
-    if arguments.parse_args().check:
-        return 0 if PAGE.read_text() == page() else 1
-    PAGE.write_text(page())
-    return 0
 
 
 def page() -> str:
@@ -257,4 +248,4 @@ def _list(names: Iterable[str]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(pages.write(PAGE, page, __doc__))

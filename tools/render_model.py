@@ -4,7 +4,6 @@ cluster.
 `--check` writes nothing and fails when the page is stale.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping
@@ -12,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+sys.path.insert(0, str(Path(__file__).parent))
+import pages
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "inferencemodel.md"
@@ -37,15 +39,6 @@ SECTIONS = {
     "spec": "Entries of a list are written `[]`. `yaie up` takes `file:///PATH` too.",
     "status": "What the operator observed. `yaie ps -o yaml` and `kubectl get -o yaml` show it.",
 }
-
-
-def main() -> int:
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--check", action="store_true", help="write nothing, fail when stale")
-    if arguments.parse_args().check:
-        return 0 if PAGE.read_text() == page() else 1
-    PAGE.write_text(page())
-    return 0
 
 
 def page() -> str:
@@ -84,4 +77,4 @@ def kind_of(field: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(pages.write(PAGE, page, __doc__))
