@@ -21,7 +21,7 @@ from yaie.core.messages import (
 )
 from yaie.core.request import SamplingParams
 from yaie.core.scheduler import Scheduler
-from yaie.runtime.budget import StepBudget
+from yaie.runtime.budget import StepBudget, StepLimits
 from yaie.runtime.compiling import Grammars, TokenMasks
 from yaie.runtime.loop import EngineLoop
 from yaie.runtime.stub import Predict, StubRunner, hashed, next_allowed
@@ -185,7 +185,7 @@ class Rig:
             self.scheduler,
             self.runner,
             self.port,
-            budget=StepBudget(budget, math.inf) if isinstance(budget, int) else budget,
+            budget=StepBudget(StepLimits(budget, math.inf)) if isinstance(budget, int) else budget,
             grammars=grammars,
             clock=lambda: self.now,
         )

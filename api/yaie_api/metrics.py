@@ -153,6 +153,11 @@ ENGINE_STEP_SECONDS: Final = Metric(
 ENGINE_STEP_BUDGET: Final = Metric(
     "yaie_engine_step_budget_tokens", "gauge", "Tokens that the next step may hold."
 )
+ENGINE_STEPS_PAST_TARGET: Final = Metric(
+    "yaie_engine_steps_past_target_total",
+    "counter",
+    "Steps made longer than the time target, so that prompts are computed as fast as they come.",
+)
 
 # The operator.
 OPERATOR_RECONCILE_SECONDS: Final = Metric(

@@ -256,8 +256,12 @@ class EngineSpec(Part):
         "on a CPU.",
     )
     kv_cache: KVCache = Field(default=KVCache(), description="Paged KV cache of each engine.")
-    max_num_seqs: int = Field(
-        default=256, ge=1, le=8192, description="Most sequences that one engine runs at once."
+    max_num_seqs: int | None = Field(
+        default=None,
+        ge=1,
+        le=8192,
+        description="Most sequences that one engine runs at once. Default: 1024 on a GPU of 70 GiB "
+        "or more, else 256.",
     )
 
 

@@ -28,7 +28,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         dtype: auto, float32, bfloat16 or float16. auto: the checkpoint's own on a GPU, float32 on
             a CPU.
         max_model_len: longest sequence in tokens; None: the model's own limit.
-        max_num_seqs: most sequences that run at once.
+        max_num_seqs: most sequences that run at once; None: chosen by device.
         max_num_batched_tokens: upper bound of the step budget; None: chosen by device.
         max_num_queued_reqs: requests that may wait; more are refused with 429.
         gpu_memory_utilization: share of the GPU's memory for weights, activations and KV cache.
@@ -51,7 +51,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         max_grammars: structured outputs compiled at the same time, each in a thread.
         enforce_eager: never capture CUDA graphs.
         seed: seed of dummy weights and of requests that bring none; None: random.
-        step_time_target_s: prefill chunks are sized so that a step with decodes stays near this.
+        step_time_target_s: prefill chunks are sized so that a step with decodes stays near this,
+            unless prompts come in faster than that; None: chosen by device and model; inf: never.
         cpu_threads: torch threads on the CPU; None: cores - 1, at least 1.
 
     """
@@ -62,7 +63,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     device: str = "auto"
     dtype: str = "auto"
     max_model_len: int | None = None
-    max_num_seqs: int = 256
+    max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     max_num_queued_reqs: int = 2048
     gpu_memory_utilization: float = 0.9
@@ -81,7 +82,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_grammars: int = 2
     enforce_eager: bool = False
     seed: int | None = None
-    step_time_target_s: float = 0.05
+    step_time_target_s: float | None = None
     cpu_threads: int | None = None
 
 

@@ -199,7 +199,7 @@ def test_what_an_engine_sees_changes_the_hash(change: dict[str, Any]) -> None:
         {"suspend": True},
         {"routing": {"policy": "RoundRobin"}},
         {"rollout": {"maxSurge": 2}},
-        {"engine": {"maxNumSeqs": 256}},
+        {"engine": {"maxNumSeqs": None}},
     ],
 )
 def test_what_an_engine_does_not_see_leaves_the_hash(change: dict[str, Any]) -> None:

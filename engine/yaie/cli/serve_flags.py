@@ -138,9 +138,8 @@ def add_engine_flags(group: "argparse._ArgumentGroup") -> None:
     flag(
         "--max-num-seqs",
         type=positive,
-        default=256,
         metavar="N",
-        help="most sequences that run at once (default: %(default)s)",
+        help="most sequences that run at once (default: 1024 on a GPU of 70 GiB or more, else 256)",
     )
     flag(
         "--max-num-batched-tokens",
@@ -253,9 +252,9 @@ def add_engine_flags(group: "argparse._ArgumentGroup") -> None:
     flag(
         "--step-time-target-s",
         type=not_negative,
-        default=0.05,
         metavar="SECONDS",
-        help="prefill chunks keep steps with decodes near this (default: %(default)g)",
+        help="prefill chunks keep steps with decodes near this, as long as that keeps up with what "
+        "arrives (default: 0.05 on a CPU, by device and model on a GPU)",
     )
     flag(
         "--cpu-threads",

@@ -118,7 +118,8 @@ class Stats(msgspec.Struct, frozen=True, tag="stats"):
     since the start of the process; times are in seconds. Pages are those of one layer group without
     the scratch page: total = free + cached + in use. `running`, `waiting` and `drain_rate` (ended
     per second, of late) count a request once for each of its outputs. `host_pages_*`: pages of
-    preempted requests kept in host memory.
+    preempted requests kept in host memory. `steps_past_target`: steps made longer than the time
+    target, so that prompts are computed as fast as they come.
     """
 
     running: int
@@ -138,6 +139,7 @@ class Stats(msgspec.Struct, frozen=True, tag="stats"):
     host_pages_used: int = 0
     swaps_out: int = 0
     swaps_in: int = 0
+    steps_past_target: int = 0
 
 
 Event = Accepted | Rejected | Tokens | Stats

@@ -6,6 +6,7 @@ verbs. It says how outputs move; what a step holds is the plan's, what a result 
 
 from bisect import insort
 
+from yaie.core.arrivals import PromptRate
 from yaie.core.deadlines import Deadlines
 from yaie.core.drain import DrainRate
 from yaie.core.group import Group
@@ -31,6 +32,7 @@ class Roster:
         self.seats = Seats(max_num_seqs)
         self.running: list[Sequence] = []
         self.drain = DrainRate()
+        self.prompts = PromptRate()
         self.now = 0.0
         self.n_live = 0
         self.n_grammars = 0
@@ -78,6 +80,7 @@ class Roster:
             group.cached_tokens = placed.table.cached_tokens
             self.prompt_tokens += sequence.n_prompt
             self.cached_prompt_tokens += group.cached_tokens
+            self.prompts.admitted(sequence.n_prompt, group.cached_tokens)
         if not sequence.started:
             sequence.cached_tokens = group.cached_tokens
             sequence.once = Once(max(0.0, self.now - group.arrived_s))

@@ -133,6 +133,10 @@ class Scheduler:
                 return sequence.scheduled
         return 0
 
+    def arriving_per_s(self, now: float) -> float:
+        """Prompt tokens a second that come in and have to be computed."""
+        return self._roster.prompts.per_second(now)
+
     @property
     def max_model_len(self) -> int:
         """Longest sequence in tokens that can be served."""
@@ -193,6 +197,7 @@ class Scheduler:
             deadline_s=self.deadline_s(request, came_s),
         )
         self._next_arrival += 1
+        self._roster.prompts.arrived(came_s, len(request.prompt_token_ids))
         self._roster.enter(group)
         return Accepted(request.request_id)
 

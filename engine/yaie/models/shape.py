@@ -80,6 +80,13 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.mla.qk_rope_head_dim if self.mla is not None else self.head_dim
 
     @property
+    def attention_flops(self) -> int:
+        """Multiplications and additions for one token and one position that it attends to, in all
+        layers that see everything: q·k and p·v.
+        """
+        return sum(4 * self.q_size for window in self.windows if window is None)
+
+    @property
     def kv_size(self) -> int:
         """Width of all key heads together (values are as wide)."""
         return self.num_kv_heads * self.head_dim

@@ -1,128 +1,155 @@
-"""How many tokens the next step may take: a controller fed with measured step times.
+"""How many tokens the next step may take: as many as a time target leaves, from measured steps.
 
-While nothing decodes, a step takes all it may. Otherwise prefill gets what a time target leaves
-beside the decodes, by a cost model fitted online (`yaie.runtime.cost`), and no more than a cap that
-grows while steps keep their target: a wrong model costs one slow step, not many.
+While nothing decodes, a step takes all it may. Otherwise prefill gets
+
+    the largest chunk that a step of the target's length holds beside the decodes,
+    but no fewer tokens than pay for what any chunk costs (the floor),
+    and, when prompts arrive faster than such chunks drain them, the smallest chunk that does.
+
+Stability comes before the target: a queue that grows without end delays everybody by more than one
+long step. `yaie.runtime.cost` expects what steps take. Decisions are pure: no clock, no device.
 """
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
 
-from yaie.runtime.cost import SHORTEST_S, CostModel, StepLoad
+from yaie.runtime.cost import SHORTEST_S, SIZES, StepCosts, StepLoad
 
-FIRST_CHUNK = 32
-"""Prefill tokens beside decodes before any step was measured."""
 MIN_CHUNK = 16
-FIRST_GROWTH, GROWTH = 2.0, 1.5
-"""A chunk is at most this many times the largest one that kept the target lately: quickly at first,
-with care once a chunk was too large.
+FIRST_CHUNK = 32
+"""Prefill tokens beside decodes before any step was measured, where the floor is lower."""
+GROWTH = 2.0
+"""A chunk is at most this many times the largest one that was measured: expectations of larger ones
+are guesses.
 """
-FADE = 0.9
-"""How long "lately" is: a larger chunk counts this much less with every step."""
-KEPT, BRAKE = 1.25, 1.75
-"""A step within the first multiple of its target kept it; one beyond the second halves the next
-chunk, whatever the model says: it may not have noticed yet that the machine has become slower.
-"""
+AIM = 0.9
+"""Steps are planned so much shorter than the target: they vary."""
+HEADROOM = 1.2
+"""Prefill should drain this many times what arrives."""
 RECOVERY = 1.01
 """After a step that found no memory, the most that later ones take grows so much with each."""
-MIN_SHARE = 0.25
-"""Prefill gets at least this share of the decodes' time: it never starves."""
-STRETCH = 1.3
-"""A step may last this many times the stall ratio where less would be wasted on overhead."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
-    """Seconds of a step: its decodes, what any chunk costs at once, and its tokens' share."""
+class StepLimits:
+    """What a step should keep to.
 
-    decodes_s: float
-    overhead_s: float
-    tokens_s: float
-
-    @property
-    def total_s(self) -> float:
-        return self.decodes_s + self.overhead_s + self.tokens_s
-
-
-class StepBudget:
-    """Sets the token budget of the next step.
-
-    Args:
-        max_tokens: upper bound (`max_num_batched_tokens`).
+    Attributes:
+        max_tokens: upper bound of a step (`max_num_batched_tokens`).
         target_s: a step with decodes stays near this; `math.inf` never limits (offline use).
-        stall_ratio: nor does it take longer than this many times a step of its decodes alone.
+        floor_tokens: prefill never gets less, whatever the target says.
+        pay_overhead: raise the floor to where a chunk's tokens take as long as the rest of its step
+            (a GPU, where launching a step of few tokens takes as long as one of hundreds).
+        context_weight: what attending to one earlier position costs a token, in tokens.
 
     """
 
-    def __init__(self, max_tokens: int, target_s: float, *, stall_ratio: float = 1.75) -> None:
-        self._max_tokens = max_tokens
-        self._target_s = target_s
-        self._stall_ratio = stall_ratio
-        self._model = CostModel()
-        self._ceiling = float(max_tokens)
-        self._cap = float(FIRST_CHUNK)
-        self._growth = FIRST_GROWTH
-        self._measured = False
+    max_tokens: int
+    target_s: float
+    floor_tokens: int = MIN_CHUNK
+    pay_overhead: bool = False
+    context_weight: float = 0.0
+
+
+class StepBudget:
+    """Sets the token budget of the next step."""
+
+    def __init__(self, limits: StepLimits) -> None:
+        self.limits = limits
+        self.steps_past_target = 0
+        """Steps that were allowed to take longer than the target, so that the queue drains."""
+        self._costs = StepCosts(limits.context_weight)
+        self._ceiling = float(limits.max_tokens)
+        self._within_target = limits.max_tokens
         self._launched: tuple[StepLoad, ...] = ()
 
-    def tokens(self, decodes: int, position: int = 0) -> int:
+    def tokens(self, decodes: int, position: int = 0, arriving_per_s: float = 0.0) -> int:
         """Budget of a step with `decodes` decode rows whose prefill goes on at `position`.
 
-        There is always room for some prefill: decodes slow it down but never stop it.
+        `arriving_per_s`: prompt tokens a second that come in and are not cached. There is always
+        room for some prefill: decodes slow it down but never stop it.
         """
         room = max(int(self._ceiling) - decodes, MIN_CHUNK)
-        if decodes and not math.isinf(self._target_s):
-            room = min(room, self._chunk(decodes, position))
+        self._within_target = room
+        if decodes and self.hurries:
+            sizes = [size for size in SIZES if size < room] + [room]
+            room = self._chunk(sizes, decodes, position, arriving_per_s)
         return decodes + room
 
     def launched(self, load: StepLoad) -> None:
         """A step with this load begins."""
         self._launched = (*self._launched[-1:], load)
+        if load.decodes and load.prefill_tokens > self._within_target:
+            self.steps_past_target += 1
+
+    @property
+    def hurries(self) -> bool:
+        """Whether somebody waits for each token: no offline use."""
+        return not math.isinf(self.limits.target_s)
+
+    def step_s(self, load: StepLoad) -> float | None:
+        """How long a step is expected to take; None: nothing is known."""
+        return self._costs.seconds(load)
 
     def expected_s(self) -> float | None:
         """What earlier steps say that the last two launched ones take; None: nothing is known."""
-        if not self._measured:
-            return None
-        return sum(self._model.seconds(load) for load in self._launched)
+        expected = [self._costs.seconds(load) for load in self._launched]
+        known = [seconds for seconds in expected if seconds is not None]
+        return sum(known) if known and len(known) == len(expected) else None
 
     def observe(self, load: StepLoad, seconds: float) -> None:
         """A step with this load took `seconds`."""
-        self._measured = True
-        self._ceiling = min(self._ceiling * RECOVERY, float(self._max_tokens))
-        if math.isinf(self._target_s):
-            return
-        self._model.observe(load, seconds)
-        if load.decodes and load.prefill_tokens:
-            position = load.reads - load.prefill_tokens
-            plan = self._plan(load.decodes, position)
-            self._limit(load.prefill_tokens, seconds / plan.total_s)
+        self._ceiling = min(self._ceiling * RECOVERY, float(self.limits.max_tokens))
+        self._costs.observe(load, seconds)
 
     def exhausted(self, tokens: int) -> None:
         """A step of so many tokens found no memory: later ones take half, and slowly more again."""
         self._ceiling = max(MIN_CHUNK, min(self._ceiling, tokens) / 2)
 
-    def _limit(self, tokens: int, over: float) -> None:
-        """A chunk of `tokens` made its step take `over` times the target."""
-        if over <= KEPT:
-            self._cap = max(self._cap * FADE, tokens * self._growth)
-        elif over > BRAKE:
-            self._cap = max(MIN_CHUNK, tokens / 2)
-            self._growth = GROWTH
+    def _chunk(self, sizes: list[int], decodes: int, position: int, arriving_per_s: float) -> int:
+        """One of `sizes`, ascending: what the target leaves, and past it what has to be drained."""
+        known = self._known(sizes, decodes, position)
+        if not known:
+            return min(max(self.limits.floor_tokens, FIRST_CHUNK), sizes[-1])
+        fitting = bisect_right(known, AIM * self.limits.target_s, key=lambda item: item[1])
+        within = known[max(fitting - 1, 0)][0]
+        floor = min(self._floor(decodes, position), max(known[-1][0], self.limits.floor_tokens))
+        chosen = max(within, min(floor, sizes[-1]))
+        self._within_target = chosen
+        return _draining(known, chosen, HEADROOM * arriving_per_s)
 
-    def _chunk(self, decodes: int, position: int) -> int:
-        plan = self._plan(decodes, position)
-        tokens = min(self._model.prefill_tokens(plan.tokens_s, position), self._cap)
-        return max(MIN_CHUNK, int(tokens))
+    def _known(self, sizes: list[int], decodes: int, position: int) -> list[tuple[int, float]]:
+        """Each size that may be tried, and the seconds of its step."""
+        most = GROWTH * self._costs.span(decodes)[1]
+        found: list[tuple[int, float]] = []
+        for tokens in sizes:
+            seconds = self._seconds(tokens, decodes, position)
+            if seconds is None or (tokens > most and found):
+                break
+            found.append((tokens, seconds))
+        return found
 
-    def _plan(self, decodes: int, position: int) -> _Plan:
-        """The target leaves prefill some seconds. If they hardly pay for a chunk's overhead, it
-        gets as much again for its tokens, within the stretched target: tiny chunks at a large
-        overhead would take for ever.
-        """
-        decodes_s = max(self._model.seconds(StepLoad(decodes)), SHORTEST_S)
-        overhead_s = self._model.overhead_s(position)
-        spare_s = self._stall_ratio * decodes_s - decodes_s - overhead_s
-        spare_s = min(spare_s, self._target_s - decodes_s - overhead_s)
-        useful_s = max(overhead_s, MIN_SHARE * decodes_s)
-        most_s = STRETCH * self._stall_ratio * decodes_s - decodes_s - overhead_s
-        return _Plan(decodes_s, overhead_s, max(spare_s, min(useful_s, most_s), 0.0))
+    def _seconds(self, tokens: int, decodes: int, position: int) -> float | None:
+        return self._costs.of(decodes, self._costs.size(tokens, tokens * (position + tokens // 2)))
+
+    def _floor(self, decodes: int, position: int) -> int:
+        """Fewest tokens: those that take as long as what their step costs without them."""
+        least = self.limits.floor_tokens
+        smallest, largest = (int(size) for size in self._costs.span(decodes))
+        if not self.limits.pay_overhead or smallest >= largest:
+            return least
+        few, most = (self._seconds(n, decodes, position) for n in (smallest, largest))
+        if few is None or most is None:
+            return least
+        token_s = max((most - few) / (largest - smallest), SHORTEST_S / largest)
+        return max(least, int(few / token_s) - smallest)
+
+
+def _draining(known: list[tuple[int, float]], chosen: int, wanted_per_s: float) -> int:
+    """The smallest chunk from `chosen` on that computes so many tokens a second, or the largest."""
+    if wanted_per_s <= 0:
+        return chosen
+    larger = [(tokens, seconds) for tokens, seconds in known if tokens >= chosen]
+    enough = (tokens for tokens, seconds in larger if tokens >= wanted_per_s * seconds)
+    return next(enough, larger[-1][0] if larger else chosen)

@@ -1,155 +1,194 @@
-"""What a step costs: seconds as a sum of simple terms, fitted online.
+"""What a step takes, learned from steps: seconds by (decode rows, prefill tokens).
 
-    fixed + decodes + prefill chunks + positions they read + their tokens + tokens·context
-
-Errors count relative to the measured time, so one slow step (a compilation, a busy machine) weighs
-little against the usual ones. Used by `yaie.runtime.budget` only.
+A row of the table belongs to a bucket of decode rows and holds one measured point for each bucket
+of prefill sizes, a moving average. Between points a step's time is interpolated. Two facts keep
+old points from lying: a larger step never takes less time than a smaller one, nor more than in
+proportion to its size. So a point that was once measured too slow is corrected by the next smaller
+one, and no size stays out of reach. Used by `yaie.runtime.budget` only.
 """
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from operator import mul
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from yaie.core.batch import Batch
 
-FORGET = 0.85
-RIDGE = 1e-3
-"""Pulls costs that the steps seen so far cannot tell apart towards an even split."""
+SIZES = (16, *(size for k in range(4, 24) for size in (3 << (k - 1), 2 << k)))
+"""Upper bounds of prefill buckets in tokens: 16, 24, 32, 48, 64, 96 … Captured graphs have these
+sizes, too.
+"""
+NEWEST = 0.3
+"""Weight of the newest measurement in an average."""
+OUTLIER = 4.0
+"""One measurement counts at most this many times what was expected of it."""
 SHORTEST_S = 1e-6
-"""Steps are never taken to be shorter: costs and targets stay above zero."""
+"""Steps are never taken to be shorter."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepLoad:
-    """What a step computed.
+    """What a step computes.
 
-    `decodes`: decode rows. `chunks`: prefill rows. `reads`: positions that the chunks attend to,
-    their own included. `prefill_tokens`: tokens of the chunks. `context`: tokens times the
-    positions before each of them.
+    `decodes`: decode rows. `chunks`: prefill rows. `prefill_tokens`: tokens of the chunks.
+    `context`: the sum over these tokens of the positions before each.
     """
 
     decodes: int
     chunks: int = 0
-    reads: int = 0
     prefill_tokens: int = 0
     context: int = 0
 
     @classmethod
     def of(cls, batch: Batch) -> "StepLoad":
-        chunks = reads = tokens = context = 0
+        chunks = tokens = context = 0
         for row in reversed(batch.rows):  # prefill rows come last
             if not row.tokens:
                 break
             chunks += 1
-            reads += row.start + row.n_tokens
             tokens += row.n_tokens
             context += row.n_tokens * (row.start + row.n_tokens // 2)
-        return cls(len(batch.rows) - chunks, chunks, reads, tokens, context)
+        return cls(len(batch.rows) - chunks, chunks, tokens, context)
+
+
+class Point(NamedTuple):
+    """Steps of about `size` tokens took `seconds`."""
+
+    size: float
+    seconds: float
+
+
+@dataclass(slots=True)
+class _Row:
+    """What is known beside one bucket of decode rows, by bucket of prefill sizes (0: none)."""
+
+    measured: dict[int, Point] = field(default_factory=dict)
+    curve: list[Point] | None = None
+
+    def observe(self, point: Point) -> None:
+        bucket = _bucket(point.size)
+        old = self.measured.get(bucket, point)
+        self.measured[bucket] = Point(
+            old.size + NEWEST * (point.size - old.size),
+            old.seconds + NEWEST * (point.seconds - old.seconds),
+        )
+        self.curve = None
+
+    def points(self) -> list[Point]:
+        """By size, made consistent: time grows with size, and at most in proportion to it."""
+        if self.curve is None:
+            self.curve = _consistent([self.measured[bucket] for bucket in sorted(self.measured)])
+        return self.curve
 
     @property
-    def terms(self) -> tuple[float, ...]:
-        return (1.0, self.decodes, self.chunks, self.reads, self.prefill_tokens, self.context)
+    def largest(self) -> float:
+        """The largest prefill measured; 0: none."""
+        return self.points()[-1].size
+
+    @property
+    def smallest(self) -> float:
+        """The smallest prefill measured; 0: none."""
+        return next((point.size for point in self.points() if point.size), 0.0)
+
+    def reaches(self, size: float) -> bool:
+        points = self.points()
+        return points[0].size <= size <= points[-1].size
+
+    def at(self, size: float) -> float:
+        """Seconds of a step of `size`, interpolated, or in proportion beyond the largest point."""
+        points = self.points()
+        after = bisect_left(points, size, key=lambda point: point.size)
+        if after == len(points):
+            largest = points[-1]
+            return largest.seconds * (size / largest.size if largest.size else 1.0)
+        right = points[after]
+        if after == 0 or right.size == size:
+            return right.seconds
+        left = points[after - 1]
+        share = (size - left.size) / (right.size - left.size)
+        return left.seconds + share * (right.seconds - left.seconds)
 
 
-FIXED, DECODE, CHUNK, READ, TOKEN, CONTEXT = range(6)
-N_TERMS = 6
+class StepCosts:
+    """Expects how long steps take.
 
+    Args:
+        context_weight: what attending to one earlier position costs, in prefill tokens.
 
-class CostModel:
-    """Weighted least squares with costs that are not negative.
-
-    Three classes of steps (decode, mixed, prefill) forget separately: an hour of pure decoding
-    leaves the cost of prefill as it was last measured.
     """
 
-    def __init__(self) -> None:
-        self._moments = {kind: _Moments() for kind in ("decode", "mixed", "prefill")}
-        self._costs = [0.0] * N_TERMS
-        self._stale = False
+    def __init__(self, context_weight: float = 0.0) -> None:
+        self._context_weight = context_weight
+        self._rows: dict[int, _Row] = {}
 
-    @property
-    def costs(self) -> list[float]:
-        """Seconds for one of each term."""
-        if self._stale:
-            self._costs = _solve(list(self._moments.values()))
-            self._stale = False
-        return self._costs
+    def size(self, tokens: int, context: float) -> float:
+        """Prefill tokens, and what they attend to, as a number of tokens without context."""
+        return tokens + self._context_weight * context
 
     def observe(self, load: StepLoad, seconds: float) -> None:
-        kind = "decode" if not load.chunks else "mixed" if load.decodes else "prefill"
-        self._moments[kind].add(load.terms, max(seconds, SHORTEST_S))
-        self._stale = True
+        """A step took `seconds`."""
+        expected = self.seconds(load)
+        seconds = max(seconds, SHORTEST_S)
+        if expected is not None:
+            seconds = min(seconds, OUTLIER * expected)
+        row = self._rows.setdefault(_decode_bucket(load.decodes), _Row())
+        row.observe(Point(self.size(load.prefill_tokens, load.context), seconds))
 
-    def seconds(self, load: StepLoad) -> float:
-        return float(sum(map(mul, self.costs, load.terms)))
+    def seconds(self, load: StepLoad) -> float | None:
+        """Expected seconds of a step; None: nothing like it was ever measured."""
+        return self.of(load.decodes, self.size(load.prefill_tokens, load.context))
 
-    def overhead_s(self, position: int) -> float:
-        """What a chunk from `position` on costs however few its tokens are."""
-        return self.costs[CHUNK] + self.costs[READ] * position
+    def of(self, decodes: int, size: float) -> float | None:
+        """Expected seconds beside `decodes` rows of prefill that is worth `size` tokens."""
+        rows = self._alike(decodes)
+        reaching = next((row for row in rows if row.reaches(size)), None)
+        if reaching is None:
+            known = next((row for row in rows if row.largest > 0), None)
+            return None if known is None else known.at(size)
+        own = self._rows.get(_decode_bucket(decodes))
+        if own is None or own is reaching:
+            return reaching.at(size)
+        return _shifted(own, reaching, size)
 
-    def prefill_tokens(self, seconds: float, position: int) -> float:
-        """Tokens from `position` on that take `seconds` beside their chunk's overhead."""
-        costs = self.costs
-        per_token = costs[TOKEN] + costs[READ] + costs[CONTEXT] * position
-        # context/2·n² + per_token·n = seconds, in the form that has no division by a zero cost.
-        root = math.sqrt(per_token * per_token + 2 * costs[CONTEXT] * seconds)
-        return 2 * seconds / (per_token + root) if root > 0 else math.inf
+    def span(self, decodes: int) -> tuple[float, float]:
+        """The smallest and largest prefill measured beside the most alike number of decode rows
+        beside which two sizes were measured, or one; 0: none.
+        """
+        spans = [(row.smallest, row.largest) for row in self._alike(decodes) if row.largest]
+        wide = (span for span in spans if span[0] < span[1])
+        return next(wide, spans[0] if spans else (0.0, 0.0))
 
-
-class _Moments:
-    """Sums of weighted products of the terms and the measured seconds, old steps fading."""
-
-    __slots__ = ("gram", "target")
-
-    def __init__(self) -> None:
-        self.gram = [[0.0] * N_TERMS for _ in range(N_TERMS)]
-        self.target = [0.0] * N_TERMS
-
-    def add(self, terms: Sequence[float], seconds: float) -> None:
-        # Dividing a row by its seconds makes the residual relative to the measured time.
-        for i, left in enumerate(terms):
-            scaled = left / seconds
-            self.target[i] = self.target[i] * FORGET + scaled
-            row, scaled = self.gram[i], scaled / seconds
-            for j, right in enumerate(terms):
-                row[j] = row[j] * FORGET + scaled * right
-
-
-def _solve(parts: Sequence[_Moments]) -> list[float]:
-    """Least squares over the summed moments; terms that came out negative are left out."""
-    grams = [part.gram for part in parts]
-    gram = [[sum(cells) for cells in zip(*rows, strict=True)] for rows in zip(*grams, strict=True)]
-    target = [sum(cells) for cells in zip(*(part.target for part in parts), strict=True)]
-    used = [i for i in range(N_TERMS) if gram[i][i] > 0]
-    while used:
-        costs = _eliminate(gram, target, used)
-        worst = min(range(len(used)), key=costs.__getitem__)
-        if costs[worst] >= 0:
-            break
-        del used[worst]
-    full = [0.0] * N_TERMS
-    for i, cost in zip(used, costs if used else (), strict=True):
-        full[i] = cost
-    return full
+    def _alike(self, decodes: int) -> list[_Row]:
+        """Rows by how far their decode buckets are from that of `decodes`."""
+        own = _decode_bucket(decodes)
+        return [self._rows[key] for key in sorted(self._rows, key=lambda key: abs(key - own))]
 
 
-def _eliminate(gram: list[list[float]], target: list[float], used: list[int]) -> list[float]:
-    """Solve the normal equations of the `used` terms, scaled to a unit diagonal plus the ridge."""
-    scale = [1 / math.sqrt(gram[i][i]) for i in used]
-    rows = [
-        [gram[i][j] * s * t for j, t in zip(used, scale, strict=True)] + [target[i] * s]
-        for i, s in zip(used, scale, strict=True)
-    ]
-    for k, pivot in enumerate(rows):
-        pivot[k] += RIDGE
-        for row in rows[k + 1 :]:
-            factor = row[k] / pivot[k]
-            for j in range(k, len(row)):
-                row[j] -= factor * pivot[j]
-    solution = [0.0] * len(used)
-    for k in range(len(used) - 1, -1, -1):
-        row = rows[k]
-        known = sum(map(mul, row[k + 1 : -1], solution[k + 1 :]))
-        solution[k] = (row[-1] - known) / row[k]
-    return [value * s for value, s in zip(solution, scale, strict=True)]
+def _shifted(row: _Row, other: _Row, size: float) -> float:
+    """What `other` says of the way from the nearest point of `row` to `size`."""
+    points = row.points()
+    near = points[-1] if size > points[-1].size else points[0]
+    seconds = near.seconds + other.at(size) - other.at(near.size)
+    if size < near.size:
+        return min(max(seconds, SHORTEST_S), near.seconds)
+    most = near.seconds * size / near.size if near.size else seconds
+    return max(near.seconds, min(seconds, most))
+
+
+def _consistent(points: list[Point]) -> list[Point]:
+    for i in range(len(points) - 2, -1, -1):
+        points[i] = Point(points[i].size, min(points[i].seconds, points[i + 1].seconds))
+    for i in range(1, len(points)):
+        before, here = points[i - 1], points[i]
+        if before.size:
+            most = before.seconds * here.size / before.size
+            points[i] = Point(here.size, min(here.seconds, most))
+    return points
+
+
+def _bucket(size: float) -> int:
+    return bisect_left(SIZES, size) + 1 if size else 0
+
+
+def _decode_bucket(decodes: int) -> int:
+    """0, 1, 2, 3-4, 5-8, 9-16 … have numbers 0, 1, 2, 3, 4, 5 …"""
+    return (decodes - 1).bit_length() + 1 if decodes else 0

@@ -22,22 +22,29 @@ from yaie.runtime.loop import EngineLoop, Grammars, Port
 from yaie.runtime.memory import num_host_pages, num_pages
 from yaie.runtime.runner import ModelRunner, Ticket
 
+ATTENTION_COST = 1.6
+"""An operation of attention takes so many times one of a matrix product (H200, bfloat16)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """The pieces of a loaded engine. `config` is complete: no field is None that has a default."""
+    """The pieces of a loaded engine. `config` is complete: no field is None that has a default.
+
+    `context_weight`: as in `StepLimits`.
+    """
 
     config: EngineConfig
     info: ModelInfo
     scheduler: Scheduler
     runner: ModelRunner
+    context_weight: float = 0.0
 
     def loop(self, port: Port) -> EngineLoop[Ticket]:
         """Return a loop that serves what arrives at `port`."""
-        budget = StepBudget(
-            self.config.max_num_batched_tokens or settings.STEP_TOKENS["cpu"],
-            self.config.step_time_target_s,
+        limits = settings.step_limits(
+            self.config, context_weight=self.context_weight, decode_s=None
         )
+        budget = StepBudget(limits)
         return EngineLoop(
             self.scheduler, self.runner, port, budget=budget, grammars=self._grammars()
         )
@@ -93,7 +100,7 @@ def create(config: EngineConfig) -> Engine:
         eos_token_ids=eos,
         max_model_len=scheduler.max_model_len,
     )
-    return Engine(config, info, scheduler, runner)
+    return Engine(config, info, scheduler, runner, _context_weight(loaded, info))
 
 
 class _Pages(NamedTuple):
@@ -120,7 +127,7 @@ def _scheduler(
     return Scheduler(
         spec,
         pages.device,
-        max_num_seqs=config.max_num_seqs,
+        max_num_seqs=config.max_num_seqs or settings.SEATS,
         max_model_len=config.max_model_len or 1,
         vocab_size=loaded.model.vocab_size,
         max_num_queued_reqs=config.max_num_queued_reqs,
@@ -143,10 +150,19 @@ def _runner(config: EngineConfig, loaded: Loaded, pages: _Pages, max_model_len: 
     return ModelRunner(
         model,
         kv,
-        max_num_seqs=config.max_num_seqs,
+        max_num_seqs=config.max_num_seqs or settings.SEATS,
         max_model_len=max_model_len,
         capture_graphs=not config.enforce_eager,
     )
+
+
+def _context_weight(loaded: Loaded, info: ModelInfo) -> float:
+    """What attending to one earlier position costs a token, as a share of its other work."""
+    shape = loaded.shape
+    if shape is None:
+        return 0.0
+    matrices = max(info.parameters - shape.vocab_size * shape.hidden_size, 1)
+    return ATTENTION_COST * shape.attention_flops / (2 * matrices)
 
 
 def _set_threads(config: EngineConfig, device: torch.device) -> None:

@@ -37,6 +37,7 @@ class Loaded(NamedTuple):
         tasks: what it can be asked for.
         alone: one sequence at a time, nothing of it in our pages.
         whole: a prompt is computed in one step.
+        shape: of a native model.
 
     """
 
@@ -45,6 +46,7 @@ class Loaded(NamedTuple):
     tasks: tuple[Task, ...]
     alone: bool = False
     whole: bool = False
+    shape: ModelConfig | None = None
 
 
 class Plan(Protocol):
@@ -105,7 +107,7 @@ class NativePlan:
         else:
             weights.load(model, folder)
         log.info("model is native", extra=fields(architecture=shape.architecture))
-        return Loaded(model, "native", TASKS[shape.head])
+        return Loaded(model, "native", TASKS[shape.head], shape=shape)
 
 
 class TransformersPlan:

@@ -8,6 +8,7 @@ the injected clock, in seconds.
 """
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -33,6 +34,10 @@ IDLE_WAIT_S = 0.5
 COMPILING_WAIT_S = 0.002
 """With nothing to run, a grammar that was compiled waits at most this long."""
 STATS_INTERVAL_S = 0.25
+SPARE_S = 0.001
+"""The next step is launched at least so long before the running one is expected to end."""
+FADE = 0.98
+"""How slowly the longest launch of late is forgotten, by steps."""
 
 TicketT = TypeVar("TicketT")
 log = logging.getLogger(__name__)
@@ -55,6 +60,9 @@ class Runner(Protocol[TicketT]):
     def sample(self, ticket: TicketT, masks: TokenMasks | None = None) -> None:
         """Enqueue sampling; `masks` forbids tokens in some rows."""
 
+    def is_done(self, ticket: TicketT) -> bool:
+        """Whether the device has computed the step: `collect` would not block."""
+
     def collect(self, ticket: TicketT) -> StepResult:
         """Block until the result is there."""
 
@@ -72,10 +80,11 @@ class Port(Protocol):
 class _Flight(Generic[TicketT]):
     """A launched step. `launched_at` in seconds of the loop's clock."""
 
-    __slots__ = ("batch", "launched_at", "sampled", "ticket")
+    __slots__ = ("batch", "launched_at", "load", "sampled", "ticket")
 
-    def __init__(self, batch: Batch, ticket: TicketT, launched_at: float) -> None:
+    def __init__(self, batch: Batch, load: StepLoad, ticket: TicketT, launched_at: float) -> None:
         self.batch = batch
+        self.load = load
         self.ticket = ticket
         self.launched_at = launched_at
         self.sampled = False
@@ -105,6 +114,7 @@ class EngineLoop(Generic[TicketT]):
         self._events: list[Event] = []
         self._step_budget = 0
         self._step_seconds = 0.0
+        self._launch_s = 0.0
         self._collected_at = self._progress_at = clock()
         self._stats_at = float("-inf")
         self._was_idle = True
@@ -158,8 +168,11 @@ class EngineLoop(Generic[TicketT]):
 
     def _drain(self) -> int:
         compiling, resting = self._intake.n_compiling, self._scheduler.is_idle
-        wait_s = COMPILING_WAIT_S if compiling else IDLE_WAIT_S
-        commands = self._port.drain(wait_s=wait_s if resting else 0.0)
+        if resting:
+            wait_s = COMPILING_WAIT_S if compiling else IDLE_WAIT_S
+            commands = self._port.drain(wait_s=wait_s)
+        else:
+            commands = self._late_arrivals()
         now = self._clock()
         if resting:
             self._progress_at = now
@@ -169,23 +182,25 @@ class EngineLoop(Generic[TicketT]):
         return len(commands)
 
     def _schedule(self) -> Batch | None:
-        scheduler = self._scheduler
+        scheduler, now = self._scheduler, self._clock()
         if scheduler.has_prefill:
             decodes, position = scheduler.n_decoding, scheduler.prefill_position
-            self._step_budget = self._budget.tokens(decodes, position)
-        return scheduler.schedule(self._clock(), self._step_budget)
+            arriving = scheduler.arriving_per_s(now)
+            self._step_budget = self._budget.tokens(decodes, position, arriving)
+        return scheduler.schedule(now, self._step_budget)
 
     def _launch(self, batch: Batch | None) -> _Flight[TicketT] | None:
         if batch is None:
             return None
-        launched_at = self._clock()
-        self._budget.launched(StepLoad.of(batch))
+        launched_at, load = self._clock(), StepLoad.of(batch)
+        self._budget.launched(load)
         try:
             ticket = self._runner.launch(batch)
         except Exception as error:  # noqa: BLE001 - whatever a step raises is contained in it
             self._contain(batch, error)
             return None
-        flight = _Flight(batch, ticket, launched_at)
+        self._launch_s = max(FADE * self._launch_s, self._clock() - launched_at)
+        flight = _Flight(batch, load, ticket, launched_at)
         self._in_flight.append(flight)
         return flight
 
@@ -223,12 +238,36 @@ class EngineLoop(Generic[TicketT]):
                     waiting=stats.waiting + self._intake.n_compiling,
                     step_seconds=self._step_seconds,
                     step_budget_tokens=self._step_budget,
+                    steps_past_target=self._budget.steps_past_target,
                 )
             )
         self._was_idle = idle
         self._flush()
 
     # -- inside -----------------------------------------------------------------------------
+
+    def _late_arrivals(self) -> list[Command]:
+        """Commands, among them those that come while the running step leaves time: a request that
+        joins the next step instead of the one after is answered a step sooner.
+        """
+        commands = self._port.drain(wait_s=0.0)
+        until_s = self._launch_by_s()
+        while until_s - self._clock() >= SPARE_S:
+            if self._runner.is_done(self._in_flight[0].ticket):  # sooner than expected
+                break
+            commands += self._port.drain(wait_s=SPARE_S)
+        return commands
+
+    def _launch_by_s(self) -> float:
+        """When the next step has to be launched so that the device does not wait for it."""
+        if not self._in_flight or not self._budget.hurries:
+            return -math.inf
+        running = self._in_flight[0]
+        expected_s = self._budget.step_s(running.load)
+        if expected_s is None:
+            return -math.inf
+        ends_at = max(running.launched_at, self._collected_at) + expected_s
+        return ends_at - self._launch_s - SPARE_S
 
     def _masks(self, flight: _Flight[TicketT]) -> TokenMasks | None:
         """What grammars allow in a step. They must have seen every earlier token."""
@@ -258,7 +297,7 @@ class EngineLoop(Generic[TicketT]):
         seconds = now - max(flight.launched_at, self._collected_at)
         self._collected_at = self._progress_at = now
         self._step_seconds += seconds
-        self._budget.observe(StepLoad.of(flight.batch), seconds)
+        self._budget.observe(flight.load, seconds)
         self._events.extend(self._scheduler.commit(result, now))
 
     def _contain(self, batch: Batch, error: Exception) -> None:

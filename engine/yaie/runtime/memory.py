@@ -33,9 +33,9 @@ def num_pages(
     elif model.options.device.type == "cuda":
         pages = _measured_bytes(config, model, step_tokens) // spec.bytes_per_page
     else:
-        per_sequence = -(-max_model_len // spec.page_size)
+        per_sequence, seats = -(-max_model_len // spec.page_size), config.max_num_seqs or 1
         cache_bytes = min(CPU_CACHE_BYTES, int(usable_memory_bytes() * CPU_CACHE_SHARE))
-        pages = min(cache_bytes // spec.bytes_per_page, per_sequence * config.max_num_seqs)
+        pages = min(cache_bytes // spec.bytes_per_page, per_sequence * seats)
     if pages < 1:
         raise InvalidRequestError(
             "There is no memory left for the KV cache. Use a smaller model or a larger "
@@ -58,7 +58,7 @@ def _measured_bytes(config: EngineConfig, model: Model, step_tokens: int) -> int
     activations = _peak_activations(config, model, step_tokens)
     free, total = torch.cuda.mem_get_info(device)
     kept_free = int(total * (1.0 - config.gpu_memory_utilization))
-    tables = largest_bytes(config.max_num_seqs, model.vocab_size)
+    tables = largest_bytes(config.max_num_seqs or 1, model.vocab_size)
     return free - kept_free - activations - tables - GRAPH_RESERVE_BYTES
 
 
@@ -71,7 +71,7 @@ def _peak_activations(config: EngineConfig, model: Model, step_tokens: int) -> i
     before = torch.cuda.memory_allocated(device)
     ids = torch.zeros(step_tokens, dtype=torch.int64, device=device)
     hidden = model.forward(ids, _one_row(step_tokens, config.page_size, kv, model.options))
-    rows = min(config.max_num_seqs, step_tokens)
+    rows = min(config.max_num_seqs or 1, step_tokens)
     logits = model.logits(hidden[:rows])
     logits.float().max(dim=-1)
     torch.cuda.synchronize(device)

@@ -120,6 +120,8 @@ class ModelRunner:
             self._report(ticket, batch.rows, hidden)
             if len(sampled):
                 ticket.pending = self._pend(hidden, arrays, step)
+            else:
+                outcome.downloads.mark()  # without a token to fetch, too, its end can be waited for
         return ticket
 
     def _move_pages(self, batch: Batch) -> None:
@@ -147,6 +149,10 @@ class ModelRunner:
         with self._fatal_device_errors():
             drawn = self.sampler.draw(pending, ticket.plan, chosen)
             self._score(ticket, pending.logits, drawn)
+
+    def is_done(self, ticket: Ticket) -> bool:
+        """Whether `collect` would not block."""
+        return ticket.outcome.downloads.done
 
     def collect(self, ticket: Ticket) -> StepResult:
         """Wait for the ticket's tokens."""

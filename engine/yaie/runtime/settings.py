@@ -11,11 +11,22 @@ from yaie.config import EngineConfig
 from yaie.core.policies import POLICIES
 from yaie.layers.options import TensorOptions
 from yaie.models import source
+from yaie.runtime.budget import MIN_CHUNK, StepLimits
 from yaie_api.errors import InvalidRequestError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 STEP_TOKENS = {"cpu": 512, "cuda": 8192}
 """Default upper bound of the step budget."""
+FLOOR_TOKENS = {"cpu": MIN_CHUNK, "cuda": 512}
+"""Prefill beside decodes gets at least so many tokens of a step."""
+STEP_TARGET_S = 0.05
+"""Default time target of a step on a CPU, and on a GPU before its decodes were measured."""
+SHORTEST_TARGET_S, LONGEST_TARGET_S = 0.012, 0.2
+TARGET_STEPS = 3.0
+"""On a GPU a step with prefill may take so many times a step of `TARGET_ROWS` decodes alone."""
+TARGET_ROWS = 64
+SEATS, MANY_SEATS, LARGE_GPU_BYTES = 256, 1024, 70 * 2**30
+"""Default of max_num_seqs: the larger one on GPUs with so much memory, as vLLM has it."""
 CHOICES = {
     "load_format": ("auto", "dummy"),
     "model_impl": ("auto", "yaie", "transformers"),
@@ -96,8 +107,41 @@ def complete(
         device=device.type,
         served_model_name=config.served_model_name or source.default_served_name(config.model),
         max_model_len=config.max_model_len or max_positions,
+        max_num_seqs=config.max_num_seqs or _seats(device),
         max_num_batched_tokens=config.max_num_batched_tokens or STEP_TOKENS[device.type],
     )
+
+
+def step_limits(
+    config: EngineConfig, *, context_weight: float, decode_s: float | None
+) -> StepLimits:
+    """What steps of a complete configuration keep to.
+
+    Args:
+        config: complete.
+        context_weight: what attending to one earlier position costs a token, in tokens.
+        decode_s: seconds of a step of `TARGET_ROWS` decodes; None: not measured.
+
+    """
+    target_s = config.step_time_target_s
+    if target_s is None:
+        target_s = STEP_TARGET_S
+        if decode_s is not None:
+            target_s = min(max(TARGET_STEPS * decode_s, SHORTEST_TARGET_S), LONGEST_TARGET_S)
+    return StepLimits(
+        max_tokens=config.max_num_batched_tokens or STEP_TOKENS["cpu"],
+        target_s=target_s,
+        floor_tokens=FLOOR_TOKENS[config.device],
+        pay_overhead=config.device == "cuda",
+        context_weight=context_weight,
+    )
+
+
+def _seats(device: torch.device) -> int:
+    if device.type != "cuda":
+        return SEATS
+    _, total = torch.cuda.mem_get_info(device)
+    return MANY_SEATS if total >= LARGE_GPU_BYTES else SEATS
 
 
 def _bad(name: str, value: Any, allowed: tuple[str, ...]) -> InvalidRequestError:

@@ -155,6 +155,10 @@ class StubRunner:
             ticket.logprobs.append(None if wanted is None else score(context, token, wanted))
         ticket.tokens = tuple(tokens)
 
+    def is_done(self, ticket: _Ticket) -> bool:  # noqa: ARG002 - the runner's contract
+        """Steps are computed at launch; their time passes in `collect`."""
+        return True
+
     def collect(self, ticket: _Ticket) -> StepResult:
         """The outcome, once the step's time has passed."""
         if (seconds := self._step_s + self._token_s * ticket.batch.n_tokens) > 0:

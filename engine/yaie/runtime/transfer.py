@@ -34,10 +34,21 @@ class Downloads:
             return tensor
         pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
         pinned.copy_(tensor, non_blocking=True)
+        self.mark()
+        return pinned
+
+    def mark(self) -> None:
+        """What was enqueued so far counts as begun, too."""
+        if not self._cuda:
+            return
         if self._ready is None:
             self._ready = torch.cuda.Event()  # type: ignore[no-untyped-call]  # untyped in torch
         self._ready.record()
-        return pinned
+
+    @property
+    def done(self) -> bool:
+        """Whether `wait` would not block."""
+        return self._ready is None or bool(self._ready.query())  # type: ignore[no-untyped-call]
 
     def wait(self) -> None:
         """Block until every copy begun so far is there."""

@@ -183,7 +183,7 @@ def arguments(model: Model) -> list[str]:
         "--revision": spec.model.revision,
         "--max-model-len": engine.max_model_len,
         "--dtype": engine.dtype if engine.dtype != "auto" else None,
-        "--max-num-seqs": engine.max_num_seqs if engine.max_num_seqs != 256 else None,
+        "--max-num-seqs": engine.max_num_seqs,
         "--gpu-memory-utilization": (
             cache.memory_fraction if cache.memory_fraction != 0.9 else None
         ),

@@ -19,7 +19,7 @@ from yaie.core.batch import Batch, Row, StepResult
 from yaie.core.messages import Abort, Accepted, Generate, Rejected, ResetPrefixCache, Tokens
 from yaie.core.outputs import BROKEN, n_outputs, unstarted
 from yaie.core.request import Grammar
-from yaie.runtime.budget import StepBudget
+from yaie.runtime.budget import StepBudget, StepLimits
 from yaie.runtime.compiling import TokenMasks
 from yaie.runtime.loop import FatalRunnerError
 from yaie.runtime.stub import StubRunner, _Cell, _hash, _Ticket, hashed, score, vector
@@ -102,10 +102,10 @@ class Chunks(StepBudget):
     """Lets prefill have so many tokens in each step: fewer than the real one would ever give."""
 
     def __init__(self, size: int) -> None:
-        super().__init__(size, math.inf)
+        super().__init__(StepLimits(size, math.inf))
         self.size = size
 
-    def tokens(self, decodes: int, position: int = 0) -> int:
+    def tokens(self, decodes: int, position: int = 0, arriving_per_s: float = 0.0) -> int:
         return decodes + self.size
 
 

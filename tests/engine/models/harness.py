@@ -10,7 +10,7 @@ from yaie.core.batch import Batch, StepResult
 from yaie.core.messages import Abort, Command, Event, Generate, Tokens
 from yaie.core.request import SamplingParams
 from yaie.runtime import factory
-from yaie.runtime.budget import StepBudget
+from yaie.runtime.budget import StepBudget, StepLimits
 from yaie.runtime.loop import EngineLoop, TokenMasks
 from yaie.runtime.runner import ModelRunner, Ticket
 
@@ -40,6 +40,9 @@ class Recorder:
 
     def sample(self, ticket: Ticket, masks: TokenMasks | None = None) -> None:
         self.inner.sample(ticket, masks)
+
+    def is_done(self, ticket: Ticket) -> bool:
+        return self.inner.is_done(ticket)
 
     def collect(self, ticket: Ticket) -> StepResult:
         return self.inner.collect(ticket)
@@ -76,7 +79,7 @@ class Harness:
         )
         self.scheduler = engine.scheduler
         self.recorder = Recorder(engine.runner)
-        budget = StepBudget(step_tokens, float("inf"))
+        budget = StepBudget(StepLimits(step_tokens, float("inf")))
         self.loop = EngineLoop(engine.scheduler, self.recorder, self, budget=budget)
         self.inbox: list[Command] = []
         self.tokens: dict[int, list[int]] = {}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from yaie.runtime import phases, watchdog
-from yaie.runtime.budget import StepBudget
+from yaie.runtime.budget import StepBudget, StepLimits
 from yaie.runtime.cost import StepLoad
 from yaie.runtime.watchdog import FIRST_LIMIT_S, LIMIT_S, PHASE_LIMIT_S, StepAge, Watchdog, limit_s
 from yaie.server.ipc import EXIT_HANGS, Beat, EngineChannel, FromEngine
@@ -96,7 +96,7 @@ def test_the_compiler_tells_when_it_begins_and_ends() -> None:
 
 
 def test_the_budget_predicts_the_steps_in_flight() -> None:
-    budget = StepBudget(512, 0.05)
+    budget = StepBudget(StepLimits(512, 0.05))
     budget.launched(StepLoad(4))
     assert budget.expected_s() is None
     for _ in range(20):

@@ -25,7 +25,7 @@ from engine_harness import make_scheduler
 from yaie.config import EngineConfig, ModelInfo
 from yaie.core.batch import Batch, Row, StepResult
 from yaie.runtime import process, watchdog
-from yaie.runtime.budget import StepBudget
+from yaie.runtime.budget import StepBudget, StepLimits
 from yaie.runtime.loop import EngineLoop, Port
 from yaie.runtime.stub import StubRunner, _Ticket, hashed
 
@@ -89,7 +89,9 @@ class FaultyEngine:
             max_model_len=512,
             vocab_size=self.vocab_size,
         )
-        return EngineLoop(scheduler, self.runner, port, budget=StepBudget(256, math.inf))
+        return EngineLoop(
+            scheduler, self.runner, port, budget=StepBudget(StepLimits(256, math.inf))
+        )
 
 
 def main() -> int:
