@@ -9,8 +9,9 @@
 Each rate gives one JSON line: TTFT of ordinary requests and of 8k prompts, gaps between chunks,
 time per output token, output tokens/s, and how many requests ended well. Rates run in the order
 given; prompts repeat between rates (one seed), so a prefix cache helps every engine alike. `table`
-puts the lines of a file beside stored figures of the shape that the label names (`peers.py`), or
-beside those of a server that `--peer NAME=URL` loaded in turns.
+puts the lines of a file beside stored figures of the shape that the label names (`peers.py` says
+under which conditions they were measured), or beside those of a server that `--peer NAME=URL`
+loaded in turns.
 
 `--repeat 2 --no-warm --seconds 30` compares a server's first 30 s under load with the next (other
 ids, same times and lengths). `--overload` doubles the last rate until the server ends hardly more
@@ -21,8 +22,10 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import arrivals
 import clients
@@ -110,24 +113,29 @@ def run(options: argparse.Namespace) -> None:
     bench = Bench(options)
     mix = Mix(options.inp, options.out, options.big_every, options.seed, options.vocab)
     bench.warm_up(mix)
-
-    def measure(rate: float) -> Summary:
-        return bench.measure(rate, arrivals.poisson(rate, options.seconds, mix))
-
     for rate in options.rates:
-        last = measure(rate)
+        last = bench.measure(rate, arrivals.poisson(rate, options.seconds, mix))
     if options.overload:
-        overload(last, measure)
+        seeds = count(options.seed + 1)  # a prefix cache must not move the rate that saturates
+
+        def measure(rate: float) -> Summary:
+            work = arrivals.poisson(rate, options.seconds, replace(mix, seed=next(seeds)))
+            return bench.measure(rate, work)
+
+        overload(rate, last, measure)
 
 
-def overload(last: Summary, measure: Callable[[float], Summary]) -> Summary:
-    """Double the rate until the server ends hardly more requests/s; then offer twice those."""
+def overload(rate: float, last: Summary, measure: Callable[[float], Summary]) -> Summary:
+    """Double the rate, as long as clearly more requests/s end; then offer twice the most."""
     most = last.served_rate
     for _ in range(MOST_DOUBLINGS):
-        last = measure(2 * last.rate)
+        rate *= 2
+        last = measure(rate)
         grown, most = last.served_rate / max(most, 1e-9), max(most, last.served_rate)
         if grown < SATURATED_GROWTH:
             break
+    if not most:
+        sys.exit("online.py: no request ended well, so there is no rate to double")
     return measure(round(2 * most, 1))
 
 
@@ -143,22 +151,19 @@ def burst(options: argparse.Namespace) -> None:
 
 def table(options: argparse.Namespace) -> None:
     """The lines of the files beside the figures of peers."""
-    entries = [
-        json.loads(text)
-        for path in options.files
-        for text in path.read_text().splitlines()
-        if text.startswith("{")
-    ]
-    lines = [
-        Line(Summary(**{k: v for k, v in entry.items() if k != "peer"}), entry.get("peer"))
-        for entry in entries
-        if "requests" in entry
-    ]
-    print(tables.online_table(lines))
+    texts = [text for path in options.files for text in path.read_text().splitlines()]
+    entries = [json.loads(text) for text in texts if text.startswith("{")]
+    print(tables.online_table([line(entry) for entry in entries if "requests" in entry]))
     for entry in entries:
         if "first_over_last" in entry:
             text = tables.repeat_text(entry["label"], entry["rate"], entry["first_over_last"])
             print(f"\n{text}")
+
+
+def line(entry: dict[str, Any]) -> Line:
+    """The figures of a printed line."""
+    peer = entry.pop("peer", None)
+    return Line(Summary(**entry), peer)
 
 
 # Command line

@@ -1,5 +1,6 @@
 """Figures beside those of a peer, as Markdown. A ratio is above 1 where we are the better one."""
 
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
@@ -52,12 +53,19 @@ class Line:
 
 def figures(summary: Summary) -> Online:
     """The figures that are compared."""
+    ttft_p50, ttft_p99 = summary.ttft_ms_p50_p99
+    gap_p50, gap_p99, gap_p999 = summary.gap_ms_p50_p99_p999
+    tpot_p50, tpot_p99 = summary.tpot_ms_p50_p99
     return Online(
-        *summary.ttft_ms_p50_p99,
-        summary.ttft_8k_ms_p50_max[0],
-        *summary.gap_ms_p50_p99_p999,
-        *summary.tpot_ms_p50_p99,
-        summary.out_tok_s,
+        ttft_p50=ttft_p50,
+        ttft_p99=ttft_p99,
+        ttft_8k=summary.ttft_8k_ms_p50_max[0],
+        gap_p50=gap_p50,
+        gap_p99=gap_p99,
+        gap_p999=gap_p999,
+        tpot_p50=tpot_p50,
+        tpot_p99=tpot_p99,
+        out_tok_s=summary.out_tok_s,
     )
 
 
@@ -67,29 +75,24 @@ def online_table(lines: Sequence[Line]) -> str:
     The reference is a peer's line with the same label and rate, else the stored figures of the
     shape that the label names.
     """
-    measured: dict[tuple[str, float | None], list[Online]] = {}
+    measured: dict[tuple[str, float | None], deque[Online]] = defaultdict(deque)
     for line in lines:
         if line.peer:
-            measured.setdefault(line.place, []).append(figures(line.summary))
-    rows = []
+            measured[line.place].append(figures(line.summary))
+    rows = [head(["cell", *ONLINE_HEADS, "ended well", "goal"])]
     for line in lines:
         if not line.peer:
-            beside = measured.get(line.place)  # in the order of the repetitions
-            rows.append(
-                _online_row(line.summary, beside.pop(0) if beside else _stored(line.summary))
-            )
-    return "\n".join([head(["cell", *ONLINE_HEADS, "ended well", "goal"]), *rows])
+            beside = measured[line.place]  # one for each repetition, in their order
+            reference = beside.popleft() if beside else _stored(line.summary)
+            rows.append(_online_row(line.summary, reference))
+    return "\n".join(rows)
 
 
 def _stored(summary: Summary) -> Online | None:
-    return next(
-        (
-            figures_of_peer
-            for (shape, rate), figures_of_peer in peers.ONLINE.items()
-            if shape in summary.label and rate == summary.rate
-        ),
-        None,
-    )
+    for (shape, rate), stored in peers.ONLINE.items():
+        if shape in summary.label and rate == summary.rate:
+            return stored
+    return None
 
 
 def _online_row(summary: Summary, reference: Online | None) -> str:
@@ -119,9 +122,9 @@ def _compared(
     if not value:
         return f"**{number(value)}** / {number(reference)}", False
     times = ratio(value, reference, higher_is_better=higher_is_better)
-    return f"{number(value)} / {number(reference)} / {_marked(f'{times:.2f}', held=times >= 1)}", (
-        times >= 1
-    )
+    better = times >= 1
+    text = f"{number(value)} / {number(reference)} / {_marked(f'{times:.2f}', held=better)}"
+    return text, better
 
 
 def _marked(text: str, *, held: bool) -> str:

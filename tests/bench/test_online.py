@@ -27,7 +27,7 @@ def server(capacity: float) -> tuple[list[float], Callable[[float], summary.Summ
 def test_overload_doubles_until_nothing_is_gained_and_then_offers_twice_the_most() -> None:
     offered, measure = server(capacity=45.0)
 
-    online.overload(measure(10.0), measure)
+    online.overload(10.0, measure(10.0), measure)
 
     assert offered == [10.0, 20.0, 40.0, 80.0, 90.0]
 
@@ -35,9 +35,16 @@ def test_overload_doubles_until_nothing_is_gained_and_then_offers_twice_the_most
 def test_overload_gives_up_where_no_rate_saturates() -> None:
     offered, measure = server(capacity=1e9)
 
-    online.overload(measure(1.0), measure)
+    online.overload(1.0, measure(1.0), measure)
 
     assert offered == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0]
+
+
+def test_overload_of_a_server_that_ends_nothing_is_an_error() -> None:
+    _, measure = server(capacity=0.0)
+
+    with pytest.raises(SystemExit, match="no request ended well"):
+        online.overload(1.0, measure(1.0), measure)
 
 
 def test_the_flags_have_the_values_that_peers_were_measured_with() -> None:
