@@ -1,0 +1,20 @@
+"""The modules of `bench/`, which are programs beside each other and no package."""
+
+import sys
+from pathlib import Path
+
+_FOLDER = str(Path(__file__).parents[2] / "bench")
+
+sys.path.insert(0, _FOLDER)
+try:
+    import arrivals
+    import clients
+    import online
+    import peers
+    import summary
+    import tables
+    import workloads
+finally:
+    sys.path.remove(_FOLDER)  # `bench/router.py` would hide the folder `tests/router`
+
+__all__ = ["arrivals", "clients", "online", "peers", "summary", "tables", "workloads"]
