@@ -158,6 +158,12 @@ ENGINE_STEPS_PAST_TARGET: Final = Metric(
     "counter",
     "Steps made longer than the time target, so that prompts are computed as fast as they come.",
 )
+ENGINE_LATE_COMPILATIONS: Final = Metric(
+    "yaie_engine_late_compilations_total",
+    "counter",
+    "Kernels compiled while requests waited: what was compiled before the engine was ready, and in "
+    "idle time, is left out.",
+)
 
 # The operator.
 OPERATOR_RECONCILE_SECONDS: Final = Metric(

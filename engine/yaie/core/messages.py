@@ -119,7 +119,8 @@ class Stats(msgspec.Struct, frozen=True, tag="stats"):
     the scratch page: total = free + cached + in use. `running`, `waiting` and `drain_rate` (ended
     per second, of late) count a request once for each of its outputs. `host_pages_*`: pages of
     preempted requests kept in host memory. `steps_past_target`: steps made longer than the time
-    target, so that prompts are computed as fast as they come.
+    target, so that prompts are computed as fast as they come. `late_compilations`: kernels that
+    were compiled while somebody waited.
     """
 
     running: int
@@ -140,6 +141,7 @@ class Stats(msgspec.Struct, frozen=True, tag="stats"):
     swaps_out: int = 0
     swaps_in: int = 0
     steps_past_target: int = 0
+    late_compilations: int = 0
 
 
 Event = Accepted | Rejected | Tokens | Stats

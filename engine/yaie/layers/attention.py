@@ -4,7 +4,7 @@ A step is cut into segments of alike rows (decodes, prefill chunks), because a k
 query per sequence suits long chunks badly.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -19,11 +19,15 @@ class Segment:
     Attributes:
         first: first token of the segment in the step's flat token axis.
         last: one past its last token.
-        block_tables: [B, width] int32 page numbers, width * page_size >= max_seq_len.
+        block_tables: [lines, width] int32 page numbers, width * page_size >= max_seq_len.
         seq_lens: [B] int32 context length of each row, this step's tokens included.
         query_start: [B + 1] int32 offsets of the rows' tokens, relative to `first`.
         max_query_len: most tokens of one row.
-        max_seq_len: longest context of a row (or an upper bound, inside a CUDA graph).
+        max_seq_len: longest context of a row (or a guess, inside a CUDA graph: it decides speed).
+        rows: [B] the line of each row in `block_tables`; None: row b has line b.
+
+    Inside a CUDA graph segments may overlap: a row of length 0 or without tokens is padding, and
+    tokens that no row of a segment names are another segment's, or padding.
 
     """
 
@@ -34,6 +38,15 @@ class Segment:
     query_start: torch.Tensor
     max_query_len: int
     max_seq_len: int
+    rows: torch.Tensor | None = None
+
+    def gathered(self, page_size: int) -> "Segment":
+        """The same with a block table of its own for each row."""
+        if self.rows is None:
+            return self
+        width = -(-self.max_seq_len // page_size)
+        tables = self.block_tables[:, :width].index_select(0, self.rows)
+        return replace(self, block_tables=tables, rows=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +143,8 @@ def attend(
     softcap: float | None = None,
 ) -> torch.Tensor:
     """Attend with q [T, heads, D] over a layer's caches -> [T, heads, Dv], segment by segment."""
-    outputs = [
+    out = q.new_empty((*q.shape[:2], v_cache.shape[-1]))
+    for segment in segments:
         ops.paged_attention(
             q[segment.first : segment.last],
             k_cache,
@@ -143,7 +157,7 @@ def attend(
             max_seq_len=segment.max_seq_len,
             window=window,
             softcap=softcap,
+            rows=segment.rows,
+            out=out[segment.first : segment.last],
         )
-        for segment in segments
-    ]
-    return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+    return out

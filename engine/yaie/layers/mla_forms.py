@@ -108,7 +108,7 @@ class Latent:
                 cache,
                 replace(segment, first=0, last=segment.last - segment.first),
             )
-            for segment in step.segments
+            for segment in (part.gathered(cache.shape[1]) for part in step.segments)
         ]
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 

@@ -47,6 +47,11 @@ class StepArrays(NamedTuple):
         """Number of rows that continue from their last sampled token."""
         return len(self.decode_start) - 1
 
+    @property
+    def n_chunks(self) -> int:
+        """Number of rows that bring token ids."""
+        return len(self.prefill_start) - 1
+
 
 def arrange(rows: Sequence[Row], tables: Ints, page_size: int) -> StepArrays:
     """Lay out `rows`; `tables` [slots, max_pages] are the block tables by slot.

@@ -12,6 +12,7 @@ long step. `yaie.runtime.cost` expects what steps take. Decisions are pure: no c
 
 import math
 from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from yaie.runtime.cost import SHORTEST_S, SIZES, StepCosts, StepLoad
@@ -53,9 +54,9 @@ class StepLimits:
 
 
 class StepBudget:
-    """Sets the token budget of the next step."""
+    """Sets the token budget of the next step. `measured`: steps that were timed before."""
 
-    def __init__(self, limits: StepLimits) -> None:
+    def __init__(self, limits: StepLimits, measured: Iterable[tuple[StepLoad, float]] = ()) -> None:
         self.limits = limits
         self.steps_past_target = 0
         """Steps that were allowed to take longer than the target, so that the queue drains."""
@@ -63,6 +64,8 @@ class StepBudget:
         self._ceiling = float(limits.max_tokens)
         self._within_target = limits.max_tokens
         self._launched: tuple[StepLoad, ...] = ()
+        for load, seconds in measured:
+            self._costs.observe(load, seconds)
 
     def tokens(self, decodes: int, position: int = 0, arriving_per_s: float = 0.0) -> int:
         """Budget of a step with `decodes` decode rows whose prefill goes on at `position`.

@@ -3,7 +3,8 @@
 The only place that knows all parts. `LLM` and the engine process both start here.
 """
 
-from dataclasses import dataclass
+import logging
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,12 +16,16 @@ from yaie.core.scheduler import Scheduler
 from yaie.models import pooling, source, tokenizer_files, weights
 from yaie.runtime import settings
 from yaie.runtime.budget import StepBudget
+from yaie.runtime.cost import StepLoad
 from yaie.runtime.host import usable_cores
 from yaie.runtime.kv_tensors import KVTensors, kv_spec
 from yaie.runtime.loading import Loaded, limited, plan
 from yaie.runtime.loop import EngineLoop, Grammars, Port
 from yaie.runtime.memory import num_host_pages, num_pages
 from yaie.runtime.runner import ModelRunner, Ticket
+from yaie_api.logs import fields
+
+log = logging.getLogger(__name__)
 
 ATTENTION_COST = 1.6
 """An operation of attention takes so many times one of a matrix product (H200, bfloat16)."""
@@ -30,7 +35,7 @@ ATTENTION_COST = 1.6
 class Engine:
     """The pieces of a loaded engine. `config` is complete: no field is None that has a default.
 
-    `context_weight`: as in `StepLimits`.
+    `context_weight`: as in `StepLimits`. `measured`: seconds that some steps take.
     """
 
     config: EngineConfig
@@ -38,13 +43,16 @@ class Engine:
     scheduler: Scheduler
     runner: ModelRunner
     context_weight: float = 0.0
+    measured: tuple[tuple[StepLoad, float], ...] = ()
 
     def loop(self, port: Port) -> EngineLoop[Ticket]:
         """Return a loop that serves what arrives at `port`."""
+        decode_s = dict(self.measured).get(StepLoad(settings.TARGET_ROWS))
         limits = settings.step_limits(
-            self.config, context_weight=self.context_weight, decode_s=None
+            self.config, context_weight=self.context_weight, decode_s=decode_s
         )
-        budget = StepBudget(limits)
+        budget = StepBudget(limits, self.measured)
+        log.info("step limits", extra=fields(**asdict(limits)))
         return EngineLoop(
             self.scheduler, self.runner, port, budget=budget, grammars=self._grammars()
         )
@@ -100,7 +108,8 @@ def create(config: EngineConfig) -> Engine:
         eos_token_ids=eos,
         max_model_len=scheduler.max_model_len,
     )
-    return Engine(config, info, scheduler, runner, _context_weight(loaded, info))
+    weight, measured = _context_weight(loaded, info), tuple(runner.warm_up())
+    return Engine(config, info, scheduler, runner, weight, measured)
 
 
 class _Pages(NamedTuple):
@@ -153,6 +162,7 @@ def _runner(config: EngineConfig, loaded: Loaded, pages: _Pages, max_model_len: 
         max_num_seqs=config.max_num_seqs or settings.SEATS,
         max_model_len=max_model_len,
         capture_graphs=not config.enforce_eager,
+        max_mixed_tokens=settings.max_mixed_tokens(weights.count(model)[0]),
     )
 
 

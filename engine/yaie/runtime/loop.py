@@ -21,6 +21,7 @@ from yaie.core.batch import Batch, StepResult
 from yaie.core.messages import Command, Event
 from yaie.core.outputs import BROKEN, CLOSING, step_failed
 from yaie.core.scheduler import Scheduler
+from yaie.runtime import phases
 from yaie.runtime.budget import StepBudget
 from yaie.runtime.compiling import Grammars, TokenMasks
 from yaie.runtime.cost import StepLoad
@@ -59,6 +60,9 @@ class Runner(Protocol[TicketT]):
 
     def sample(self, ticket: TicketT, masks: TokenMasks | None = None) -> None:
         """Enqueue sampling; `masks` forbids tokens in some rows."""
+
+    def spare_time(self) -> bool:
+        """Nobody waits: prepare a little of what makes later steps faster; False: all is done."""
 
     def is_done(self, ticket: TicketT) -> bool:
         """Whether the device has computed the step: `collect` would not block."""
@@ -115,6 +119,7 @@ class EngineLoop(Generic[TicketT]):
         self._step_budget = 0
         self._step_seconds = 0.0
         self._launch_s = 0.0
+        self._compiled = phases.n_compiled()
         self._collected_at = self._progress_at = clock()
         self._stats_at = float("-inf")
         self._was_idle = True
@@ -169,8 +174,7 @@ class EngineLoop(Generic[TicketT]):
     def _drain(self) -> int:
         compiling, resting = self._intake.n_compiling, self._scheduler.is_idle
         if resting:
-            wait_s = COMPILING_WAIT_S if compiling else IDLE_WAIT_S
-            commands = self._port.drain(wait_s=wait_s)
+            commands = self._rest(COMPILING_WAIT_S if compiling else IDLE_WAIT_S)
         else:
             commands = self._late_arrivals()
         now = self._clock()
@@ -239,12 +243,22 @@ class EngineLoop(Generic[TicketT]):
                     step_seconds=self._step_seconds,
                     step_budget_tokens=self._step_budget,
                     steps_past_target=self._budget.steps_past_target,
+                    late_compilations=phases.n_compiled() - self._compiled,
                 )
             )
         self._was_idle = idle
         self._flush()
 
     # -- inside -----------------------------------------------------------------------------
+
+    def _rest(self, wait_s: float) -> list[Command]:
+        """Wait for commands. After a wait in vain there is time for other things."""
+        commands = self._port.drain(wait_s=wait_s)
+        if not commands and self._budget.hurries:
+            compiled = phases.n_compiled()
+            self._runner.spare_time()
+            self._compiled += phases.n_compiled() - compiled
+        return commands
 
     def _late_arrivals(self) -> list[Command]:
         """Commands, among them those that come while the running step leaves time: a request that

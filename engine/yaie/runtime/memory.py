@@ -15,8 +15,8 @@ from yaie_api.errors import InvalidRequestError
 CPU_CACHE_BYTES = 2**30
 CPU_CACHE_SHARE = 0.25
 """On a CPU the cache takes at most this share of the memory, so that a small container lives."""
-GRAPH_RESERVE_BYTES = 2**29
-"""Activations of captured decode graphs live in a pool of their own."""
+GRAPH_SHARE = 0.02
+"""Captured graphs and their activations take at most this share of the GPU's memory (measured)."""
 
 
 def num_pages(
@@ -59,7 +59,7 @@ def _measured_bytes(config: EngineConfig, model: Model, step_tokens: int) -> int
     free, total = torch.cuda.mem_get_info(device)
     kept_free = int(total * (1.0 - config.gpu_memory_utilization))
     tables = largest_bytes(config.max_num_seqs or 1, model.vocab_size)
-    return free - kept_free - activations - tables - GRAPH_RESERVE_BYTES
+    return free - kept_free - activations - tables - int(GRAPH_SHARE * total)
 
 
 @torch.inference_mode()

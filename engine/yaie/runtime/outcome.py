@@ -35,12 +35,14 @@ class Outcome:
         self._sampled = sampled
         self._plan = plan
         self._drawn: torch.Tensor | None = None
+        self._places: Ints | None = None
         self._scores: Scores | None = None
         self._prompt_scores: dict[int, Scores] = {}
         self._vectors: dict[int, torch.Tensor] = {}
 
-    def draw(self, drawn: Draw) -> None:
-        """Tokens of the sampling rows, first of all rows that a padded step has drawn."""
+    def draw(self, drawn: Draw, places: Ints | None = None) -> None:
+        """Tokens of the sampling rows: number i is `places[i]` of what was drawn, or i."""
+        self._places = places
         tokens = drawn.tokens
         if drawn.forbidden is not None:
             tokens = tokens.masked_fill(drawn.forbidden, FORBIDDEN)
@@ -64,8 +66,10 @@ class Outcome:
         tokens = [-1] * len(self._rows)
         finite = [True] * len(self._rows)
         if self._drawn is not None:
-            drawn, flags = self._drawn.tolist()  # longer than `sampled` where rows were padded
-            for row, token, flag in zip(self._sampled.tolist(), drawn, flags, strict=False):
+            drawn = self._drawn.numpy()
+            if self._places is not None:
+                drawn = drawn[:, self._places]
+            for row, token, flag in zip(self._sampled.tolist(), *drawn.tolist(), strict=True):
                 tokens[row] = token
                 finite[row] = bool(flag)
         prompts, pooled = self._prompt_logprobs(finite), self._pooled(finite)

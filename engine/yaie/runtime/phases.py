@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 COMPILATION: Final = "kernel compilation"
+CAPTURE: Final = "graph capture"
 
 _declared: list[str] = []
 """The innermost phase is the last. The engine's thread writes it, the watchdog's reads it."""
+_n_compiled = 0
 
 
 def current() -> str:
@@ -29,8 +31,15 @@ def declared(name: str) -> Iterator[None]:
         del _declared[depth:]
 
 
+def n_compiled() -> int:
+    """Kernels that this process has compiled."""
+    return _n_compiled
+
+
 def begin_compilation(**_: Any) -> None:
     """A kernel is about to be compiled. One that failed to compile has not ended: this one does."""
+    global _n_compiled  # noqa: PLW0603 - the compiler's hook is one for the process
+    _n_compiled += 1
     if current() != COMPILATION:
         _declared.append(COMPILATION)
 

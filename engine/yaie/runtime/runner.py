@@ -17,7 +17,9 @@ from yaie.core.batch import Batch, Row, StepResult
 from yaie.layers.attention import Segment, StepInput
 from yaie.models.model import Model
 from yaie.runtime.arrange import Ints, StepArrays, arrange, spans
-from yaie.runtime.graphs import DecodeGraph, DecodeGraphs
+from yaie.runtime.capture import CudaRecorder, Recorder, StepGraph
+from yaie.runtime.cost import StepLoad
+from yaie.runtime.graphs import StepGraphs
 from yaie.runtime.kv_tensors import KVTensors
 from yaie.runtime.logprobs import score_pieces
 from yaie.runtime.loop import FatalRunnerError, TokenMasks
@@ -55,7 +57,8 @@ class ModelRunner:
         kv: its KV cache.
         max_num_seqs: slots; a Batch names slots 0 .. max_num_seqs - 1.
         max_model_len: longest sequence in tokens, bounds the block tables.
-        capture_graphs: replay CUDA graphs for decode steps (ignored on a CPU).
+        capture_graphs: replay CUDA graphs where there is a GPU; `warm_up` captures them.
+        max_mixed_tokens: most tokens of a captured step with prefill.
 
     """
 
@@ -67,6 +70,7 @@ class ModelRunner:
         max_num_seqs: int,
         max_model_len: int,
         capture_graphs: bool = True,
+        max_mixed_tokens: int = 1024,
     ) -> None:
         self.model = model
         self.kv = kv
@@ -77,11 +81,48 @@ class ModelRunner:
         self.slots = Slots(max_num_seqs, max_pages, self.device)
         self.sampler = Sampler(self.slots, model.vocab_size, self.device)
         self.pooler = Pooler(model, max_num_seqs)
-        self.graphs = (
-            DecodeGraphs(model, kv, self.slots, max_model_len)
-            if self.cuda and capture_graphs
-            else None
+        self.graphs: StepGraphs | None = None
+        if self.cuda and capture_graphs:
+            self.capture_with(CudaRecorder(), max_model_len, max_mixed_tokens)
+
+    def capture_with(
+        self, recorder: Recorder, max_model_len: int, max_mixed_tokens: int = 1024
+    ) -> None:
+        """Have steps captured by `recorder`, when `warm_up` is called."""
+        # Latent attention gathers its tables, by segments that do not overlap.
+        tables_in_place = all(layer.value_size for layer in self.model.caches)
+        self.graphs = StepGraphs(
+            recorder,
+            self.model,
+            self.kv,
+            self.slots,
+            max_model_len=max_model_len,
+            max_mixed_tokens=max_mixed_tokens if tables_in_place else 0,
         )
+
+    @torch.inference_mode()
+    def warm_up(self) -> list[tuple[StepLoad, float]]:
+        """Compile kernels and capture graphs, so that no step has to.
+
+        Returns:
+            What some steps take, in seconds; empty without graphs.
+
+        """
+        if self.graphs is None:
+            return []
+        self.graphs.capture_first()
+        return self.graphs.measure()
+
+    @torch.inference_mode()
+    def spare_time(self) -> bool:
+        """Nobody waits: prepare a little of what makes later steps faster; False: nothing is left.
+
+        Raises:
+            FatalRunnerError: the device reported an error that it does not recover from.
+
+        """
+        with self._fatal_device_errors():
+            return self.graphs is not None and self.graphs.capture_next()
 
     @torch.inference_mode()
     def launch(self, batch: Batch) -> Ticket:
@@ -104,18 +145,18 @@ class ModelRunner:
         arrays = arrange(batch.rows, self.slots.host_tables, self.kv.page_size)
         sampled = arrays.sampled
         plan = self.sampler.wishes.plan(arrays.slots[sampled], arrays.seq_lens[sampled])
-        graph = self._graph(arrays, plan)
-        if graph is not None:
-            arrays = _padded(arrays, graph.rows, self.slots.scratch)
-        parts = upload((*changes, *arrays), self.device)
+        graph = self.graphs.find(arrays, plan, batch.rows) if self.graphs is not None else None
+        inputs = arrays if graph is None else graph.inputs(arrays)
+        parts = upload((*changes, *inputs), self.device)
         self.slots.write(*parts[: len(changes)])
         self._move_pages(batch)
-        step = _DeviceStep(*parts[len(changes) :])
         outcome = Outcome(batch.step_id, batch.rows, sampled, plan, self.device)
         ticket = Ticket(sampled, plan, outcome)
         if graph is not None:
-            self._replay(ticket, graph, step)
+            graph.replay(parts[len(changes) :])
+            self._take(ticket, graph, arrays)
         elif batch.rows:
+            step = _DeviceStep(*parts[len(changes) :])
             hidden = self._forward(arrays, step)
             self._report(ticket, batch.rows, hidden)
             if len(sampled):
@@ -174,24 +215,18 @@ class ModelRunner:
 
     # -- the forward pass -------------------------------------------------------------------
 
-    def _graph(self, arrays: StepArrays, plan: Plan) -> DecodeGraph | None:
-        """Return the captured step that fits: only decodes, and all of them sample."""
-        n_rows = len(arrays.slots)
-        decodes_only = arrays.n_decode == len(arrays.sampled) == n_rows > 0
-        if self.graphs is None or not decodes_only:
-            return None
-        tail = plan.how if plan.plain else "logits"
-        return self.graphs.find(n_rows, int(arrays.seq_lens.max()), tail)
-
-    def _replay(self, ticket: Ticket, graph: DecodeGraph, step: "_DeviceStep") -> None:
-        graph.replay(step.slots, step.positions)
-        if graph.drawn is not None:
-            ticket.outcome.draw(graph.drawn)
+    def _take(self, ticket: Ticket, graph: StepGraph, arrays: StepArrays) -> None:
+        """What a captured step has drawn, or the logits of the rows that are to be drawn."""
+        places = graph.places(arrays)
+        if not len(places):
+            ticket.outcome.downloads.mark()
+        elif graph.drawn is not None:
+            ticket.outcome.draw(graph.drawn, places)
         else:
-            n = len(ticket.sampled)
-            ticket.pending = Pending(
-                graph.logits[:n], step.slots[:n].long(), step.seq_lens[:n].long()
-            )
+            slots, seq_lens = arrays.slots[arrays.sampled], arrays.seq_lens[arrays.sampled]
+            parts = upload((places, slots, seq_lens), self.device)
+            place, slot, position = (part.long() for part in parts)
+            ticket.pending = Pending(graph.logits[place], slot, position)
 
     def _forward(self, arrays: StepArrays, step: "_DeviceStep") -> torch.Tensor:
         slots = step.slots.long()
@@ -236,16 +271,15 @@ class ModelRunner:
     def _segment(
         self, half: "_Half", host_lens: Ints, seq_lens: torch.Tensor, slots: torch.Tensor
     ) -> Segment:
-        max_seq_len = int(host_lens.max())
-        width = -(-max_seq_len // self.kv.page_size)
         return Segment(
             first=half.first,
             last=half.first + int(half.host_start[-1]),
-            block_tables=self.slots.tables[:, :width].index_select(0, slots[half.rows]),
+            block_tables=self.slots.tables,
             seq_lens=seq_lens,
             query_start=half.query_start,
             max_query_len=int(np.diff(half.host_start).max()),
-            max_seq_len=max_seq_len,
+            max_seq_len=int(host_lens.max()),
+            rows=slots[half.rows],
         )
 
     # -- what is reported beside tokens -------------------------------------------------------
@@ -318,15 +352,6 @@ def _is_lost(device: torch.device) -> bool:
 def _is_all(arrays: StepArrays) -> bool:
     """Whether every token of the step is the last of a sampling row (nothing to select)."""
     return len(arrays.last) == len(arrays.positions)
-
-
-def _padded(arrays: StepArrays, rows: int, scratch: int) -> StepArrays:
-    """Pad a decode-only step to `rows`: padded rows run the scratch slot at position 0."""
-    missing = rows - len(arrays.slots)
-    return arrays._replace(
-        slots=np.pad(arrays.slots, (0, missing), constant_values=scratch),
-        positions=np.pad(arrays.positions, (0, missing)),
-    )
 
 
 def _masks(ticket: Ticket, masks: TokenMasks | None) -> Masks | None:

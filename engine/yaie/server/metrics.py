@@ -97,6 +97,7 @@ def _values(stats: Stats) -> Iterator[tuple[names.Metric, float]]:
     yield names.ENGINE_STEP_SECONDS, stats.step_seconds
     yield names.ENGINE_STEP_BUDGET, stats.step_budget_tokens
     yield names.ENGINE_STEPS_PAST_TARGET, stats.steps_past_target
+    yield names.ENGINE_LATE_COMPILATIONS, stats.late_compilations
 
 
 def _family(metric: names.Metric, value: float) -> CounterMetricFamily | GaugeMetricFamily:

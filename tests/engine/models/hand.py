@@ -37,13 +37,15 @@ def load_runner(
         model = registry.model_class(config.architecture)(config, options, config.max_positions)
     weights.load(model, folder)
     kv = KVTensors(model.caches, pages, page_size, options)
-    return ModelRunner(
+    runner = ModelRunner(
         model,
         kv,
         max_num_seqs=max_num_seqs,
         max_model_len=config.max_positions,
         capture_graphs=graphs,
     )
+    runner.warm_up()
+    return runner
 
 
 class Hand:

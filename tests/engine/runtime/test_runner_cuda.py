@@ -8,7 +8,8 @@ import torch
 
 from engine.models.oracle import Reference, reference, save
 from yaie import LLM, SamplingParams
-from yaie.runtime.graphs import DecodeGraphs
+from yaie.runtime.decode_graphs import DecodeGraphs
+from yaie.runtime.mixed_graphs import MixedGraphs
 
 pytestmark = [
     pytest.mark.gpu,
@@ -81,7 +82,26 @@ def test_without_memory_for_graphs_steps_run_eagerly(
     def fail(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("no memory")
 
-    monkeypatch.setattr(DecodeGraphs, "_capture", fail)
+    monkeypatch.setattr(DecodeGraphs, "capture", fail)
+    monkeypatch.setattr(MixedGraphs, "capture", fail)
     expected = references(variant)
     outputs = load(folder, "cuda").generate([one.prompt for one in expected], GREEDY)
     assert [o.outputs[0].token_ids for o in outputs] == [one.greedy for one in expected]
+
+
+def test_chunks_beside_decodes_run_in_graphs_and_give_the_same_tokens(
+    variant: str, folder: Path
+) -> None:
+    """Prompts arrive while others decode, and are computed eight tokens a step."""
+    expected = references(variant)
+    llm = LLM(
+        str(folder),
+        device="cuda",
+        dtype="float32",
+        kv_cache_tokens=2048,
+        max_num_seqs=8,
+        max_num_batched_tokens=8,
+        enable_prefix_caching=False,
+    )
+    outputs = llm.generate([one.prompt for one in expected] * 2, GREEDY)
+    assert [o.outputs[0].token_ids for o in outputs] == [one.greedy for one in expected] * 2

@@ -23,6 +23,7 @@ KINDS = [(wish, draw) for wish in WISHES for draw in DRAWS]
 def test_any_mixture_gives_the_textbooks_tokens(graphs: bool) -> None:
     """Plain batches, batches in which one row wishes something, and batches of wishes."""
     runner, rng = table_runner("cuda", graphs=graphs), random.Random(1)
+    runner.warm_up()
     for first in range(0, len(KINDS), 3):
         drive, wanted = Drive(runner), {}
         kinds = KINDS[first : first + 3] + [("nothing", draw) for draw in DRAWS]
@@ -34,7 +35,7 @@ def test_any_mixture_gives_the_textbooks_tokens(graphs: bool) -> None:
             drive.step(*rng.sample(unfinished, rng.randint(1, len(unfinished))))
         assert {slot: drive.output(slot) for slot in wanted} == wanted
     if graphs and runner.graphs is not None:
-        tails = {tail for _, _, tail in runner.graphs._captured}
+        tails = {key.tail for key in runner.graphs.decode.captured}
         assert tails == {"greedy", "plain", "filtered", "logits"}
 
 
@@ -42,6 +43,7 @@ def test_any_mixture_gives_the_textbooks_tokens(graphs: bool) -> None:
 @pytest.mark.parametrize("graphs", [True, False], ids=["graphs", "eager"])
 def test_steps_launched_ahead_follow_on_the_device(graphs: bool, wish: str) -> None:
     runner, sampling = table_runner("cuda", graphs=graphs), params(wish, "drawn")
+    runner.warm_up()
     drive, tickets, tokens = Drive(runner), [], []
     drive.start(0, PROMPT, sampling, seed=77)
     for step in range(STEPS):

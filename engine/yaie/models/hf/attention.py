@@ -160,6 +160,7 @@ def _attend(
         max_seq_len=segment.max_seq_len,
         window=layer.cache.window,
         softcap=layer.softcap,
+        rows=segment.rows,
     )
 
 

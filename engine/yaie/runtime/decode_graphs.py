@@ -1,0 +1,182 @@
+"""CUDA graphs of steps that only decode.
+
+One graph runs `rows` sequences by one token: it reads the slots' last tokens, derives cache slots
+and context lengths on the device, runs the model, samples, and writes the slots' last tokens. Its
+only inputs are two integers per row. Padded rows run the scratch slot, whose pages are page 0.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from yaie.layers.attention import Segment, StepInput
+from yaie.models.model import Model
+from yaie.runtime.arrange import Ints, StepArrays
+from yaie.runtime.capture import STAND_INS, Graph, Recorder, Tail
+from yaie.runtime.cost import StepLoad
+from yaie.runtime.kv_tensors import KVTensors
+from yaie.runtime.sampler import Draw, draw
+from yaie.runtime.slots import Slots
+
+FIRST_CONTEXT = 2048
+"""Smallest context bound that a graph is captured for; each next one is four times larger. A graph
+gives the right tokens for any context; its bound decides how attention is split.
+"""
+MEASURED = (1, 4, 16, 64, 256, 512, 1024)
+SIZES = (1, 2, 4, 8, *range(16, 129, 16), *range(160, 513, 32), *range(576, 1025, 64))
+TAILS: tuple[Tail, ...] = ("greedy", "plain", "filtered", "logits")
+
+
+class DecodeKey(NamedTuple):
+    rows: int
+    bound: int
+    tail: Tail
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeGraph:
+    """A captured step of `rows` rows. `slots`, `positions`: [rows] its inputs, shared by all."""
+
+    rows: int
+    scratch: int
+    graph: Graph
+    slots: torch.Tensor
+    positions: torch.Tensor
+    logits: torch.Tensor
+    drawn: Draw | None
+
+    def inputs(self, arrays: StepArrays) -> tuple[Ints, ...]:
+        """Slot of each row, the scratch slot where padded; position of each row's last token."""
+        missing = self.rows - len(arrays.slots)
+        return (
+            np.pad(arrays.slots, (0, missing), constant_values=self.scratch),
+            np.pad(arrays.positions, (0, missing)),
+        )
+
+    def places(self, arrays: StepArrays) -> Ints:
+        """Row i is row i."""
+        return arrays.sampled
+
+    def replay(self, inputs: tuple[torch.Tensor, ...]) -> None:
+        """Run the step."""
+        slots, positions = inputs
+        self.slots.copy_(slots)
+        self.positions.copy_(positions)
+        self.graph.replay()
+
+
+class DecodeGraphs:
+    """Graphs by (rows, context bound, tail), sharing one memory pool and one input buffer."""
+
+    def __init__(
+        self, recorder: Recorder, model: Model, kv: KVTensors, slots: Slots, max_model_len: int
+    ) -> None:
+        self.model = model
+        self.kv = kv
+        self.slots = slots
+        self.max_model_len = max_model_len
+        largest = next((size for size in SIZES if size >= slots.scratch), slots.scratch)
+        self.sizes = sorted({size for size in SIZES if size < largest} | {largest})
+        self.captured: dict[DecodeKey, DecodeGraph] = {}
+        self._recorder = recorder
+        self._ran: set[tuple[int, int]] = set()
+        self._slots = torch.full((largest,), slots.scratch, device=model.options.device)
+        self._positions = torch.zeros_like(self._slots)
+        self._columns = torch.arange(largest + 1, dtype=torch.int32, device=model.options.device)
+
+    def find(self, arrays: StepArrays, tail: Tail) -> DecodeGraph | None:
+        """Return the best captured graph for a step; None: run it eagerly."""
+        padded = next((size for size in self.sizes if size >= len(arrays.slots)), None)
+        if padded is None:
+            return None
+        bound = self._bound(int(arrays.seq_lens.max()))
+        bounds = [bound, *(other for other in reversed(self._bounds()) if other != bound)]
+        keys = (
+            DecodeKey(rows, other, stand_in)
+            for rows in self.sizes[self.sizes.index(padded) :]
+            for stand_in in STAND_INS[tail]
+            for other in bounds
+        )
+        return next((self.captured[key] for key in keys if key in self.captured), None)
+
+    def first_keys(self) -> Iterator[DecodeKey]:
+        """What has to be there before requests come, the largest first: it sizes the pool."""
+        for rows in reversed(self.sizes):
+            for tail in TAILS:
+                yield DecodeKey(rows, self._bounds()[0], tail)
+
+    def later_keys(self) -> Iterator[DecodeKey]:
+        """What is faster for long contexts."""
+        for bound in self._bounds()[1:]:
+            for rows in reversed(self.sizes):
+                for tail in TAILS:
+                    yield DecodeKey(rows, bound, tail)
+
+    def capture(self, key: DecodeKey) -> None:
+        """Record one graph, on the scratch slot.
+
+        Raises:
+            torch.OutOfMemoryError: there is no memory for it.
+
+        """
+        rows = key.rows
+        self._slots[:rows] = self.slots.scratch
+        self._positions[:rows] = 0
+        if (rows, key.bound) not in self._ran:
+            for tail in TAILS:  # every draw, so that nothing is left to compile later
+                self._recorder.run(partial(self._step, key._replace(tail=tail)))
+            self._ran.add((rows, key.bound))
+        graph, (logits, drawn) = self._recorder.record(lambda: self._step(key))
+        self.captured[key] = DecodeGraph(
+            rows,
+            self.slots.scratch,
+            graph,
+            self._slots[:rows],
+            self._positions[:rows],
+            logits,
+            drawn,
+        )
+
+    def measure(self) -> Iterator[tuple[StepLoad, float]]:
+        """Seconds that decodes of short sequences take, by replaying on the scratch slot."""
+        self._slots.fill_(self.slots.scratch)
+        self._positions.zero_()
+        for key, graph in self.captured.items():
+            if key.tail == "greedy" and key.rows in MEASURED:
+                yield StepLoad(key.rows), self._recorder.seconds(graph.graph)
+
+    def _bounds(self) -> list[int]:
+        bounds = [min(FIRST_CONTEXT, self.max_model_len)]
+        while bounds[-1] < self.max_model_len:
+            bounds.append(min(bounds[-1] * 4, self.max_model_len))
+        return bounds
+
+    def _bound(self, longest: int) -> int:
+        return next((bound for bound in self._bounds() if bound >= longest), self.max_model_len)
+
+    def _step(self, key: DecodeKey) -> tuple[torch.Tensor, Draw | None]:
+        rows, page_size = key.rows, self.kv.page_size
+        slots, positions = self._slots[:rows], self._positions[:rows]
+        page = self.slots.tables[slots, positions // page_size]
+        kv_slots = page * page_size + positions % page_size
+        seq_lens = positions + 1
+        segment = Segment(
+            first=0,
+            last=rows,
+            block_tables=self.slots.tables,
+            seq_lens=seq_lens.int(),
+            query_start=self._columns[: rows + 1],
+            max_query_len=1,
+            max_seq_len=key.bound,
+            rows=slots,
+        )
+        step = StepInput(positions, kv_slots, (segment,), self.kv.caches)
+        hidden = self.model.forward(self.slots.last_token[slots], step)
+        logits = self.model.logits(hidden)
+        if key.tail == "logits":
+            return logits, None
+        return logits, draw(logits, self.slots, slots, seq_lens, how=key.tail)

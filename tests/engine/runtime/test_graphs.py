@@ -1,0 +1,159 @@
+"""Captured steps give the tokens of the eager path, whatever else is in the step.
+
+The graphs' code runs here without a GPU (`rerun`): layouts, padding and who reads which logits are
+the same there. test_runner_cuda.py has real graphs.
+"""
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.runtime.rerun import RerunRecorder
+from engine.runtime.test_runner_metamorphic import REQUESTS, Answers
+from yaie.core.batch import Row
+from yaie.runtime import mixed_graphs
+from yaie.runtime.arrange import arrange
+from yaie.runtime.mixed_graphs import CHUNKS, PADDING, _Layout, pack
+
+
+class Captured(Answers):
+    """An engine whose steps are captured, as far as graphs hold them."""
+
+    def __init__(self, **settings: object) -> None:
+        super().__init__(**settings)
+        runner = self.engine.runner
+        self.recorder = RerunRecorder()
+        runner.capture_with(self.recorder, self.engine.info.max_model_len, max_mixed_tokens=128)
+        assert runner.graphs is not None
+        with torch.inference_mode():
+            runner.warm_up()
+        self.loop = self.engine.loop(self.port)
+
+    @property
+    def n_replays(self) -> int:
+        return sum(graph.n_replays for graph in self.recorder.graphs)
+
+    def replays(self, kind: str) -> int:
+        graphs = self.engine.runner.graphs
+        assert graphs is not None
+        return sum(graph.graph.n_replays for graph in getattr(graphs, kind).captured.values())
+
+
+@pytest.fixture(scope="module")
+def captured() -> Captured:
+    return Captured()
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, object]:
+    """Each request's answer when nobody else runs, without graphs."""
+    answers = Answers(enable_prefix_caching=False)
+    return {name: answers.of({name: request})[name] for name, request in REQUESTS.items()}
+
+
+def test_a_mixture_is_answered_as_if_each_were_alone_and_run_eagerly(
+    captured: Captured, alone: dict[str, object]
+) -> None:
+    names = list(REQUESTS)
+    for seed in range(3):
+        random.Random(seed).shuffle(names)
+        answers = captured.of({name: REQUESTS[name] for name in names})
+        assert {name: answers[name] for name in REQUESTS} == alone
+    assert captured.replays("decode") > 0
+    assert captured.replays("mixed") > 0
+
+
+def test_small_chunks_beside_decodes_run_in_mixed_graphs(alone: dict[str, object]) -> None:
+    captured = Captured(max_num_batched_tokens=24, enable_prefix_caching=False)
+    before = captured.replays("mixed")
+    plain = [name for name in REQUESTS if name != "scored"]
+    answers = captured.of({name: REQUESTS[name] for name in plain})
+    assert {name: answers[name] for name in plain} == {name: alone[name] for name in plain}
+    assert captured.replays("mixed") - before >= 8
+
+
+def test_a_step_with_more_prompts_than_a_graph_has_rows_runs_eagerly() -> None:
+    rows = [Row(i, i, 0, 0, 2, (1, 2), True) for i in range(CHUNKS + 1)]
+    tables = np.arange(4 * (CHUNKS + 1), dtype=np.int32).reshape(CHUNKS + 1, 4)
+    captured = Captured(max_num_seqs=CHUNKS + 1)
+    graphs = captured.engine.runner.graphs
+    assert graphs is not None
+    assert graphs.mixed.find(arrange(rows, tables, 16), "plain") is None
+    assert graphs.mixed.find(arrange(rows[:-1], tables, 16), "plain") is not None
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> list[Row]:
+    n_decode, n_chunks = draw(st.integers(0, 12)), draw(st.integers(0, CHUNKS))
+    slots = draw(st.permutations(range(12 + CHUNKS)))
+    rows = [Row(slot, slot, 0, draw(st.integers(0, 60)), 1, (), True) for slot in slots[:n_decode]]
+    for slot in slots[n_decode : n_decode + n_chunks]:
+        tokens = tuple(range(100, 100 + draw(st.integers(1, 5))))
+        start = draw(st.integers(0, 50))
+        rows.append(Row(slot, slot, 0, start, len(tokens), tokens, draw(st.booleans())))
+    return rows
+
+
+@given(steps())
+def test_a_packed_step_says_what_the_step_says(rows: Sequence[Row]) -> None:
+    tables = np.arange(40 * 28, dtype=np.int32).reshape(28, 40) % 997
+    arrays = arrange(rows, tables, 4)
+    size, seats, scratch = 128, 16, 99
+    layout = _Layout.of(size, seats)
+    buffer = pack(arrays, size, seats, scratch)
+    n, tokens, chunks = arrays.n_decode, len(arrays.positions), arrays.n_chunks
+    part = {name: buffer[where] for name, where in zip(layout._fields, layout, strict=True)}
+
+    assert (part["ids"][:n] == PADDING).all()
+    assert part["ids"][n:tokens].tolist() == arrays.ids.tolist()
+    assert part["positions"][:tokens].tolist() == arrays.positions.tolist()
+    assert part["kv_slots"][:tokens].tolist() == arrays.kv_slots.tolist()
+    assert not part["kv_slots"][tokens:].any(), "padding writes to the scratch page"
+    assert (part["slots"][n:seats] == scratch).all()
+    assert (part["slots"][seats + chunks :] == scratch).all()
+    assert not part["seq_lens"][n:seats].any()
+    assert not part["seq_lens"][seats + chunks :].any()
+
+    starts = np.concatenate((part["decode_start"], part["chunk_start"]))
+    assert (np.diff(part["decode_start"]) == [1] * n + [0] * (seats - n)).all()
+    counts = [row.n_tokens for row in rows[n:]] + [0] * (CHUNKS - chunks)
+    assert np.diff(part["chunk_start"]).tolist() == counts
+    assert starts.max(initial=0) <= tokens
+
+    for number, row in enumerate(rows):
+        place = number if number < n else seats + number - n
+        assert part["slots"][place] == row.slot
+        assert part["seq_lens"][place] == row.start + row.n_tokens
+        assert part["last"][place] == sum(other.n_tokens for other in rows[: number + 1]) - 1
+
+
+def test_every_size_up_to_the_largest_finds_a_graph(captured: Captured) -> None:
+    graphs = captured.engine.runner.graphs
+    assert graphs is not None
+    tables = captured.engine.runner.slots.host_tables
+    for decodes in range(8):
+        for length in (1, 2, 63, 64, 65, 110):
+            rows = [Row(i, i, 0, 5, 1, (), True) for i in range(decodes)]
+            rows.append(Row(7, 7, 0, 0, length, tuple(range(length)), True))
+            arrays = arrange(rows, tables, 16)
+            for tail in ("greedy", "plain", "filtered", "logits"):
+                found = graphs.mixed.find(arrays, tail)
+                if decodes + length <= max(
+                    key.tokens for key in graphs.mixed.captured if key.tail == "plain"
+                ) and tail in {"greedy", "plain"}:
+                    assert found is not None
+                if found is not None:
+                    assert found.tokens >= decodes + length
+                    assert found.rows >= decodes
+
+
+def test_no_graph_is_larger_than_asked_for(captured: Captured) -> None:
+    graphs = captured.engine.runner.graphs
+    assert graphs is not None
+    assert max(key.tokens for key in graphs.mixed.captured) == 128
+    assert mixed_graphs.TOKENS[0] == min(key.tokens for key in graphs.mixed.captured)
