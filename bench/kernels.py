@@ -81,6 +81,7 @@ def decode_calls(batch, context, q_heads, kv_heads, head_dim, **choice):
     k, v = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     order = torch.randperm(shape[0], device="cuda").int().view(copies, batch, pages)
     lens = torch.full((batch,), context, device="cuda", dtype=torch.int32)
+    starts = torch.arange(batch + 1, device="cuda", dtype=torch.int32)
     q = torch.randn(batch, q_heads, head_dim, device="cuda", dtype=torch.bfloat16)
     calls = [
         lambda i=i: decode(
@@ -89,6 +90,7 @@ def decode_calls(batch, context, q_heads, kv_heads, head_dim, **choice):
             v,
             order[i],
             lens,
+            starts,
             scale=0.1,
             max_seq_len=context,
             window=None,
@@ -136,6 +138,7 @@ def bench_mixed_lengths() -> None:
     k, v = (torch.randn(2 * 256 * pages, PAGE, 8, 128, device="cuda", dtype=torch.bfloat16)
             for _ in range(2))  # fmt: skip
     order = torch.randperm(k.shape[0], device="cuda").int().view(2, 256, pages)
+    starts = torch.arange(257, device="cuda", dtype=torch.int32)
     q = torch.randn(256, 16, 128, device="cuda", dtype=torch.bfloat16)
     size = int(lens.sum()) * 2 * 8 * 128 * 2
     for splits in (None, 1, 2, 4, 8):
@@ -146,6 +149,7 @@ def bench_mixed_lengths() -> None:
                 v,
                 order[i],
                 lens,
+                starts,
                 scale=0.1,
                 max_seq_len=2048,
                 window=None,
@@ -179,7 +183,7 @@ def bench_extend(*, sweep: bool) -> None:
             try:
                 time_s = seconds([lambda tiles=tiles: extend(
                     q, k, v, tables, lens, starts,
-                    scale=0.1, max_query_len=chunk, window=None, softcap=None, tiles=tiles,
+                    scale=0.1, window=None, softcap=None, tiles=tiles,
                 )] * 3)  # fmt: skip
                 report(f"{name} {tiles or ''}", time_s, flops=flops)
             except triton.runtime.errors.OutOfResources as error:

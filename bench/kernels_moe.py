@@ -159,12 +159,14 @@ def bench_latent_decode(*, sweep: bool) -> None:
     for heads, batch in itertools.product((16, 128), (1, 64)):
         cache, tables = latent_pages(batch, context)
         lens = torch.full((batch,), context, device="cuda", dtype=torch.int32)
+        starts = torch.arange(batch + 1, device="cuda", dtype=torch.int32)
         q = torch.randn(batch, heads, 576, device="cuda", dtype=torch.bfloat16)
 
         def run(rounds=5, **choice):
             options = {"scale": 0.07, "max_seq_len": context, "window": None, "softcap": None}
             return seconds(
-                [lambda t=t: decode(q, cache, cache[..., :512], t, lens, **options, **choice)
+                [lambda t=t: decode(
+                    q, cache, cache[..., :512], t, lens, starts, **options, **choice)
                  for t in tables], rounds,
             )  # fmt: skip
 
@@ -200,7 +202,7 @@ def bench_wide_extend(*, sweep: bool) -> None:
         for tile in (None, *(tiles if sweep else ())):
             try:
                 time_s = seconds([lambda: extend(
-                    q, k, v, tables, lens, starts, scale=0.07, max_query_len=length,
+                    q, k, v, tables, lens, starts, scale=0.07,
                     window=None, softcap=None, tiles=tile,
                 )] * 3, 3)  # fmt: skip
                 report(f"extend {name} Hq16 4096 {tile or ''}", time_s, flops=flops)

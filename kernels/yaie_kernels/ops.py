@@ -160,6 +160,8 @@ def paged_attention(
     max_seq_len: int,
     window: int | None = None,
     softcap: float | None = None,
+    rows: Tensor | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Causal attention of the last tokens of each sequence over its pages -> [T,Hq,Dv].
 
@@ -167,8 +169,12 @@ def paged_attention(
     its seq_lens[b] tokens, whose keys and values are already in the cache (this step's too).
     Rows of q that no sequence names have no meaning in the result.
     k_cache[..,Hk,D], v_cache[..,Hk,Dv]; for a latent cache (Hk = 1) v_cache is k_cache[..., :Dv].
-    block_tables[B,max_pages] int32 (row stride free), seq_lens[B] int32 >= 1,
-    query_start[B+1] int32. max_query_len and max_seq_len are upper bounds known to the host.
+    block_tables[lines,max_pages] int32 (row stride free): row b's is line rows[b], or line b
+    without rows[B] int32 or int64. seq_lens[B] int32, query_start[B+1] int32; a row of length 0 or
+    without queries is padding: nothing of it is read or written. max_query_len and max_seq_len
+    are upper bounds known to the host; 1 means decode, and the answer's bits depend on neither the
+    padding nor, in longer steps, these bounds.
+    out[T,Hq,Dv]: written and returned instead of a new tensor; its last two dimensions are dense.
     window: token i sees j with i - window < j <= i. softcap: scores become
     softcap * tanh(scores / softcap). Entries of a table past the sequence, and cache values past
     its end, are never used.
@@ -185,6 +191,8 @@ def paged_attention(
         max_seq_len=max_seq_len,
         window=window,
         softcap=softcap,
+        rows=rows,
+        out=out,
     )
 
 

@@ -75,13 +75,18 @@ def paged_attention(
     max_seq_len: int,  # noqa: ARG001 - same
     window: int | None = None,
     softcap: float | None = None,
+    rows: Tensor | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     call = _Call(k_cache, v_cache, scale, softcap)
+    if rows is not None:
+        block_tables = block_tables[rows]
     pieces = plan(Shape(k_cache.shape[1], window, q.dtype), block_tables, seq_lens, query_start)
     only = pieces[0] if len(pieces) == 1 else None
-    if isinstance(only, Decode) and only.tokens is None and only.batch == len(q):
-        return _decode(call, only, q)
-    out = q.new_empty(*q.shape[:2], v_cache.shape[-1])
+    if out is None:
+        if isinstance(only, Decode) and only.tokens is None and only.batch == len(q):
+            return _decode(call, only, q)
+        out = q.new_empty(*q.shape[:2], v_cache.shape[-1])
     for piece in pieces:
         if isinstance(piece, Chunk):
             out[piece.begin : piece.end] = _chunk(call, piece, q[piece.begin : piece.end])

@@ -84,6 +84,8 @@ def _pieces(
     single = []
     for row, length in enumerate(lengths):
         begin, end = starts[row], starts[row + 1]
+        if length == 0:
+            continue
         if end - begin == 1:
             single.append(row)
         elif end > begin:

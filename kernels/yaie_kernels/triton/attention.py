@@ -21,13 +21,15 @@ def paged_attention(
     max_seq_len: int,
     window: int | None = None,
     softcap: float | None = None,
+    rows: Tensor | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
-    if max_query_len == 1 and q.shape[0] == seq_lens.shape[0]:
+    if max_query_len == 1:
         return decode(
-            q, k_cache, v_cache, block_tables, seq_lens,
-            scale=scale, max_seq_len=max_seq_len, window=window, softcap=softcap,
+            q, k_cache, v_cache, block_tables, seq_lens, query_start, scale=scale,
+            max_seq_len=max_seq_len, window=window, softcap=softcap, rows=rows, out=out,
         )  # fmt: skip
     return extend(
         q, k_cache, v_cache, block_tables, seq_lens, query_start,
-        scale=scale, max_query_len=max_query_len, window=window, softcap=softcap,
+        scale=scale, window=window, softcap=softcap, rows=rows, out=out,
     )  # fmt: skip

@@ -3,7 +3,11 @@
 All query heads of a KV head are one block of rows (or a few, where a latent cache serves a hundred
 of them), so each key and value is read once. Keys may be wider than values: `layout` says how. A
 sequence's tokens are dealt to `splits` programs by its true length, which the kernel reads; the
-host chooses only the number of splits, from the batch and an upper bound of the lengths.
+host chooses only the number of splits, from the batch and an upper bound of the lengths. Rows of
+length 0 or without a query are padding: nothing of them is read or written.
+
+Variants of the compiled kernel come from the constexprs, from `rows` (none, int32, int64), and
+from the alignment of q, the caches and `out` and of their strides, as in `extend`.
 """
 
 # ruff: noqa: PLR0917, D403 - a kernel takes pointers and strides; its docstring is its formula
@@ -17,7 +21,7 @@ import triton.language as tl
 from torch import Tensor
 
 from yaie_kernels.triton.cache import needs_wide
-from yaie_kernels.triton.layout import Layout, add_tail, layout, own_values
+from yaie_kernels.triton.layout import Layout, add_tail, layout, own_values, table_of
 
 _PROGRAMS = 264  # two a multiprocessor: more splits than that cost bandwidth (measured, H200)
 _LEAST_TOKENS = 64  # a program's smallest share
@@ -26,11 +30,22 @@ _MAX_SPLITS = 64
 
 
 @triton.jit
+def _row(lens_ptr, starts_ptr, row):
+    """(length, place of its query) of a row; 0 tokens if it is padding."""
+    query = tl.load(starts_ptr + row)
+    has_query = tl.load(starts_ptr + row + 1) > query
+    return tl.where(has_query, tl.load(lens_ptr + row), 0), query.to(tl.int64)
+
+
+@triton.jit(
+    do_not_specialize=["window", "table_stride", "group", "splits", "wanted"],
+    do_not_specialize_on_alignment=["tables_ptr", "rows_ptr", "lens_ptr", "starts_ptr"],
+)
 def _decode_kernel(
-    q_ptr, k_ptr, v_ptr, out_ptr, part_ptr, lse_ptr, tables_ptr, lens_ptr,
+    q_ptr, k_ptr, v_ptr, out_ptr, part_ptr, lse_ptr, tables_ptr, rows_ptr, lens_ptr, starts_ptr,
     scale, softcap, window,
-    q_token_stride, q_head_stride, table_stride, cache_token_stride, value_token_stride,
-    group, head_dim, value_dim, splits, wanted,
+    q_token_stride, q_head_stride, out_token_stride, table_stride,
+    cache_token_stride, value_token_stride, group, head_dim, value_dim, splits, wanted,
     PAGE: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_TAIL: tl.constexpr, BLOCK_V: tl.constexpr, VALUES: tl.constexpr, BLOCKS: tl.constexpr,
     HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, SPLIT: tl.constexpr,
@@ -42,7 +57,9 @@ def _decode_kernel(
     split = tl.program_id(2)
     kv_heads = tl.num_programs(0) // BLOCKS
 
-    length = tl.load(lens_ptr + row)
+    length, query = _row(lens_ptr, starts_ptr, row)
+    if length == 0:
+        return
     first = 0
     if HAS_WINDOW:
         first = tl.maximum(length - window, 0)
@@ -59,13 +76,13 @@ def _decode_kernel(
     head = kv_head * group + lane
     live = (lane < group)[:, None] & (col < head_dim)[None, :]
     q = tl.load(
-        q_ptr + row * q_token_stride + head[:, None] * q_head_stride + col[None, :],
+        q_ptr + query * q_token_stride + head[:, None] * q_head_stride + col[None, :],
         mask=live, other=0.0,
     )  # fmt: skip
     if BLOCK_TAIL:
         tail_col = BLOCK_D + tl.arange(0, BLOCK_TAIL)
         q_tail = tl.load(
-            q_ptr + row * q_token_stride + head[:, None] * q_head_stride + tail_col[None, :],
+            q_ptr + query * q_token_stride + head[:, None] * q_head_stride + tail_col[None, :],
             mask=(lane < group)[:, None] & (tail_col < head_dim)[None, :], other=0.0,
         )  # fmt: skip
     value_col = tl.arange(0, BLOCK_V)
@@ -73,7 +90,7 @@ def _decode_kernel(
     best = tl.full([BLOCK_G], float("-inf"), dtype=tl.float32)
     total = tl.zeros([BLOCK_G], dtype=tl.float32)
     acc = tl.zeros([BLOCK_G, BLOCK_V], dtype=tl.float32)
-    table = tables_ptr + row * table_stride
+    table = table_of(tables_ptr, rows_ptr, row, table_stride)
     offset = tl.arange(0, BLOCK_N)
     in_row = kv_head * head_dim + col
     factor = 1.4426950408889634 if HAS_SOFTCAP else scale * 1.4426950408889634
@@ -118,18 +135,25 @@ def _decode_kernel(
         lse = tl.where(total > 0, best * factor + tl.log2(some), float("-inf"))
         tl.store(lse_ptr + at, lse, mask=lane < group)
     else:
-        at = row * (kv_heads * group) + head
+        at = query * out_token_stride + head * value_dim
         out = acc / total[:, None]
-        tl.store(out_ptr + at[:, None] * value_dim + value_col[None, :], out, mask=stored)
+        tl.store(out_ptr + at[:, None] + value_col[None, :], out, mask=stored)
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize=["splits"],
+    do_not_specialize_on_alignment=["lens_ptr", "starts_ptr"],
+)
 def _reduce_kernel(
-    part_ptr, lse_ptr, out_ptr, value_dim, splits,
+    part_ptr, lse_ptr, out_ptr, lens_ptr, starts_ptr, out_token_stride, value_dim, splits,
     BLOCK_S: tl.constexpr, BLOCK_V: tl.constexpr,
 ):  # fmt: skip
     """out = sum_s part[s] 2**lse[s] / sum_s 2**lse[s]; empty splits have lse -inf."""
-    at = tl.program_id(0).to(tl.int64)
+    head, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    length, query = _row(lens_ptr, starts_ptr, row)
+    if length == 0:
+        return
+    at = row * tl.num_programs(0) + head
     split = tl.arange(0, BLOCK_S)
     col = tl.arange(0, BLOCK_V)
     lse = tl.load(lse_ptr + at * splits + split, mask=split < splits, other=float("-inf"))
@@ -139,7 +163,8 @@ def _reduce_kernel(
         part_ptr + (at * splits + split)[:, None] * value_dim + col[None, :], mask=mask, other=0.0
     )
     out = tl.sum(part * share[:, None], axis=0) / tl.sum(share, axis=0)
-    tl.store(out_ptr + at * value_dim + col, out, mask=col < value_dim)
+    to = out_ptr + query * out_token_stride + head * value_dim
+    tl.store(to + col, out, mask=col < value_dim)
 
 
 def choose_splits(
@@ -190,20 +215,24 @@ def decode(
     v_cache: Tensor,
     block_tables: Tensor,
     seq_lens: Tensor,
+    query_start: Tensor,
     *,
     scale: float,
     max_seq_len: int,
     window: int | None,
     softcap: float | None,
+    rows: Tensor | None = None,
+    out: Tensor | None = None,
     splits: int | None = None,
     tiles: tuple[int, int, int] | None = None,
     heads: int | None = None,
 ) -> Tensor:
-    """q[B,Hq,D] -> [B,Hq,Dv]; `splits`, `tiles` and `heads` (of a program) override the choice."""
-    batch, q_heads, head_dim = q.shape
-    page_size, kv_heads = k_cache.shape[1], k_cache.shape[2]
-    value_dim = v_cache.shape[-1]
-    out = torch.empty((batch, q_heads, value_dim), dtype=q.dtype, device=q.device)
+    """q[T,Hq,D] -> [T,Hq,Dv]; `splits`, `tiles` and `heads` (of a program) override the choice."""
+    tokens, q_heads, head_dim = q.shape
+    _, page_size, kv_heads, value_dim = v_cache.shape
+    batch = seq_lens.shape[0]
+    if out is None:
+        out = q.new_empty((tokens, q_heads, value_dim))
     if batch == 0:
         return out
     shape = layout(k_cache, v_cache)
@@ -218,15 +247,15 @@ def decode(
         wanted = splits
     part, lse = out, out  # unused pointers when nothing is split
     if splits > 1:
-        rows = batch * q_heads * splits
-        part = torch.empty((rows, value_dim), dtype=torch.float32, device=q.device)
-        lse = torch.empty(rows, dtype=torch.float32, device=q.device)
+        parts = batch * q_heads * splits
+        part = torch.empty((parts, value_dim), dtype=torch.float32, device=q.device)
+        lse = torch.empty(parts, dtype=torch.float32, device=q.device)
     block_n, warps, stages = tiles or _tiles(shape, block_g, q.dtype)
     _decode_kernel[(kv_heads * blocks, batch, splits)](
-        q, k_cache, v_cache, out, part, lse, block_tables, seq_lens,
+        q, k_cache, v_cache, out, part, lse, block_tables, rows, seq_lens, query_start,
         scale, softcap or 0.0, window or 0,
-        q.stride(0), q.stride(1), block_tables.stride(0), k_cache.stride(1), v_cache.stride(1),
-        group, head_dim, value_dim, splits, wanted,
+        q.stride(0), q.stride(1), out.stride(0), block_tables.stride(0),
+        k_cache.stride(1), v_cache.stride(1), group, head_dim, value_dim, splits, wanted,
         PAGE=page_size, BLOCK_G=block_g, BLOCK_N=block_n, BLOCK_D=shape.keys,
         BLOCK_TAIL=shape.tail, BLOCK_V=shape.values, VALUES=shape.kind, BLOCKS=blocks,
         HAS_WINDOW=window is not None, HAS_SOFTCAP=softcap is not None, SPLIT=splits > 1,
@@ -236,8 +265,8 @@ def decode(
         num_warps=warps, num_stages=stages,
     )  # fmt: skip
     if splits > 1:
-        _reduce_kernel[(batch * q_heads,)](
-            part, lse, out, value_dim, splits,
+        _reduce_kernel[(q_heads, batch)](
+            part, lse, out, seq_lens, query_start, out.stride(0), value_dim, splits,
             BLOCK_S=triton.next_power_of_2(splits), BLOCK_V=shape.values, num_warps=4,
         )  # fmt: skip
     return out

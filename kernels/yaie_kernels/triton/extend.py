@@ -3,6 +3,15 @@
 The query heads of a KV head and neighbouring tokens are packed into one block of rows (row m is
 token m / group, head m % group), so a key tile feeds all of them. A block walks only the tiles it
 may see; tiles wholly below its first token need no mask. Keys may be wider than values (`layout`).
+
+The grid is flat and depends on the host through T and B alone: row b owns as many neighbouring
+programs as its blocks could be, floor(query_start[b] * group / BLOCK_M) + b being the first, and a
+program finds its row by counting the rows that begin at or before it. Programs without a block
+end at once, so a captured graph serves any division of its T tokens among B rows.
+
+Variants of the compiled kernel come from the constexprs, which a model, its dtype and the size
+class of T fix, from `rows` (none, int32, int64), and from the alignment of q, the caches and `out`
+and of their strides. The other integers and pointers are not looked at.
 """
 
 # ruff: noqa: PLR0917, D403 - a kernel takes pointers and strides; its docstring is its formula
@@ -16,7 +25,9 @@ import triton.language as tl
 from torch import Tensor
 
 from yaie_kernels.triton.cache import needs_wide
-from yaie_kernels.triton.layout import Layout, add_tail, layout, own_values
+from yaie_kernels.triton.layout import Layout, add_tail, layout, own_values, table_of
+
+_SEARCH = tl.constexpr(128)  # rows whose beginnings a program compares at once
 
 
 @triton.jit
@@ -85,26 +96,45 @@ def _extend_tiles(
 
 
 @triton.jit
+def _find_block(starts_ptr, batch, group, program, BLOCK_M: tl.constexpr):
+    """(row, block of it) of a program of the flat grid; no row in [0, batch): nothing to do."""
+    offset = tl.arange(0, _SEARCH)
+    row = -1
+    for base in range(0, batch + 1, _SEARCH):
+        index = base + offset
+        start = tl.load(starts_ptr + index, mask=index <= batch, other=0)
+        first = start * group // BLOCK_M + index
+        row += tl.sum(((first <= program) & (index <= batch)).to(tl.int32), axis=0)
+    first = tl.load(starts_ptr + row, mask=row >= 0, other=0) * group // BLOCK_M + row
+    return row, program - first
+
+
+@triton.jit(
+    do_not_specialize=["window", "table_stride", "batch", "group"],
+    do_not_specialize_on_alignment=["tables_ptr", "rows_ptr", "lens_ptr", "starts_ptr"],
+)
 def _extend_kernel(
-    q_ptr, k_ptr, v_ptr, out_ptr, tables_ptr, lens_ptr, starts_ptr,
+    q_ptr, k_ptr, v_ptr, out_ptr, tables_ptr, rows_ptr, lens_ptr, starts_ptr,
     scale, softcap, window,
-    q_token_stride, q_head_stride, table_stride, cache_token_stride, value_token_stride,
-    group, head_dim, value_dim,
+    q_token_stride, q_head_stride, out_token_stride, table_stride,
+    cache_token_stride, value_token_stride, batch, group, head_dim, value_dim,
     PAGE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_TAIL: tl.constexpr, BLOCK_V: tl.constexpr, VALUES: tl.constexpr,
     HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, EVEN_D: tl.constexpr,
     WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """out = softmax(q k^T, causal) v for BLOCK_M packed rows of one sequence and KV head."""
-    block = tl.num_programs(0) - 1 - tl.program_id(0)  # longest blocks first
-    kv_head = tl.program_id(1)
-    row = tl.program_id(2).to(tl.int64)
+    kv_head = tl.program_id(0)
+    program = tl.num_programs(1) - 1 - tl.program_id(1)  # a row's longest blocks first
+    row, block = _find_block(starts_ptr, batch, group, program, BLOCK_M)
+    if (row < 0) | (row == batch):
+        return
     first_query = tl.load(starts_ptr + row).to(tl.int64)
     queries = (tl.load(starts_ptr + row + 1) - first_query).to(tl.int32)
     packed_begin = block * BLOCK_M
-    if packed_begin >= queries * group:
-        return
     length = tl.load(lens_ptr + row)
+    if (packed_begin >= queries * group) | (length == 0):
+        return
     context = length - queries  # tokens before this chunk
 
     packed = packed_begin + tl.arange(0, BLOCK_M)
@@ -130,7 +160,7 @@ def _extend_kernel(
     best = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     total = tl.zeros([BLOCK_M], dtype=tl.float32)
     acc = tl.zeros([BLOCK_M, BLOCK_V], dtype=tl.float32)
-    table = tables_ptr + row * table_stride
+    table = table_of(tables_ptr, rows_ptr, row, table_stride)
     if HAS_WINDOW:
         open_end = low  # every tile may cross the window's edge
     else:
@@ -148,27 +178,30 @@ def _extend_kernel(
         PAGE, BLOCK_N, BLOCK_D, BLOCK_TAIL, BLOCK_V, VALUES, True,
         HAS_WINDOW, HAS_SOFTCAP, EVEN_D, WIDE, PRECISION,
     )  # fmt: skip
-    q_heads = tl.num_programs(1) * group
-    at = ((first_query + query) * q_heads + head) * value_dim
+    at = (first_query + query) * out_token_stride + head * value_dim
     value_col = tl.arange(0, BLOCK_V)
     stored = (query < queries)[:, None] & (value_col < value_dim)[None, :]
     out = acc / tl.where(total > 0, total, 1.0)[:, None]  # rows past the chunk may see nothing
     tl.store(out_ptr + at[:, None] + value_col[None, :], out, mask=stored)
 
 
-def _tiles(rows: int, shape: Layout, dtype: torch.dtype) -> tuple[int, int, int, int]:
-    """(BLOCK_M, BLOCK_N, num_warps, num_stages) for a chunk of `rows` packed rows."""
+def _tiles(tokens: int, group: int, shape: Layout, dtype: torch.dtype) -> tuple[int, int, int, int]:
+    """(BLOCK_M, BLOCK_N, num_warps, num_stages) for a call of `tokens` queries.
+
+    The classes end at powers of two, so a call padded to one is computed in the same tiles.
+    """
     if dtype == torch.float32:
         return (32, 32, 4, 1) if shape.keys <= 128 else (16, 32, 4, 1)
+    few = triton.next_power_of_2(tokens) * group <= 16
     if shape.keys > 256:  # a latent cache
-        return (16, 32, 4, 2) if rows <= 16 else (64, 32, 8, 2)
-    if rows <= 16:
+        return (16, 32, 4, 2) if few else (64, 32, 8, 2)
+    if few:
         return 16, 64, 4, 3
     if shape.kind == "own" and not shape.tail:
         # 64 rows of four warps were wrong for keys of 40 and values of 24 (triton 3.6, sm_90);
         # no such sizes are common enough for more speed than this
         return 32, 64, 4, 3
-    if rows <= 64:
+    if triton.next_power_of_2(tokens) * group <= 64:
         return 64, 64, 4, 3
     return _large_tiles(shape)
 
@@ -189,28 +222,28 @@ def extend(
     query_start: Tensor,
     *,
     scale: float,
-    max_query_len: int,
     window: int | None,
     softcap: float | None,
+    rows: Tensor | None = None,
+    out: Tensor | None = None,
     tiles: tuple[int, int, int, int] | None = None,
 ) -> Tensor:
     """q[T,Hq,D] -> [T,Hq,Dv]; `tiles` overrides the choice, for tuning."""
     tokens, q_heads, head_dim = q.shape
-    page_size, kv_heads = k_cache.shape[1], k_cache.shape[2]
+    _, page_size, kv_heads, value_dim = v_cache.shape
     batch = seq_lens.shape[0]
-    value_dim = v_cache.shape[-1]
-    out = torch.empty((tokens, q_heads, value_dim), dtype=q.dtype, device=q.device)
-    if tokens == 0:
+    if out is None:
+        out = q.new_empty((tokens, q_heads, value_dim))
+    if tokens == 0 or batch == 0:
         return out
     shape = layout(k_cache, v_cache)
     group = q_heads // kv_heads
-    rows = max_query_len * group
-    block_m, block_n, warps, stages = tiles or _tiles(rows, shape, q.dtype)
-    _extend_kernel[(triton.cdiv(rows, block_m), kv_heads, batch)](
-        q, k_cache, v_cache, out, block_tables, seq_lens, query_start,
+    block_m, block_n, warps, stages = tiles or _tiles(tokens, group, shape, q.dtype)
+    _extend_kernel[(kv_heads, tokens * group // block_m + batch)](
+        q, k_cache, v_cache, out, block_tables, rows, seq_lens, query_start,
         scale, softcap or 0.0, window or 0,
-        q.stride(0), q.stride(1), block_tables.stride(0), k_cache.stride(1), v_cache.stride(1),
-        group, head_dim, value_dim,
+        q.stride(0), q.stride(1), out.stride(0), block_tables.stride(0),
+        k_cache.stride(1), v_cache.stride(1), batch, group, head_dim, value_dim,
         PAGE=page_size, BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_D=shape.keys,
         BLOCK_TAIL=shape.tail, BLOCK_V=shape.values, VALUES=shape.kind,
         HAS_WINDOW=window is not None, HAS_SOFTCAP=softcap is not None,

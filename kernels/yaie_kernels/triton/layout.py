@@ -47,6 +47,13 @@ def layout(k_cache: Tensor, v_cache: Tensor) -> Layout:
 
 
 @triton.jit
+def table_of(tables_ptr, rows_ptr, row, table_stride):
+    """Where a row's page ids begin: in line `row`, or the one that rows_ptr names for it."""
+    line = row if rows_ptr is None else tl.load(rows_ptr + row)
+    return tables_ptr + line.to(tl.int64) * table_stride
+
+
+@triton.jit
 def add_tail(
     scores, q_tail, k_ptr, base, here, kv_head, head_dim,
     BLOCK_D: tl.constexpr, BLOCK_TAIL: tl.constexpr, PRECISION: tl.constexpr,

@@ -111,6 +111,38 @@ def test_a_call_may_name_some_of_the_queries(kept: list[int]) -> None:
     torch.testing.assert_close(got[rows], run(case)[rows])
 
 
+@pytest.mark.parametrize("queries", [[1, 1, 1], [3, 1, 20]], ids=["decode", "mixed"])
+def test_tables_are_read_in_place_and_the_answer_written_where_it_is_wanted(
+    queries: list[int],
+) -> None:
+    shape = {"q_heads": 4, "kv_heads": 2, "head_dim": 64}
+    case = paged_case(queries, [33, 7, 40], **shape)
+    rows = torch.tensor([4, 0, 3])
+    lines = torch.full((6, case.block_tables.shape[1]), 2**30, dtype=torch.int32)
+    lines[rows] = case.block_tables
+    large = torch.full((sum(queries) + 2, 7, 64), 9.0)
+    out = large[1:-1, 1:5]
+    got = paged_attention(
+        *case.args[:3], lines, *case.args[4:], scale=0.2, max_query_len=case.max_query_len,
+        max_seq_len=40, rows=rows, out=out,
+    )  # fmt: skip
+    assert got is out
+    torch.testing.assert_close(out, run(case))
+    out.fill_(9.0)
+    assert (large == 9.0).all()
+
+
+def test_rows_of_length_zero_are_neither_read_nor_written() -> None:
+    case = paged_case([1, 1, 1], [33, 7, 40], q_heads=4, kv_heads=2, head_dim=64)
+    case.seq_lens[1] = 0
+    case.block_tables[1] = 2**30
+    out = torch.full((3, 4, 64), 9.0)
+    paged_attention(*case.args, scale=0.2, max_query_len=1, max_seq_len=40, out=out)
+    assert (out[1] == 9.0).all()
+    exact = case.dense(torch.float64, 0.2, None, None)
+    judge("attention", out[::2], case.dense(torch.float32, 0.2, None, None)[::2], exact[::2])
+
+
 def test_an_empty_batch_gives_no_rows() -> None:
     shape = {"q_heads": 2, "kv_heads": 1, "head_dim": 64}
     assert run(paged_case([], [], **shape)).shape == (0, 2, 64)

@@ -1,6 +1,7 @@
 """Paged attention kernels against dense float64 attention over caches with poisoned spare slots."""
 
 import os
+from typing import Any
 
 import pytest
 import torch
@@ -8,9 +9,12 @@ import torch
 from yaie_kernels import triton
 from yaie_kernels.testing import PagedCase, judge, paged_case
 from yaie_kernels.triton.decode import choose_splits, decode
+from yaie_kernels.triton.extend import _tiles, extend
 from yaie_kernels.triton.layout import Layout, layout
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # slow: half of the rare sizes
+NAMES = ["q", "k_cache", "v_cache", "block_tables", "seq_lens", "query_start"]
+SMALL = {"q_heads": 4, "kv_heads": 2, "head_dim": 64}
 LENGTHS = [1, 15, 16, 17, 67 if INTERPRETED else 127]  # page edges, and a prime beyond one tile
 
 
@@ -26,6 +30,17 @@ def check(case: PagedCase, window: int | None = None, softcap: float | None = No
     )
     plain = case.dense(case.q.dtype, scale, window, softcap)
     judge("attention", got, plain, case.dense(torch.float64, scale, window, softcap))
+
+
+def attend(case: PagedCase, **change: Any) -> torch.Tensor:
+    """The operation with some arguments changed."""
+    arguments = dict(zip(NAMES, case.args, strict=True))
+    arguments |= {"max_query_len": case.max_query_len, "max_seq_len": case.max_seq_len}
+    return triton.paged_attention(**{"scale": 0.125, **arguments, **change})
+
+
+def padded(values: torch.Tensor, size: int) -> torch.Tensor:
+    return torch.cat([values, values.new_zeros(size - len(values))])
 
 
 def heads_shape(heads: tuple[int, int]) -> dict[str, int]:
@@ -125,7 +140,7 @@ def test_the_heads_of_a_latent_cache_may_be_many_programs(
     shape = WIDE_KEYS["latent 288, values 256"] | {"q_heads": 40}
     case = paged_case([1] * 2, [5, 67], device=device, **shape)
     got = decode(
-        *case.args[:5],
+        *case.args,
         scale=0.06,
         max_seq_len=67,
         window=None,
@@ -160,7 +175,7 @@ def test_any_number_of_splits_gives_the_answer(
     shape = {"q_heads": 2, "kv_heads": 1, "head_dim": 64}
     case = paged_case([1] * 4, [1, 64, 65, 211], dtype=dtype, device=device, **shape)
     got = decode(
-        *case.args[:5],
+        *case.args,
         scale=0.125,
         max_seq_len=211,
         window=window,
@@ -214,6 +229,83 @@ def test_padded_rows_of_a_captured_batch_read_the_scratch_page_only(device: str)
     assert torch.equal(got[1], torch.full_like(got[1], 2.0))
     judge("row 0", got[:1], case.dense(torch.float32, 0.1, None, None)[:1],
           case.dense(torch.float64, 0.1, None, None)[:1])  # fmt: skip
+
+
+@pytest.mark.parametrize("rows_dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("queries", [[1, 1, 1], [3, 1, 20]], ids=["decode", "extend"])
+def test_tables_are_read_in_place(queries: list[int], rows_dtype: torch.dtype, device: str) -> None:
+    """Row b's table is line rows[b] of a larger one whose other lines lie."""
+    case = paged_case(queries, [33, 7, 40], device=device, **SMALL)
+    lines = torch.full((6, case.block_tables.shape[1] + 3), 2**30, dtype=torch.int32, device=device)
+    rows = torch.tensor([4, 0, 3], dtype=rows_dtype, device=device)
+    lines[rows.long(), : case.block_tables.shape[1]] = case.block_tables
+    got = attend(case, block_tables=lines, rows=rows)
+    assert torch.equal(got, attend(case))
+
+
+@pytest.mark.parametrize("queries", [[1, 1, 1], [3, 1, 20]], ids=["decode", "extend"])
+def test_the_answer_may_be_written_into_a_larger_tensor(queries: list[int], device: str) -> None:
+    case = paged_case(queries, [33, 7, 40], device=device, **SMALL)
+    tokens = sum(queries)
+    large = torch.full((tokens + 5, 7, 64), 9.0, device=device)
+    out = large[2 : 2 + tokens, 1:5]
+    assert attend(case, out=out) is out
+    assert torch.equal(out, attend(case))
+    out.fill_(9.0)
+    assert (large == 9.0).all()
+
+
+@pytest.mark.parametrize("splits", [1, 3])
+def test_padded_rows_of_a_decode_step_are_neither_read_nor_written(
+    splits: int, device: str
+) -> None:
+    """Rows of length 0 and rows without a query; their tables lead nowhere."""
+    case = paged_case([1, 1, 1], [33, 70, 40], device=device, **SMALL)
+    options = {"scale": 0.125, "max_seq_len": 70, "window": None, "softcap": None, "splits": splits}
+    alone = decode(*case.args, **options)
+    q = torch.cat([case.q[:2], case.q.new_full((1, 4, 64), torch.nan), case.q[2:]])
+    lens = padded(case.seq_lens, 5)
+    lens[2:] = torch.tensor([0, 40, 50])
+    tables = torch.full((5, case.block_tables.shape[1]), 2**30, dtype=torch.int32, device=device)
+    tables[[0, 1, 3]] = case.block_tables
+    starts = torch.tensor([0, 1, 2, 3, 4, 4], dtype=torch.int32, device=device)
+    out = torch.full((6, 4, 64), 9.0, device=device)
+    decode(q, *case.args[1:3], tables, lens, starts, **options, out=out)
+    assert torch.equal(out[[0, 1, 3]], alone)
+    assert (out[[2, 4, 5]] == 9.0).all()
+
+
+@pytest.mark.parametrize("spare", [0, 1, 37])
+def test_padding_of_an_extend_step_changes_no_bit(spare: int, device: str) -> None:
+    """A captured graph has spare tokens, and rows without queries at the end or between."""
+    case = paged_case([5, 17, 1, 3], [9, 17, 40, 37], device=device, **SMALL)
+    tiles = (16, 32, 4, 1)
+    alone = extend(*case.args, scale=0.125, window=None, softcap=None, tiles=tiles)
+    q = torch.cat([case.q, case.q.new_full((spare, 4, 64), torch.nan)])
+    order = [0, 1, 4, 2, 3]
+    tables = torch.full((8, case.block_tables.shape[1]), 2**30, dtype=torch.int32, device=device)
+    tables[[0, 1, 3, 4]] = case.block_tables
+    lens = padded(case.seq_lens, 5)[[*order, 4, 4, 4]]
+    starts = torch.tensor([0, 5, 22, 22, 23, 26, 26, 26, 26], dtype=torch.int32, device=device)
+    out = torch.full((len(q), 4, 64), 9.0, device=device)
+    extend(
+        q, *case.args[1:3], tables, lens, starts,
+        scale=0.125, window=None, softcap=None, out=out, tiles=tiles,
+    )  # fmt: skip
+    assert torch.equal(out[:26], alone)
+    assert (out[26:] == 9.0).all()
+
+
+def test_an_extend_step_may_have_more_rows_than_one_search(device: str) -> None:
+    queries = [index % 3 for index in range(300)]
+    lengths = [max(count, 1) + index % 5 for index, count in enumerate(queries)]
+    check(paged_case(queries, lengths, device=device, q_heads=1, kv_heads=1, head_dim=16))
+
+
+def test_tiles_depend_on_the_size_class_of_the_step_alone() -> None:
+    shape = Layout(128, 0, 128, "like keys")
+    for low, high in ((5, 8), (9, 16), (33, 64), (300, 512)):
+        assert _tiles(low, 2, shape, torch.float16) == _tiles(high, 2, shape, torch.float16)
 
 
 @pytest.mark.parametrize("queries", [[1, 1], [3, 20]], ids=["decode", "extend"])
