@@ -1,10 +1,14 @@
-"""Decode attention: one query per sequence, the KV cache split among programs, then a reduction.
+"""Decode attention: one query per sequence, all tokens of a batch dealt evenly to the programs.
 
 All query heads of a KV head are one block of rows (or a few, where a latent cache serves a hundred
-of them), so each key and value is read once. Keys may be wider than values: `layout` says how. A
-sequence's tokens are dealt to `splits` programs by its true length, which the kernel reads; the
-host chooses only the number of splits, from the batch and an upper bound of the lengths. Rows of
-length 0 or without a query are padding: nothing of them is read or written.
+of them), so each key and value is read once. Keys may be wider than values: `layout` says how.
+
+A fixed number of programs shares the work of a KV head. The sequences' tiles of BLOCK_N tokens lie
+in one line, row after row, and each program takes an equal stretch of it, which it finds from
+`seq_lens` on the device: true lengths count, whatever bound a captured graph was made for. A
+program writes the rows that lie wholly in its stretch; of one that goes on in the next program's
+(or came from the last one's) it writes a part, and a second kernel combines the parts. Rows of
+length 0 or without a query are padding and have no tiles, so they change no stretch and no bit.
 
 Variants of the compiled kernel come from the constexprs, from `rows` (none, int32, int64), and
 from the alignment of q, the caches and `out` and of their strides, as in `extend`.
@@ -15,6 +19,8 @@ from the alignment of q, the caches and `out` and of their strides, as in `exten
 
 # mypy: disable-error-code="no-untyped-def"
 
+import functools
+
 import torch
 import triton
 import triton.language as tl
@@ -23,80 +29,75 @@ from torch import Tensor
 from yaie_kernels.triton.cache import needs_wide
 from yaie_kernels.triton.layout import Layout, add_tail, layout, own_values, table_of
 
-_PROGRAMS = 264  # two a multiprocessor: more splits than that cost bandwidth (measured, H200)
-_LEAST_TOKENS = 64  # a program's smallest share
-_MOST_TOKENS = 2048  # longer shares make one long sequence the tail of the whole batch
-_MAX_SPLITS = 64
+_SEARCH = tl.constexpr(128)  # rows whose lengths a program adds up at once
+_PARTS = tl.constexpr(16)  # parts combined at once
+_INTERPRETED = 4  # multiprocessors where there is no GPU
 
 
 @triton.jit
-def _row(lens_ptr, starts_ptr, row):
-    """(length, place of its query) of a row; 0 tokens if it is padding."""
-    query = tl.load(starts_ptr + row)
-    has_query = tl.load(starts_ptr + row + 1) > query
-    return tl.where(has_query, tl.load(lens_ptr + row), 0), query.to(tl.int64)
+def _row(lens_ptr, starts_ptr, row, there, window, HAS_WINDOW: tl.constexpr):
+    """(first token that is read, length, place of the query) of a row; no tokens if padding."""
+    length = tl.load(lens_ptr + row, mask=there, other=0)
+    query = tl.load(starts_ptr + row, mask=there, other=0)
+    after = tl.load(starts_ptr + row + 1, mask=there, other=0)
+    length = tl.where(after > query, length, 0)
+    first = tl.maximum(length - window, 0) if HAS_WINDOW else tl.zeros_like(length)
+    return first, length, query
 
 
-@triton.jit(
-    do_not_specialize=["window", "table_stride", "group", "splits", "wanted"],
-    do_not_specialize_on_alignment=["tables_ptr", "rows_ptr", "lens_ptr", "starts_ptr"],
-)
-def _decode_kernel(
-    q_ptr, k_ptr, v_ptr, out_ptr, part_ptr, lse_ptr, tables_ptr, rows_ptr, lens_ptr, starts_ptr,
-    scale, softcap, window,
-    q_token_stride, q_head_stride, out_token_stride, table_stride,
-    cache_token_stride, value_token_stride, group, head_dim, value_dim, splits, wanted,
-    PAGE: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_TAIL: tl.constexpr, BLOCK_V: tl.constexpr, VALUES: tl.constexpr, BLOCKS: tl.constexpr,
-    HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, SPLIT: tl.constexpr,
-    EVEN_D: tl.constexpr, WIDE: tl.constexpr, MOST: tl.constexpr, PRECISION: tl.constexpr,
+@triton.jit
+def _row_tiles(
+    lens_ptr, starts_ptr, row, there, window, BLOCK_N: tl.constexpr, HAS_WINDOW: tl.constexpr
+):
+    first, length, _query = _row(lens_ptr, starts_ptr, row, there, window, HAS_WINDOW)
+    return (length - first + BLOCK_N - 1) // BLOCK_N
+
+
+@triton.jit
+def _stretch(
+    lens_ptr, starts_ptr, batch, window, program, programs,
+    BLOCK_N: tl.constexpr, HAS_WINDOW: tl.constexpr,
 ):  # fmt: skip
-    """part = softmax(q k^T) v over this program's tokens; lse = log2 of its sum of exponentials."""
-    kv_head = tl.program_id(0) // BLOCKS
-    row = tl.program_id(1).to(tl.int64)
-    split = tl.program_id(2)
-    kv_heads = tl.num_programs(0) // BLOCKS
+    """(begin, end, tiles of a stretch, row of its first tile, that row's first tile)."""
+    index = tl.arange(0, _SEARCH)
+    work = 0
+    for base in range(0, batch, _SEARCH):
+        rows = base + index
+        tiles = _row_tiles(lens_ptr, starts_ptr, rows, rows < batch, window, BLOCK_N, HAS_WINDOW)
+        work += tl.sum(tiles, axis=0)
+    share = tl.cdiv(work, programs)
+    begin = tl.minimum(program * share, work)
+    row, row_begin, before = 0, 0, 0
+    for base in range(0, batch, _SEARCH):
+        rows = base + index
+        tiles = _row_tiles(lens_ptr, starts_ptr, rows, rows < batch, window, BLOCK_N, HAS_WINDOW)
+        ends = before + tl.cumsum(tiles, axis=0)
+        past = (ends <= begin) & (rows < batch)
+        row += tl.sum(past.to(tl.int32), axis=0)
+        row_begin = tl.maximum(row_begin, tl.max(tl.where(past, ends, 0), axis=0))
+        before += tl.sum(tiles, axis=0)
+    return begin, tl.minimum(begin + share, work), share, row, row_begin
 
-    length, query = _row(lens_ptr, starts_ptr, row)
-    if length == 0:
-        return
-    first = 0
-    if HAS_WINDOW:
-        first = tl.maximum(length - window, 0)
-    begin, end = first, length
-    if SPLIT:
-        share = tl.minimum(tl.cdiv(length - first, wanted), MOST)
-        share = tl.maximum(share, tl.cdiv(length - first, splits))
-        share = tl.cdiv(share, BLOCK_N) * BLOCK_N
-        begin = first + split * share
-        end = tl.minimum(begin + share, length)
 
-    lane = tl.program_id(0) % BLOCKS * BLOCK_G + tl.arange(0, BLOCK_G)
-    col = tl.arange(0, BLOCK_D)
-    head = kv_head * group + lane
-    live = (lane < group)[:, None] & (col < head_dim)[None, :]
-    q = tl.load(
-        q_ptr + query * q_token_stride + head[:, None] * q_head_stride + col[None, :],
-        mask=live, other=0.0,
-    )  # fmt: skip
-    if BLOCK_TAIL:
-        tail_col = BLOCK_D + tl.arange(0, BLOCK_TAIL)
-        q_tail = tl.load(
-            q_ptr + query * q_token_stride + head[:, None] * q_head_stride + tail_col[None, :],
-            mask=(lane < group)[:, None] & (tail_col < head_dim)[None, :], other=0.0,
-        )  # fmt: skip
-    value_col = tl.arange(0, BLOCK_V)
-
+@triton.jit
+def _decode_tiles(
+    q, q_tail, low, high,
+    k_ptr, v_ptr, table, scale, softcap, factor,
+    cache_token_stride, value_token_stride, kv_head, head_dim, value_dim,
+    PAGE: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_TAIL: tl.constexpr, BLOCK_V: tl.constexpr, VALUES: tl.constexpr,
+    HAS_SOFTCAP: tl.constexpr, EVEN_D: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Online softmax over the tokens [low, high) -> (sums of values, best score, sum of shares)."""
     best = tl.full([BLOCK_G], float("-inf"), dtype=tl.float32)
     total = tl.zeros([BLOCK_G], dtype=tl.float32)
     acc = tl.zeros([BLOCK_G, BLOCK_V], dtype=tl.float32)
-    table = table_of(tables_ptr, rows_ptr, row, table_stride)
+    col = tl.arange(0, BLOCK_D)
     offset = tl.arange(0, BLOCK_N)
     in_row = kv_head * head_dim + col
-    factor = 1.4426950408889634 if HAS_SOFTCAP else scale * 1.4426950408889634
-    for start in range(begin, end, BLOCK_N):
+    for start in range(low, high, BLOCK_N):
         token = start + offset
-        here = token < end
+        here = token < high
         page = tl.load(table + token // PAGE, mask=here, other=0)
         slot = (page.to(tl.int64) if WIDE else page) * PAGE + token % PAGE
         base = slot * cache_token_stride
@@ -124,64 +125,119 @@ def _decode_kernel(
             v = own_values(v_ptr, slot, here, value_token_stride, kv_head, value_dim, BLOCK_V)
         acc = tl.dot(p.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
         best = peak
-
-    stored = (lane < group)[:, None] & (value_col < value_dim)[None, :]
-    if SPLIT:
-        q_heads = kv_heads * group
-        at = (row * q_heads + head) * splits + split
-        some = tl.where(total > 0, total, 1.0)  # a short sequence leaves late splits empty
-        part = acc / some[:, None]
-        tl.store(part_ptr + at[:, None] * value_dim + value_col[None, :], part, mask=stored)
-        lse = tl.where(total > 0, best * factor + tl.log2(some), float("-inf"))
-        tl.store(lse_ptr + at, lse, mask=lane < group)
-    else:
-        at = query * out_token_stride + head * value_dim
-        out = acc / total[:, None]
-        tl.store(out_ptr + at[:, None] + value_col[None, :], out, mask=stored)
+    return acc, best, total
 
 
 @triton.jit(
-    do_not_specialize=["splits"],
-    do_not_specialize_on_alignment=["lens_ptr", "starts_ptr"],
+    do_not_specialize=["window", "table_stride", "batch", "group"],
+    do_not_specialize_on_alignment=["tables_ptr", "rows_ptr", "lens_ptr", "starts_ptr"],
 )
-def _reduce_kernel(
-    part_ptr, lse_ptr, out_ptr, lens_ptr, starts_ptr, out_token_stride, value_dim, splits,
-    BLOCK_S: tl.constexpr, BLOCK_V: tl.constexpr,
+def _decode_kernel(
+    q_ptr, k_ptr, v_ptr, out_ptr, part_ptr, lse_ptr, split_ptr,
+    tables_ptr, rows_ptr, lens_ptr, starts_ptr,
+    scale, softcap, window,
+    q_token_stride, q_head_stride, out_token_stride, table_stride,
+    cache_token_stride, value_token_stride, batch, group, head_dim, value_dim,
+    PAGE: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_TAIL: tl.constexpr, BLOCK_V: tl.constexpr, VALUES: tl.constexpr, BLOCKS: tl.constexpr,
+    HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr,
+    EVEN_D: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """out = sum_s part[s] 2**lse[s] / sum_s 2**lse[s]; empty splits have lse -inf."""
-    head, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    length, query = _row(lens_ptr, starts_ptr, row)
-    if length == 0:
-        return
-    at = row * tl.num_programs(0) + head
-    split = tl.arange(0, BLOCK_S)
-    col = tl.arange(0, BLOCK_V)
-    lse = tl.load(lse_ptr + at * splits + split, mask=split < splits, other=float("-inf"))
-    share = tl.exp2(lse - tl.max(lse, axis=0))
-    mask = (split < splits)[:, None] & (col < value_dim)[None, :]
-    part = tl.load(
-        part_ptr + (at * splits + split)[:, None] * value_dim + col[None, :], mask=mask, other=0.0
-    )
-    out = tl.sum(part * share[:, None], axis=0) / tl.sum(share, axis=0)
-    to = out_ptr + query * out_token_stride + head * value_dim
-    tl.store(to + col, out, mask=col < value_dim)
+    """out or part = softmax(q k^T) v over a stretch's share of each of its rows.
 
-
-def choose_splits(
-    batch: int, heads: int, max_tokens: int, programs: int | None = None
-) -> tuple[int, int]:
-    """(programs for one sequence and block of heads, how many of them a sequence wants).
-
-    Enough of them to fill the GPU, and more where a sequence is so long that it needs them.
-    `programs`: at most so many in all, where a program fills a multiprocessor and one more than
-    fit at once costs another round.
+    part[.., program, 0] is of the row that came from the last program, [.., 1] of the one that goes
+    on in the next; lse: log2 of the sum of exponentials. split[.., program] = (that row or -1, the
+    last program that has some of it).
     """
-    rows = max(1, batch * heads)
-    filling = triton.cdiv(_PROGRAMS, rows) if programs is None else programs // rows
-    useful = triton.cdiv(max_tokens, _LEAST_TOKENS)
-    wanted = max(1, min(filling, useful, _MAX_SPLITS))
-    longest = min(triton.cdiv(max_tokens, _MOST_TOKENS), _MAX_SPLITS)
-    return max(wanted, longest), wanted
+    kv_head = tl.program_id(0) // BLOCKS
+    program, programs = tl.program_id(1), tl.num_programs(1)
+    at, end, share, row, row_begin = _stretch(
+        lens_ptr, starts_ptr, batch, window, program, programs, BLOCK_N, HAS_WINDOW
+    )
+    mine = tl.program_id(0) * programs + program
+    lane = tl.program_id(0) % BLOCKS * BLOCK_G + tl.arange(0, BLOCK_G)
+    head = kv_head * group + lane
+    col = tl.arange(0, BLOCK_D)
+    value_col = tl.arange(0, BLOCK_V)
+    live = (lane < group)[:, None] & (col < head_dim)[None, :]
+    stored = (lane < group)[:, None] & (value_col < value_dim)[None, :]
+    factor = 1.4426950408889634 if HAS_SOFTCAP else scale * 1.4426950408889634
+    split_row, split_last = -1, 0
+    while at < end:
+        first, length, query = _row(lens_ptr, starts_ptr, row, True, window, HAS_WINDOW)
+        tiles = (length - first + BLOCK_N - 1) // BLOCK_N
+        low, high = at - row_begin, tl.minimum(tiles, end - row_begin)
+        if high > low:
+            q_at = query.to(tl.int64) * q_token_stride + head[:, None] * q_head_stride
+            q = tl.load(q_ptr + q_at + col[None, :], mask=live, other=0.0)
+            q_tail = q  # not looked at without a tail
+            if BLOCK_TAIL:
+                tail_col = BLOCK_D + tl.arange(0, BLOCK_TAIL)
+                tail_live = (lane < group)[:, None] & (tail_col < head_dim)[None, :]
+                q_tail = tl.load(q_ptr + q_at + tail_col[None, :], mask=tail_live, other=0.0)
+            acc, best, total = _decode_tiles(
+                q, q_tail, first + low * BLOCK_N, tl.minimum(first + high * BLOCK_N, length),
+                k_ptr, v_ptr, table_of(tables_ptr, rows_ptr, row, table_stride),
+                scale, softcap, factor,
+                cache_token_stride, value_token_stride, kv_head, head_dim, value_dim,
+                PAGE, BLOCK_G, BLOCK_N, BLOCK_D, BLOCK_TAIL, BLOCK_V, VALUES,
+                HAS_SOFTCAP, EVEN_D, WIDE, PRECISION,
+            )  # fmt: skip
+            result = acc / total[:, None]
+            if high - low == tiles:
+                to = query.to(tl.int64) * out_token_stride + head * value_dim
+                tl.store(out_ptr + to[:, None] + value_col[None, :], result, mask=stored)
+            else:
+                slot = (mine * 2 + (low == 0).to(tl.int32)) * BLOCK_G + tl.arange(0, BLOCK_G)
+                part_at = slot.to(tl.int64)[:, None] * value_dim + value_col[None, :]
+                tl.store(part_ptr + part_at, result, mask=stored)
+                tl.store(lse_ptr + slot, best * factor + tl.log2(total), mask=lane < group)
+                if low == 0:
+                    split_row, split_last = row, (row_begin + tiles - 1) // share
+        at = row_begin + high
+        row_begin += tiles
+        row += 1
+    tl.store(split_ptr + mine * 2, split_row)
+    tl.store(split_ptr + mine * 2 + 1, split_last)
+
+
+@triton.jit(
+    do_not_specialize=["group"],
+    do_not_specialize_on_alignment=["starts_ptr"],
+)
+def _combine_kernel(
+    part_ptr, lse_ptr, split_ptr, out_ptr, starts_ptr, out_token_stride, group, value_dim,
+    BLOCKS: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_V: tl.constexpr,
+):  # fmt: skip
+    """out = sum_p part[p] 2**lse[p] / sum_p 2**lse[p] of the row that a program left unfinished."""
+    lane, program, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    mine = block * tl.num_programs(1) + program
+    row = tl.load(split_ptr + mine * 2)
+    in_group = block % BLOCKS * BLOCK_G + lane
+    if (row < 0) | (in_group >= group):
+        return
+    parts = tl.load(split_ptr + mine * 2 + 1) - program + 1
+    col = tl.arange(0, BLOCK_V)
+    best = tl.full([], float("-inf"), tl.float32)
+    total = tl.zeros([], tl.float32)
+    acc = tl.zeros([BLOCK_V], tl.float32)
+    for base in range(0, parts, _PARTS):
+        part = base + tl.arange(0, _PARTS)
+        slot = ((mine + part) * 2 + (part == 0).to(tl.int32)) * BLOCK_G + lane
+        lse = tl.load(lse_ptr + slot, mask=part < parts, other=float("-inf"))
+        at = slot.to(tl.int64)[:, None] * value_dim + col[None, :]
+        mask = (part < parts)[:, None] & (col < value_dim)[None, :]
+        values = tl.load(part_ptr + at, mask=mask, other=0.0)
+        peak = tl.maximum(best, tl.max(lse, axis=0))
+        share = tl.exp2(lse - peak)
+        shrink = tl.exp2(best - peak)
+        total = total * shrink + tl.sum(share, axis=0)
+        acc = acc * shrink + tl.sum(values * share[:, None], axis=0)
+        best = peak
+    query = tl.load(starts_ptr + row).to(tl.int64)
+    head = block // BLOCKS * group + in_group
+    to = out_ptr + query * out_token_stride + head * value_dim
+    tl.store(to + col, acc / total, mask=col < value_dim)
 
 
 def _tiles(shape: Layout, block_g: int, dtype: torch.dtype) -> tuple[int, int, int]:
@@ -202,11 +258,17 @@ def _head_block(group: int, shape: Layout, dtype: torch.dtype) -> int:
     return max(16, block)
 
 
-def _programs(shape: Layout, block_g: int) -> int | None:
-    """Most programs of a latent cache: two rounds of small ones, one of large ones (measured)."""
-    if shape.keys <= 256:
-        return None
-    return _PROGRAMS if block_g < 64 else _PROGRAMS // 2
+@functools.cache
+def _multiprocessors(device: torch.device) -> int:
+    if device.type != "cuda":
+        return _INTERPRETED
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def _programs(heads: int, shape: Layout, block_g: int, device: torch.device) -> int:
+    """Programs of one KV head (or block of its query heads): all run at once."""
+    each = 3 if shape.keys <= 256 else 2 if block_g < 64 else 1  # of a multiprocessor
+    return max(1, each * _multiprocessors(device) // heads)
 
 
 def decode(
@@ -218,16 +280,15 @@ def decode(
     query_start: Tensor,
     *,
     scale: float,
-    max_seq_len: int,
     window: int | None,
     softcap: float | None,
     rows: Tensor | None = None,
     out: Tensor | None = None,
-    splits: int | None = None,
+    programs: int | None = None,
     tiles: tuple[int, int, int] | None = None,
     heads: int | None = None,
 ) -> Tensor:
-    """q[T,Hq,D] -> [T,Hq,Dv]; `splits`, `tiles` and `heads` (of a program) override the choice."""
+    """q[T,Hq,D] -> [T,Hq,Dv]; `programs`, `tiles`, `heads` (of a program) override the choice."""
     tokens, q_heads, head_dim = q.shape
     _, page_size, kv_heads, value_dim = v_cache.shape
     batch = seq_lens.shape[0]
@@ -239,34 +300,27 @@ def decode(
     group = q_heads // kv_heads
     block_g = heads or _head_block(group, shape, q.dtype)
     blocks = triton.cdiv(group, block_g)
-    reach = max_seq_len if window is None else min(window, max_seq_len)
-    if splits is None:
-        programs = _programs(shape, block_g)
-        splits, wanted = choose_splits(batch, kv_heads * blocks, reach, programs)
-    else:
-        wanted = splits
-    part, lse = out, out  # unused pointers when nothing is split
-    if splits > 1:
-        parts = batch * q_heads * splits
-        part = torch.empty((parts, value_dim), dtype=torch.float32, device=q.device)
-        lse = torch.empty(parts, dtype=torch.float32, device=q.device)
+    if programs is None:
+        programs = _programs(kv_heads * blocks, shape, block_g, q.device)
+    stretches = kv_heads * blocks * programs
+    part = torch.empty((stretches * 2 * block_g, value_dim), dtype=torch.float32, device=q.device)
+    lse = torch.empty(stretches * 2 * block_g, dtype=torch.float32, device=q.device)
+    split = torch.empty(stretches * 2, dtype=torch.int32, device=q.device)
     block_n, warps, stages = tiles or _tiles(shape, block_g, q.dtype)
-    _decode_kernel[(kv_heads * blocks, batch, splits)](
-        q, k_cache, v_cache, out, part, lse, block_tables, rows, seq_lens, query_start,
+    _decode_kernel[(kv_heads * blocks, programs)](
+        q, k_cache, v_cache, out, part, lse, split, block_tables, rows, seq_lens, query_start,
         scale, softcap or 0.0, window or 0,
         q.stride(0), q.stride(1), out.stride(0), block_tables.stride(0),
-        k_cache.stride(1), v_cache.stride(1), group, head_dim, value_dim, splits, wanted,
+        k_cache.stride(1), v_cache.stride(1), batch, group, head_dim, value_dim,
         PAGE=page_size, BLOCK_G=block_g, BLOCK_N=block_n, BLOCK_D=shape.keys,
         BLOCK_TAIL=shape.tail, BLOCK_V=shape.values, VALUES=shape.kind, BLOCKS=blocks,
-        HAS_WINDOW=window is not None, HAS_SOFTCAP=softcap is not None, SPLIT=splits > 1,
-        EVEN_D=shape.keys <= head_dim, MOST=_MOST_TOKENS,
-        WIDE=needs_wide(k_cache) or needs_wide(v_cache),
+        HAS_WINDOW=window is not None, HAS_SOFTCAP=softcap is not None,
+        EVEN_D=shape.keys <= head_dim, WIDE=needs_wide(k_cache) or needs_wide(v_cache),
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
         num_warps=warps, num_stages=stages,
     )  # fmt: skip
-    if splits > 1:
-        _reduce_kernel[(q_heads, batch)](
-            part, lse, out, seq_lens, query_start, out.stride(0), value_dim, splits,
-            BLOCK_S=triton.next_power_of_2(splits), BLOCK_V=shape.values, num_warps=4,
-        )  # fmt: skip
+    _combine_kernel[(min(group, block_g), programs, kv_heads * blocks)](
+        part, lse, split, out, query_start, out.stride(0), group, value_dim,
+        BLOCKS=blocks, BLOCK_G=block_g, BLOCK_V=shape.values, num_warps=4,
+    )  # fmt: skip
     return out

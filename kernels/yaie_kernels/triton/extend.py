@@ -24,6 +24,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from yaie_kernels.triton import hopper
 from yaie_kernels.triton.cache import needs_wide
 from yaie_kernels.triton.layout import Layout, add_tail, layout, own_values, table_of
 
@@ -185,6 +186,11 @@ def _extend_kernel(
     tl.store(out_ptr + at[:, None] + value_col[None, :], out, mask=stored)
 
 
+def _is_large(tokens: int, group: int) -> bool:
+    """Whether large tiles suit; the answer is one for all T up to a power of two."""
+    return triton.next_power_of_2(tokens) * group > 64  # type: ignore[no-any-return]  # no types
+
+
 def _tiles(tokens: int, group: int, shape: Layout, dtype: torch.dtype) -> tuple[int, int, int, int]:
     """(BLOCK_M, BLOCK_N, num_warps, num_stages) for a call of `tokens` queries.
 
@@ -201,9 +207,7 @@ def _tiles(tokens: int, group: int, shape: Layout, dtype: torch.dtype) -> tuple[
         # 64 rows of four warps were wrong for keys of 40 and values of 24 (triton 3.6, sm_90);
         # no such sizes are common enough for more speed than this
         return 32, 64, 4, 3
-    if triton.next_power_of_2(tokens) * group <= 64:
-        return 64, 64, 4, 3
-    return _large_tiles(shape)
+    return _large_tiles(shape) if _is_large(tokens, group) else (64, 64, 4, 3)
 
 
 def _large_tiles(shape: Layout) -> tuple[int, int, int, int]:
@@ -236,8 +240,14 @@ def extend(
         out = q.new_empty((tokens, q_heads, value_dim))
     if tokens == 0 or batch == 0:
         return out
-    shape = layout(k_cache, v_cache)
     group = q_heads // kv_heads
+    if tiles is None and _is_large(tokens, group) and hopper.suits(q, k_cache, v_cache):
+        hopper.extend_hopper(
+            q, k_cache, v_cache, block_tables, seq_lens, query_start, out,
+            scale=scale, window=window, softcap=softcap, rows=rows,
+        )  # fmt: skip
+        return out
+    shape = layout(k_cache, v_cache)
     block_m, block_n, warps, stages = tiles or _tiles(tokens, group, shape, q.dtype)
     _extend_kernel[(kv_heads, tokens * group // block_m + batch)](
         q, k_cache, v_cache, out, block_tables, rows, seq_lens, query_start,

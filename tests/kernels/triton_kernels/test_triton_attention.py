@@ -8,7 +8,7 @@ import torch
 
 from yaie_kernels import triton
 from yaie_kernels.testing import PagedCase, judge, paged_case
-from yaie_kernels.triton.decode import choose_splits, decode
+from yaie_kernels.triton.decode import decode
 from yaie_kernels.triton.extend import _tiles, extend
 from yaie_kernels.triton.layout import Layout, layout
 
@@ -133,19 +133,18 @@ def test_values_may_be_of_another_size_than_keys(
     check(paged_case(queries, lengths, dtype=dtype, device=device, **WIDE_KEYS[sizes]))
 
 
-@pytest.mark.parametrize(("splits", "rows"), [(1, 16), (3, 16), (3, 64)])
+@pytest.mark.parametrize(("programs", "rows"), [(1, 16), (3, 16), (3, 64)])
 def test_the_heads_of_a_latent_cache_may_be_many_programs(
-    splits: int, rows: int, device: str
+    programs: int, rows: int, device: str
 ) -> None:
     shape = WIDE_KEYS["latent 288, values 256"] | {"q_heads": 40}
     case = paged_case([1] * 2, [5, 67], device=device, **shape)
     got = decode(
         *case.args,
         scale=0.06,
-        max_seq_len=67,
         window=None,
         softcap=None,
-        splits=splits,
+        programs=programs,
         heads=rows,
         tiles=(16, 4, 1),
     )
@@ -167,39 +166,25 @@ def test_wide_keys_are_a_full_block_and_a_tail() -> None:
     assert blocks(40, 32, latent=True) == Layout(64, 0, 32, "own")
 
 
-@pytest.mark.parametrize(("splits", "window"), [(1, None), (2, 70), (3, None), (7, None), (7, 70)])
-def test_any_number_of_splits_gives_the_answer(
-    splits: int, window: int | None, dtype: torch.dtype, device: str
+@pytest.mark.parametrize("window", [None, 70])
+@pytest.mark.parametrize("programs", [1, 2, 3, 7, 40])
+def test_any_number_of_programs_gives_the_answer(
+    programs: int, window: int | None, dtype: torch.dtype, device: str
 ) -> None:
-    """Short sequences leave whole splits empty; they must not count."""
+    """A sequence is one program's, or several's; a program has some of many, or nothing."""
     shape = {"q_heads": 2, "kv_heads": 1, "head_dim": 64}
-    case = paged_case([1] * 4, [1, 64, 65, 211], dtype=dtype, device=device, **shape)
+    case = paged_case([1] * 5, [1, 64, 65, 211, 3], dtype=dtype, device=device, **shape)
+    tiles = (16, 4, 1) if INTERPRETED else None
     got = decode(
-        *case.args,
-        scale=0.125,
-        max_seq_len=211,
-        window=window,
-        softcap=None,
-        splits=splits,
+        *case.args, scale=0.125, window=window, softcap=None, programs=programs, tiles=tiles
     )
     plain = case.dense(dtype, 0.125, window, None)
     judge("decode", got, plain, case.dense(torch.float64, 0.125, window, None))
 
 
-def test_splits_fill_the_gpu_and_follow_the_length_bound() -> None:
-    assert choose_splits(1, 8, 100) == (2, 2)
-    assert choose_splits(1, 8, 40960) == (33, 33)
-    assert choose_splits(64, 8, 512) == (1, 1)
-    assert choose_splits(64, 8, 40960) == (20, 1), "one long sequence must not be one program"
-
-
-def test_splits_of_a_latent_cache_fit_the_gpu_at_once() -> None:
-    """One program more than fit would cost another round of all."""
-    for batch, heads in ((64, 1), (16, 2), (1, 2), (500, 1)):
-        splits, wanted = choose_splits(batch, heads, 2048, 264)
-        assert splits == wanted
-        assert splits == 1 or batch * heads * splits <= 264
-        assert splits == 32 or batch * heads * (splits + 1) > 264
+def test_a_decode_step_may_have_more_rows_than_one_search(device: str) -> None:
+    lengths = [1 + index % 40 for index in range(300)]
+    check(paged_case([1] * 300, lengths, device=device, q_heads=1, kv_heads=1, head_dim=16))
 
 
 @pytest.mark.parametrize("bound", [67, 1500])
@@ -255,13 +240,13 @@ def test_the_answer_may_be_written_into_a_larger_tensor(queries: list[int], devi
     assert (large == 9.0).all()
 
 
-@pytest.mark.parametrize("splits", [1, 3])
+@pytest.mark.parametrize("programs", [1, 3, 7])
 def test_padded_rows_of_a_decode_step_are_neither_read_nor_written(
-    splits: int, device: str
+    programs: int, device: str
 ) -> None:
     """Rows of length 0 and rows without a query; their tables lead nowhere."""
     case = paged_case([1, 1, 1], [33, 70, 40], device=device, **SMALL)
-    options = {"scale": 0.125, "max_seq_len": 70, "window": None, "softcap": None, "splits": splits}
+    options = {"scale": 0.125, "window": None, "softcap": None, "programs": programs}
     alone = decode(*case.args, **options)
     q = torch.cat([case.q[:2], case.q.new_full((1, 4, 64), torch.nan), case.q[2:]])
     lens = padded(case.seq_lens, 5)
