@@ -188,6 +188,15 @@ def paged_attention(
     )
 
 
+def greedy(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The argmax of each row of logits[B,V], any float dtype -> (tokens, finite, peak).
+
+    tokens[B] int64: the lowest id of the largest logit; finite[B] bool: whether that logit is;
+    where it is not, the token is 0. peak[B] float32: the logit, +inf for a row with a NaN.
+    """
+    return backend(logits).greedy(logits)  # type: ignore[no-any-return]  # module chosen by name
+
+
 def sample(
     logits: Tensor,
     temperature: Tensor,
@@ -198,15 +207,15 @@ def sample(
     position: Tensor,
     *,
     filtered: bool = True,
-) -> Tensor:
-    """One token id per row -> [B] int64; the same ids on every device for the same float32 logits.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One token id per row -> (tokens, finite, peak) as of `greedy`.
 
+    Every device draws the same ids from the same float32 logits.
     logits[B,V] any float dtype; temperature[B] float32 (below 1e-5: argmax, lowest id on ties);
     top_k[B] int32 (0 = off); top_p[B] float32 (1 = off); min_p[B] float32 (0 = off); seed[B] and
     position[B] int64: the draw is a function of these two and the row's logits alone.
     Filters apply in the order temperature, top-k, top-p, min-p; tokens tied with the last kept
     one are kept. filtered=False: the host knows that no row has top-k or top-p, which spares work.
-    A row with a NaN or +inf logit yields some valid id: check rows before.
     """
     return backend(logits).sample(  # type: ignore[no-any-return]  # module chosen by name
         logits, temperature, top_k, top_p, min_p, seed, position, filtered=filtered

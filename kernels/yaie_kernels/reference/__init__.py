@@ -18,7 +18,7 @@ from yaie_kernels.reference.fused import qk_norm_rope_write
 from yaie_kernels.reference.latent import latent_norm_rope_write
 from yaie_kernels.reference.moe import moe_mlp
 from yaie_kernels.reference.route import route_experts
-from yaie_kernels.reference.sampling import sample
+from yaie_kernels.reference.sampling import greedy, sample
 from yaie_kernels.reference.scores import score_tokens
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "ban_words_",
     "copy_pages",
     "gelu_tanh_mul",
+    "greedy",
     "latent_norm_rope_write",
     "moe_mlp",
     "paged_attention",

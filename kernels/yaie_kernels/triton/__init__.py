@@ -18,7 +18,7 @@ from yaie_kernels.triton.fused import qk_norm_rope_write
 from yaie_kernels.triton.latent import latent_norm_rope_write
 from yaie_kernels.triton.moe import moe_mlp
 from yaie_kernels.triton.route import route_experts
-from yaie_kernels.triton.sampling import sample
+from yaie_kernels.triton.sampling import greedy, sample
 from yaie_kernels.triton.scores import score_tokens
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "ban_words_",
     "copy_pages",
     "gelu_tanh_mul",
+    "greedy",
     "latent_norm_rope_write",
     "moe_mlp",
     "paged_attention",
