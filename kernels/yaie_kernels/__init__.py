@@ -1,6 +1,7 @@
 """Every operation of the engine: a torch reference that is also the CPU backend, and Triton."""
 
 from yaie_kernels.ops import (
+    Gate,
     add_biases_,
     add_rms_norm,
     adjust_logits,
@@ -9,7 +10,9 @@ from yaie_kernels.ops import (
     gelu_tanh_mul,
     greedy,
     latent_norm_rope_write,
+    linear,
     moe_mlp,
+    norm_linear,
     paged_attention,
     qk_norm_rope_write,
     remember_,
@@ -23,6 +26,7 @@ from yaie_kernels.ops import (
 )
 
 __all__ = [
+    "Gate",
     "add_biases_",
     "add_rms_norm",
     "adjust_logits",
@@ -31,7 +35,9 @@ __all__ = [
     "gelu_tanh_mul",
     "greedy",
     "latent_norm_rope_write",
+    "linear",
     "moe_mlp",
+    "norm_linear",
     "paged_attention",
     "qk_norm_rope_write",
     "remember_",

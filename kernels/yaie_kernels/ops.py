@@ -9,9 +9,14 @@ depend on shapes and host integers only, so every operation can be captured in a
 
 # ruff: noqa: PLR0917 - the operations' signatures are positional by contract
 
+from typing import Literal
+
 from torch import Tensor
 
 from yaie_kernels.dispatch import backend
+
+Gate = Literal["silu", "gelu_tanh"]
+"""What the first half of a gated projection goes through before it multiplies the second."""
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, offset: float = 0.0) -> Tensor:
@@ -28,6 +33,37 @@ def add_rms_norm(
 ) -> tuple[Tensor, Tensor]:
     """(rms_norm(x + residual), x + residual); x, residual [T,H]; the sum is rounded first."""
     return backend(x).add_rms_norm(x, residual, weight, eps, offset)  # type: ignore[no-any-return]  # same
+
+
+def linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, gate: Gate | None = None
+) -> Tensor:
+    """x[T,K] @ weight[N,K]^T + bias[N] -> [T,N]; with a gate (see `silu_mul`) -> [T,N/2].
+
+    The weight and the bias are constants: nothing that is still running may write them, as they
+    may be read ahead of what precedes the call.
+    """
+    return backend(x).linear(x, weight, bias, gate=gate)  # type: ignore[no-any-return]  # same
+
+
+def norm_linear(
+    x: Tensor,
+    residual: Tensor | None,
+    norm_weight: Tensor,
+    eps: float,
+    offset: float,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    gate: Gate | None = None,
+) -> tuple[Tensor, Tensor]:
+    """(linear(rms_norm(total)), total) with total = x + residual, or x where that is None.
+
+    x, residual [T,K]; norm_weight[K], eps and offset as in `rms_norm`, the rest as in `linear`.
+    """
+    return backend(x).norm_linear(  # type: ignore[no-any-return]  # module chosen by name
+        x, residual, norm_weight, eps, offset, weight, bias, gate=gate
+    )
 
 
 def rope_(q: Tensor, k: Tensor, positions: Tensor, cos_sin: Tensor) -> None:

@@ -16,6 +16,7 @@ from yaie_kernels.reference.elementwise import (
 )
 from yaie_kernels.reference.fused import qk_norm_rope_write
 from yaie_kernels.reference.latent import latent_norm_rope_write
+from yaie_kernels.reference.linear import linear, norm_linear
 from yaie_kernels.reference.moe import moe_mlp
 from yaie_kernels.reference.route import route_experts
 from yaie_kernels.reference.sampling import greedy, sample
@@ -30,7 +31,9 @@ __all__ = [
     "gelu_tanh_mul",
     "greedy",
     "latent_norm_rope_write",
+    "linear",
     "moe_mlp",
+    "norm_linear",
     "paged_attention",
     "qk_norm_rope_write",
     "remember_",

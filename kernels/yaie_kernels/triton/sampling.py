@@ -20,6 +20,7 @@ from torch import Tensor
 
 from yaie_kernels import philox
 from yaie_kernels.triton.cutoffs import cut_offs
+from yaie_kernels.triton.launch import await_previous, dependent
 from yaie_kernels.triton.weights import (
     GREEDY_BELOW,
     WEIGHT_ONE,
@@ -42,9 +43,11 @@ _ROUNDS = tl.constexpr(philox.ROUNDS)
 
 @triton.jit
 def _peak_kernel(
-    logits_ptr, peak_ptr, best_ptr, vocab, row_stride, chunks, CHUNK: tl.constexpr
+    logits_ptr, peak_ptr, best_ptr, vocab, row_stride, chunks,
+    CHUNK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """The largest logit of a chunk, NaN counting as +inf, and the lowest token that has it."""
+    await_previous(PDL)
     row = tl.program_id(1).to(tl.int64)
     chunk = tl.program_id(0)
     token = chunk * CHUNK + tl.arange(0, CHUNK)
@@ -74,9 +77,11 @@ def _store(ids_ptr, finite_ptr, row_peak_ptr, row, token, peak):
 
 @triton.jit
 def _greedy_kernel(
-    peak_ptr, best_ptr, ids_ptr, finite_ptr, row_peak_ptr, chunks, CHUNKS: tl.constexpr
-):
+    peak_ptr, best_ptr, ids_ptr, finite_ptr, row_peak_ptr, chunks,
+    CHUNKS: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
     """The argmax of a row."""
+    await_previous(PDL)
     row = tl.program_id(0).to(tl.int64)
     peak, best = _lead(peak_ptr, best_ptr, row, chunks, CHUNKS)
     _store(ids_ptr, finite_ptr, row_peak_ptr, row, best, peak)
@@ -85,9 +90,11 @@ def _greedy_kernel(
 @triton.jit
 def _weigh_kernel(
     logits_ptr, peak_ptr, sums_ptr, floor_key_ptr, temperature_ptr, min_p_ptr,
-    vocab, row_stride, chunks, FILTERED: tl.constexpr, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
+    vocab, row_stride, chunks, FILTERED: tl.constexpr,
+    CHUNK: tl.constexpr, CHUNKS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """The summed weight of what the filters leave of a chunk."""
+    await_previous(PDL)
     row = tl.program_id(1).to(tl.int64)
     chunk = tl.program_id(0)
     temperature = tl.load(temperature_ptr + row)
@@ -143,9 +150,11 @@ def _draw(seed, position, total):
 def _draw_kernel(
     logits_ptr, peak_ptr, best_ptr, sums_ptr, floor_key_ptr,
     temperature_ptr, min_p_ptr, seed_ptr, position_ptr, ids_ptr, finite_ptr, row_peak_ptr,
-    vocab, row_stride, chunks, FILTERED: tl.constexpr, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
+    vocab, row_stride, chunks, FILTERED: tl.constexpr,
+    CHUNK: tl.constexpr, CHUNKS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """The first token whose running weight passes the draw, or the argmax of a greedy row."""
+    await_previous(PDL)
     row = tl.program_id(0).to(tl.int64)
     peak, token = _lead(peak_ptr, best_ptr, row, chunks, CHUNKS)
     temperature = tl.load(temperature_ptr + row)
@@ -190,8 +199,9 @@ def _peaks(logits: Tensor) -> tuple[Tensor, Tensor, dict[str, int]]:
     peak = torch.empty((batch, chunks), dtype=torch.float32, device=logits.device)
     best = torch.empty((batch, chunks), dtype=torch.int32, device=logits.device)
     _peak_kernel[(chunks, batch)](
-        logits, peak, best, vocab, logits.stride(0), chunks, CHUNK=chunk, num_warps=4
-    )
+        logits, peak, best, vocab, logits.stride(0), chunks,
+        CHUNK=chunk, **dependent(logits), num_warps=4,
+    )  # fmt: skip
     return peak, best, {"CHUNK": chunk, "CHUNKS": triton.next_power_of_2(chunks)}
 
 
@@ -200,8 +210,9 @@ def greedy(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     if len(logits):
         peak, best, sizes = _peaks(logits)
         _greedy_kernel[(len(logits),)](
-            peak, best, *rows, peak.shape[1], CHUNKS=sizes["CHUNKS"], num_warps=1
-        )
+            peak, best, *rows, peak.shape[1],
+            CHUNKS=sizes["CHUNKS"], **dependent(logits), num_warps=1,
+        )  # fmt: skip
     return rows
 
 
@@ -224,7 +235,7 @@ def sample(
     chunks = peak.shape[1]
     sums = torch.empty((batch, chunks), dtype=torch.int64, device=logits.device)
     shape = (vocab, logits.stride(0), chunks)
-    exact = {"num_warps": 8, "enable_fp_fusion": False}
+    exact = {"num_warps": 8, "enable_fp_fusion": False, **dependent(logits)}
     floor_key = (
         cut_offs(logits, peak, sums, temperature, top_k, top_p, **sizes) if filtered else None
     )
