@@ -53,9 +53,9 @@ def _peak_kernel(
     token = chunk * CHUNK + tl.arange(0, CHUNK)
     x = load_logits(logits_ptr, row * row_stride, token, vocab)
     x = tl.where(x != x, float("inf"), x)  # noqa: PLR0124 - NaN, which comparisons would pass by
-    peak, lane = tl.max(x, axis=0, return_indices=True, return_indices_tie_break_left=True)
+    peak = tl.max(x, axis=0)
     tl.store(peak_ptr + row * chunks + chunk, peak)
-    tl.store(best_ptr + row * chunks + chunk, chunk * CHUNK + lane)
+    tl.store(best_ptr + row * chunks + chunk, tl.min(tl.where(x == peak, token, vocab), axis=0))
 
 
 @triton.jit
