@@ -1,14 +1,18 @@
 """Every operation of the engine: a torch reference that is also the CPU backend, and Triton."""
 
 from yaie_kernels.ops import (
+    Gate,
     add_biases_,
     add_rms_norm,
     adjust_logits,
     ban_words_,
     copy_pages,
     gelu_tanh_mul,
+    greedy,
     latent_norm_rope_write,
+    linear,
     moe_mlp,
+    norm_linear,
     paged_attention,
     qk_norm_rope_write,
     remember_,
@@ -22,14 +26,18 @@ from yaie_kernels.ops import (
 )
 
 __all__ = [
+    "Gate",
     "add_biases_",
     "add_rms_norm",
     "adjust_logits",
     "ban_words_",
     "copy_pages",
     "gelu_tanh_mul",
+    "greedy",
     "latent_norm_rope_write",
+    "linear",
     "moe_mlp",
+    "norm_linear",
     "paged_attention",
     "qk_norm_rope_write",
     "remember_",

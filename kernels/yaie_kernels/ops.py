@@ -9,9 +9,14 @@ depend on shapes and host integers only, so every operation can be captured in a
 
 # ruff: noqa: PLR0917 - the operations' signatures are positional by contract
 
+from typing import Literal
+
 from torch import Tensor
 
 from yaie_kernels.dispatch import backend
+
+Gate = Literal["silu", "gelu_tanh"]
+"""What the first half of a gated projection goes through before it multiplies the second."""
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, offset: float = 0.0) -> Tensor:
@@ -28,6 +33,37 @@ def add_rms_norm(
 ) -> tuple[Tensor, Tensor]:
     """(rms_norm(x + residual), x + residual); x, residual [T,H]; the sum is rounded first."""
     return backend(x).add_rms_norm(x, residual, weight, eps, offset)  # type: ignore[no-any-return]  # same
+
+
+def linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, gate: Gate | None = None
+) -> Tensor:
+    """x[T,K] @ weight[N,K]^T + bias[N] -> [T,N]; with a gate (see `silu_mul`) -> [T,N/2].
+
+    The weight and the bias are constants: nothing that is still running may write them, as they
+    may be read ahead of what precedes the call.
+    """
+    return backend(x).linear(x, weight, bias, gate=gate)  # type: ignore[no-any-return]  # same
+
+
+def norm_linear(
+    x: Tensor,
+    residual: Tensor | None,
+    norm_weight: Tensor,
+    eps: float,
+    offset: float,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    gate: Gate | None = None,
+) -> tuple[Tensor, Tensor]:
+    """(linear(rms_norm(total)), total) with total = x + residual, or x where that is None.
+
+    x, residual [T,K]; norm_weight[K], eps and offset as in `rms_norm`, the rest as in `linear`.
+    """
+    return backend(x).norm_linear(  # type: ignore[no-any-return]  # module chosen by name
+        x, residual, norm_weight, eps, offset, weight, bias, gate=gate
+    )
 
 
 def rope_(q: Tensor, k: Tensor, positions: Tensor, cos_sin: Tensor) -> None:
@@ -196,6 +232,15 @@ def paged_attention(
     )
 
 
+def greedy(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The argmax of each row of logits[B,V], any float dtype -> (tokens, finite, peak).
+
+    tokens[B] int64: the lowest id of the largest logit; finite[B] bool: whether that logit is;
+    where it is not, the token is 0. peak[B] float32: the logit, +inf for a row with a NaN.
+    """
+    return backend(logits).greedy(logits)  # type: ignore[no-any-return]  # module chosen by name
+
+
 def sample(
     logits: Tensor,
     temperature: Tensor,
@@ -206,15 +251,15 @@ def sample(
     position: Tensor,
     *,
     filtered: bool = True,
-) -> Tensor:
-    """One token id per row -> [B] int64; the same ids on every device for the same float32 logits.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One token id per row -> (tokens, finite, peak) as of `greedy`.
 
+    Every device draws the same ids from the same float32 logits.
     logits[B,V] any float dtype; temperature[B] float32 (below 1e-5: argmax, lowest id on ties);
     top_k[B] int32 (0 = off); top_p[B] float32 (1 = off); min_p[B] float32 (0 = off); seed[B] and
     position[B] int64: the draw is a function of these two and the row's logits alone.
     Filters apply in the order temperature, top-k, top-p, min-p; tokens tied with the last kept
     one are kept. filtered=False: the host knows that no row has top-k or top-p, which spares work.
-    A row with a NaN or +inf logit yields some valid id: check rows before.
     """
     return backend(logits).sample(  # type: ignore[no-any-return]  # module chosen by name
         logits, temperature, top_k, top_p, min_p, seed, position, filtered=filtered

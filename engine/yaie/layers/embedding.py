@@ -3,6 +3,7 @@
 import torch
 from torch.nn import functional
 
+import yaie_kernels as ops
 from yaie.layers.options import NamedTensors, TensorOptions
 
 
@@ -51,7 +52,7 @@ class LMHead:
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """Hidden [N, hidden] -> logits [N, vocab]."""
-        logits = functional.linear(hidden, self.weight)
+        logits = ops.linear(hidden, self.weight)
         if self.softcap is None:
             return logits
         return logits.div_(self.softcap).tanh_().mul_(self.softcap)

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 
 import torch
-from torch.nn import functional
 
+import yaie_kernels as ops
+from yaie.layers.norm import RMSNorm
 from yaie.layers.options import NamedTensors, TensorOptions
 
 
@@ -12,20 +13,43 @@ class Linear:
     """y = x @ weight.T + bias.
 
     `parts` names the checkpoint's matrices and their rows in stacking order; each destination is a
-    slice of the one fused weight [sum of rows, in_features].
+    slice of the one fused weight [sum of rows, in_features]. With a `gate` the rows are as many for
+    the gate as for what it multiplies, and y = gate(first half) * second half.
     """
 
     def __init__(
-        self, in_features: int, parts: Mapping[str, int], *, bias: bool, options: TensorOptions
+        self,
+        in_features: int,
+        parts: Mapping[str, int],
+        *,
+        bias: bool,
+        gate: ops.Gate | None = None,
+        options: TensorOptions,
     ) -> None:
         rows = sum(parts.values())
         self.parts = dict(parts)
         self.weight = options.empty(rows, in_features)
         self.bias = options.empty(rows) if bias else None
+        self.gate = gate
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Map x [T, in_features] to [T, sum of rows]."""
-        return functional.linear(x, self.weight, self.bias)
+        """Map x [T, in_features] to [T, sum of rows], or half of them with a gate."""
+        return ops.linear(x, self.weight, self.bias, gate=self.gate)
+
+    def after(
+        self, norm: RMSNorm, x: torch.Tensor, residual: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return (self(norm(x + residual)), x + residual); None: x begins the sum."""
+        return ops.norm_linear(
+            x,
+            residual,
+            norm.weight,
+            norm.eps,
+            norm.offset,
+            self.weight,
+            self.bias,
+            gate=self.gate,
+        )
 
     def parameters(self, prefix: str) -> NamedTensors:
         """Destinations of `prefix + part + .weight|.bias`."""

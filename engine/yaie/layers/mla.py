@@ -54,13 +54,16 @@ class LatentAttention:
             options=options,
         )
 
-    def __call__(self, x: torch.Tensor, step: StepInput) -> torch.Tensor:
-        """Map x [T, hidden] to [T, hidden]."""
-        q, latent = self.down(x).tensor_split((-self.mla.latent_size,), dim=1)
+    def after(
+        self, norm: RMSNorm, x: torch.Tensor, residual: torch.Tensor | None, step: StepInput
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Attend to norm(x + residual), all [T, hidden]; return the result and the sum."""
+        both, residual = self.down.after(norm, x, residual)
+        q, latent = both.tensor_split((-self.mla.latent_size,), dim=1)
         if self.q_norm is not None and self.q_up is not None:
             q = self.q_up(self.q_norm(q))
         heads = q.view(-1, self.heads, self.mla.qk_head_dim)
-        return self.out(self.form(heads, latent, step).flatten(1))
+        return self.out(self.form(heads, latent, step).flatten(1)), residual
 
     def parameters(self, prefix: str) -> NamedTensors:
         """Checkpoint names and destinations."""

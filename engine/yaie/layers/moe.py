@@ -11,6 +11,7 @@ from torch.nn import functional
 
 import yaie_kernels as ops
 from yaie.layers.linear import Linear
+from yaie.layers.norm import RMSNorm
 from yaie.layers.options import Alternative, Alternatives, NamedTensors, TensorOptions
 from yaie.models.config_moe import MoEConfig
 
@@ -133,6 +134,13 @@ class MoE:
         if self.shared_gate is not None:
             shared = self.shared_gate(x).sigmoid() * shared
         return mixed + shared
+
+    def after(
+        self, norm: RMSNorm, x: torch.Tensor, residual: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Map norm(x + residual), all [T, hidden]; return the result and the sum."""
+        x, residual = norm.add(x, residual)
+        return self(x), residual
 
     def parameters(self, prefix: str) -> NamedTensors:
         """Checkpoint names and destinations; `prefix` ends with `mlp.`."""

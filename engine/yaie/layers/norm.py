@@ -24,8 +24,12 @@ class RMSNorm:
         """Norm x [..., size] into a new tensor."""
         return ops.rms_norm(x, self.weight, self.eps, self.offset)
 
-    def add(self, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """x, residual [T, size] -> (norm(x + residual), x + residual)."""
+    def add(
+        self, x: torch.Tensor, residual: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """x, residual [T, size] -> (norm(x + residual), x + residual); None: x begins the sum."""
+        if residual is None:
+            return self(x), x
         return ops.add_rms_norm(x, residual, self.weight, self.eps, self.offset)
 
     def parameters(self, name: str) -> NamedTensors:

@@ -1,8 +1,8 @@
 """A decoder layer and its parts: attention and a gated MLP, each behind its norm.
 
-The residual stream travels beside the normed input, so that add and norm are one kernel. What
-differs between families is an option of `ModelConfig` or a small subclass beside the family's
-model.
+What a sublayer gives is not yet added to the residual stream: it travels beside it to the next
+sublayer, where sum, norm and first projection are one operation. What differs between families is
+an option of `ModelConfig` or a small subclass beside the family's model.
 """
 
 from typing import Protocol
@@ -17,7 +17,7 @@ from yaie.layers.options import NamedTensors, TensorOptions
 from yaie.models.model import LayerCache
 from yaie.models.shape import ModelConfig
 
-ACTIVATIONS = {"silu": ops.silu_mul, "gelu_pytorch_tanh": ops.gelu_tanh_mul}
+GATES: dict[str, ops.Gate] = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
 
 
 def make_norm(config: ModelConfig, options: TensorOptions, size: int | None = None) -> RMSNorm:
@@ -32,8 +32,10 @@ class Mixer(Protocol):
 
     cache: LayerCache
 
-    def __call__(self, x: torch.Tensor, step: StepInput) -> torch.Tensor:
-        """Map x [T, hidden] to [T, hidden]."""
+    def after(
+        self, norm: RMSNorm, x: torch.Tensor, residual: torch.Tensor | None, step: StepInput
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mix norm(x + residual), all [T, hidden]; return the result and the sum."""
 
     def parameters(self, prefix: str) -> NamedTensors:
         """Checkpoint names and destinations."""
@@ -44,6 +46,11 @@ class FeedForward(Protocol):
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Map x [T, hidden] to [T, hidden]."""
+
+    def after(
+        self, norm: RMSNorm, x: torch.Tensor, residual: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Map norm(x + residual), all [T, hidden]; return the result and the sum."""
 
     def parameters(self, prefix: str) -> NamedTensors:
         """Checkpoint names and destinations."""
@@ -86,14 +93,17 @@ class Attention:
         size = config.head_dim
         return make_norm(config, options, size), make_norm(config, options, size)
 
-    def __call__(self, x: torch.Tensor, step: StepInput) -> torch.Tensor:
-        """Map x [T, hidden] to [T, hidden]."""
-        parts = torch.split(self.qkv(x), self.sizes, dim=1)
+    def after(
+        self, norm: RMSNorm, x: torch.Tensor, residual: torch.Tensor | None, step: StepInput
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Attend to norm(x + residual), all [T, hidden]; return the result and the sum."""
+        qkv, residual = self.qkv.after(norm, x, residual)
+        parts = torch.split(qkv, self.sizes, dim=1)
         q, k, v = (
             part.view(-1, heads, self.head_dim)
             for part, heads in zip(parts, self.heads, strict=True)
         )
-        return self.out(self.attention(q, k, v, step))
+        return self.out(self.attention(q, k, v, step)), residual
 
     def parameters(self, prefix: str) -> NamedTensors:
         """Checkpoint names and destinations."""
@@ -110,10 +120,13 @@ class MLP:
     def __init__(self, config: ModelConfig, inner: int, options: TensorOptions) -> None:
         bias = config.mlp_bias
         self.gate_up = Linear(
-            config.hidden_size, self.gate_up_parts(inner), bias=bias, options=options
+            config.hidden_size,
+            self.gate_up_parts(inner),
+            bias=bias,
+            gate=GATES[config.activation],
+            options=options,
         )
         self.down = Linear(inner, {"down_proj": config.hidden_size}, bias=bias, options=options)
-        self.act_mul = ACTIVATIONS[config.activation]
 
     @staticmethod
     def gate_up_parts(inner: int) -> dict[str, int]:
@@ -122,7 +135,14 @@ class MLP:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Map x [T, hidden] to [T, hidden]."""
-        return self.down(self.act_mul(self.gate_up(x)))
+        return self.down(self.gate_up(x))
+
+    def after(
+        self, norm: RMSNorm, x: torch.Tensor, residual: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Map norm(x + residual), all [T, hidden]; return the result and the sum."""
+        inner, residual = self.gate_up.after(norm, x, residual)
+        return self.down(inner), residual
 
     def parameters(self, prefix: str) -> NamedTensors:
         """Checkpoint names and destinations."""
@@ -145,17 +165,8 @@ class DecoderLayer:
         self, x: torch.Tensor, residual: torch.Tensor | None, step: StepInput
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Run x [T, hidden], the last sublayer's output not yet added to `residual`."""
-        x, residual = self.enter(x, residual)
-        x, residual = self.mlp_norm.add(self.attention(x, step), residual)
-        return self.mlp(x), residual
-
-    def enter(
-        self, x: torch.Tensor, residual: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Add x to the residual stream (the first layer's x begins it); return (normed, stream)."""
-        if residual is None:
-            return self.attention_norm(x), x
-        return self.attention_norm.add(x, residual)
+        x, residual = self.attention.after(self.attention_norm, x, residual, step)
+        return self.mlp.after(self.mlp_norm, x, residual)
 
     def parameters(self, prefix: str) -> NamedTensors:
         """Checkpoint names and destinations."""

@@ -27,10 +27,9 @@ class SandwichLayer(DecoderLayer):
         self, x: torch.Tensor, residual: torch.Tensor | None, step: StepInput
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Run x [T, hidden], the last sublayer's output not yet added to `residual`."""
-        x, residual = self.enter(x, residual)
-        x = self.after_attention(self.attention(x, step))
-        x, residual = self.mlp_norm.add(x, residual)
-        return self.after_mlp(self.mlp(x)), residual
+        x, residual = self.attention.after(self.attention_norm, x, residual, step)
+        x, residual = self.mlp.after(self.mlp_norm, self.after_attention(x), residual)
+        return self.after_mlp(x), residual
 
     def parameters(self, prefix: str) -> NamedTensors:
         """Checkpoint names and destinations."""

@@ -49,10 +49,10 @@ def draw(
     A row with NaN, +inf or only -inf gets token 0 and finite False; the others are not affected.
 
     """
-    best, tokens = logits.max(dim=-1)
-    finite = best.isfinite()
-    if how != "greedy":
-        tokens = ops.sample(
+    if how == "greedy":
+        tokens, finite, peak = ops.greedy(logits)
+    else:
+        tokens, finite, peak = ops.sample(
             logits,
             slots.temperature[rows],
             slots.top_k[rows],
@@ -62,9 +62,8 @@ def draw(
             positions,
             filtered=how == "filtered",
         )
-    tokens = tokens * finite
     slots.last_token[rows] = tokens
-    forbidden = None if wanted is None else (best == -torch.inf) & (wanted != 0)
+    forbidden = None if wanted is None else (peak == -torch.inf) & (wanted != 0)
     return Draw(tokens, finite, forbidden)
 
 

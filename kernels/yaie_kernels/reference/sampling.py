@@ -33,6 +33,12 @@ _FEW = 256  # candidates tried for top-p before the whole row is sorted; with to
 _SPARE = 8  # and a few for ties
 
 
+def greedy(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    peak, tokens = logits.max(dim=-1)
+    finite = peak.isfinite()
+    return tokens * finite, finite, peak.float().masked_fill(peak.isnan(), torch.inf)
+
+
 def sample(
     logits: Tensor,
     temperature: Tensor,
@@ -43,14 +49,13 @@ def sample(
     position: Tensor,
     *,
     filtered: bool = True,
-) -> Tensor:
-    if logits.shape[0] == 0:
-        return logits.new_empty(0, dtype=torch.int64)
+) -> tuple[Tensor, Tensor, Tensor]:
+    best, finite, peak = greedy(logits)
+    cold = [value < GREEDY_BELOW for value in temperature.tolist()]
+    if all(cold):
+        return best, finite, peak
     logits = logits.float()
-    greedy = [value < GREEDY_BELOW for value in temperature.tolist()]
-    if all(greedy):
-        return logits.argmax(dim=-1)
-    chosen = torch.tensor(greedy, device=logits.device) if any(greedy) else None
+    chosen = torch.tensor(cold, device=logits.device) if any(cold) else None
     weights = token_weights(logits, _masked(temperature, chosen, 1.0))
     if filtered:
         _filter(logits, weights, _masked(top_k, chosen, 0), _masked(top_p, chosen, 1.0))
@@ -59,7 +64,8 @@ def sample(
     target = targets(seed, position, sums[:, -1].clamp(min=1))
     ids = torch.searchsorted(sums, target.unsqueeze(1), right=True).squeeze(1)
     ids.clamp_(max=logits.shape[1] - 1)
-    return ids if chosen is None else torch.where(chosen, logits.argmax(dim=-1), ids)
+    drawn = ids * finite
+    return drawn if chosen is None else torch.where(chosen, best, drawn), finite, peak
 
 
 def _masked(values: Tensor, rows: Tensor | None, value: float) -> Tensor:

@@ -16,9 +16,10 @@ from yaie_kernels.triton.elementwise import (
 )
 from yaie_kernels.triton.fused import qk_norm_rope_write
 from yaie_kernels.triton.latent import latent_norm_rope_write
+from yaie_kernels.triton.linear import linear, norm_linear
 from yaie_kernels.triton.moe import moe_mlp
 from yaie_kernels.triton.route import route_experts
-from yaie_kernels.triton.sampling import sample
+from yaie_kernels.triton.sampling import greedy, sample
 from yaie_kernels.triton.scores import score_tokens
 
 __all__ = [
@@ -28,8 +29,11 @@ __all__ = [
     "ban_words_",
     "copy_pages",
     "gelu_tanh_mul",
+    "greedy",
     "latent_norm_rope_write",
+    "linear",
     "moe_mlp",
+    "norm_linear",
     "paged_attention",
     "qk_norm_rope_write",
     "remember_",

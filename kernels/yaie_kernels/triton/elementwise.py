@@ -10,20 +10,23 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from yaie_kernels.triton.launch import await_previous, dependent
+
 _ROW_ELEMENTS = 2048  # a program takes several short rows (qk-norm) or one long one
 _COLUMNS = 1024
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows"])
 def _rms_norm_kernel(
     x_ptr, weight_ptr, out_ptr,
     n_rows, n_heads, token_stride, head_stride, n_cols, eps, offset,
-    BLOCK_ROWS: tl.constexpr, BLOCK_COLS: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr, BLOCK_COLS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """out = x * rsqrt(mean(x**2) + eps) * (weight + offset).
 
     Row r is (token r/heads, head r%heads).
     """
+    await_previous(PDL)
     row = tl.program_id(0).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     col = tl.arange(0, BLOCK_COLS)
     mask = (row < n_rows)[:, None] & (col < n_cols)[None, :]
@@ -35,13 +38,14 @@ def _rms_norm_kernel(
     tl.store(out_ptr + row[:, None] * n_cols + col[None, :], out, mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows"])
 def _add_rms_norm_kernel(
     x_ptr, residual_ptr, weight_ptr, out_ptr, total_ptr,
     n_rows, x_stride, residual_stride, n_cols, eps, offset,
-    BLOCK_ROWS: tl.constexpr, BLOCK_COLS: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr, BLOCK_COLS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """total = x + residual, rounded to its dtype; out = rms_norm(total)."""
+    await_previous(PDL)
     row = tl.program_id(0).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     col = tl.arange(0, BLOCK_COLS)
     mask = (row < n_rows)[:, None] & (col < n_cols)[None, :]
@@ -63,9 +67,10 @@ def _rope_kernel(
     q_ptr, k_ptr, positions_ptr, cos_sin_ptr,
     q_token_stride, q_head_stride, k_token_stride, k_head_stride,
     q_heads, k_heads, half,
-    BLOCK_HEADS: tl.constexpr, BLOCK_HALF: tl.constexpr,
+    BLOCK_HEADS: tl.constexpr, BLOCK_HALF: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """(left, right) <- (left cos - right sin, right cos + left sin) for every head of a token."""
+    await_previous(PDL)
     token = tl.program_id(0).to(tl.int64)
     position = tl.load(positions_ptr + token)
     col = tl.arange(0, BLOCK_HALF)
@@ -86,9 +91,11 @@ def _rope_kernel(
 
 @triton.jit
 def _act_mul_kernel(
-    gate_up_ptr, out_ptr, row_stride, n_cols, GELU_TANH: tl.constexpr, BLOCK: tl.constexpr
-):
+    gate_up_ptr, out_ptr, row_stride, n_cols,
+    GELU_TANH: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
     """out = gate * sigmoid(s) * up; s is gate (silu), or such that it is gelu's tanh form."""
+    await_previous(PDL)
     row = tl.program_id(0).to(tl.int64)
     col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     mask = col < n_cols
@@ -121,7 +128,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, offset: float = 0.0) -> Tens
     programs, block_rows, block_cols, warps = _row_blocks(rows, cols)
     _rms_norm_kernel[(programs,)](
         x, weight, out, rows, heads, x.stride(0), head_stride, cols, eps, offset,
-        BLOCK_ROWS=block_rows, BLOCK_COLS=block_cols, num_warps=warps,
+        BLOCK_ROWS=block_rows, BLOCK_COLS=block_cols, **dependent(x), num_warps=warps,
     )  # fmt: skip
     return out
 
@@ -137,7 +144,7 @@ def add_rms_norm(
         _add_rms_norm_kernel[(programs,)](
             x, residual, weight, out, total,
             rows, x.stride(0), residual.stride(0), cols, eps, offset,
-            BLOCK_ROWS=block_rows, BLOCK_COLS=block_cols, num_warps=warps,
+            BLOCK_ROWS=block_rows, BLOCK_COLS=block_cols, **dependent(x), num_warps=warps,
         )  # fmt: skip
     return out, total
 
@@ -153,7 +160,7 @@ def rope_(q: Tensor, k: Tensor, positions: Tensor, cos_sin: Tensor) -> None:
     _rope_kernel[(tokens, triton.cdiv(heads, block_heads))](
         q, k, positions, cos_sin,
         q.stride(0), q.stride(1), k.stride(0), k.stride(1), q_heads, k.shape[1], half,
-        BLOCK_HEADS=block_heads, BLOCK_HALF=block_half, num_warps=4,
+        BLOCK_HEADS=block_heads, BLOCK_HALF=block_half, **dependent(q), num_warps=4,
     )  # fmt: skip
 
 
@@ -171,6 +178,6 @@ def _act_mul(gate_up: Tensor, *, gelu_tanh: bool) -> Tensor:
     if rows:
         _act_mul_kernel[(rows, triton.cdiv(cols, _COLUMNS))](
             gate_up, out, gate_up.stride(0), cols,
-            GELU_TANH=gelu_tanh, BLOCK=_COLUMNS, num_warps=4,
+            GELU_TANH=gelu_tanh, BLOCK=_COLUMNS, **dependent(out), num_warps=4,
         )  # fmt: skip
     return out

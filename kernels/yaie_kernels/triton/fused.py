@@ -9,6 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from yaie_kernels.triton.launch import await_previous, dependent
+
 
 @triton.jit
 def _qk_norm_rope_write_kernel(
@@ -17,12 +19,13 @@ def _qk_norm_rope_write_kernel(
     q_token_stride, q_head_stride, k_token_stride, k_head_stride, v_token_stride, v_head_stride,
     q_heads, kv_heads, head_dim, half, eps, offset,
     HAS_NORM: tl.constexpr, BLOCK_HEADS: tl.constexpr, BLOCK_HALF: tl.constexpr,
-    BLOCK_REST: tl.constexpr,
+    BLOCK_REST: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Rows are the q heads, k heads and v heads of one token: q <- rope(norm(q)) in place,
     k_cache[slot] <- rope(norm(k)), v_cache[slot] <- v. A row is (left | right | rest), the rest
     not rotated; BLOCK_REST is 0 where there is none.
     """
+    await_previous(PDL)
     token = tl.program_id(0).to(tl.int64)
     position = tl.load(positions_ptr + token)
     slot = tl.load(slots_ptr + token)
@@ -114,5 +117,6 @@ def qk_norm_rope_write(
         q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
         q_heads, kv_heads, head_dim, half, eps, offset,
         HAS_NORM=has_norm, BLOCK_HEADS=block_heads, BLOCK_HALF=block_half,
-        BLOCK_REST=triton.next_power_of_2(rest) if rest else 0, num_warps=4,
+        BLOCK_REST=triton.next_power_of_2(rest) if rest else 0, **dependent(q),
+        num_warps=4,
     )  # fmt: skip

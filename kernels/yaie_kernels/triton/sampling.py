@@ -1,14 +1,17 @@
 """Sampling without a sort, over chunks of the vocabulary; see `reference.sampling` for the rules.
 
-Three launches: the peak of each chunk, the integer weight of each chunk, the draw; the launches of
-`cutoffs` come in between where rows have top-k or top-p. Weights are integers, so their sums agree
-with the reference's to the last bit whatever the order.
+Greedy rows take two launches, of which the first alone reads the logits: the peak of each chunk,
+the peak of the row. Draws take three, of which two read them: the peak of each chunk, its integer
+weight, the draw; the launches of `cutoffs` come in between where rows have top-k or top-p. Weights
+are integers, so their sums agree with the reference's to the last bit whatever the order.
 """
 
 # ruff: noqa: PLR0917 - a kernel takes pointers and strides; its docstring is its formula
 
 
 # mypy: disable-error-code="no-untyped-def"
+
+from typing import NamedTuple
 
 import torch
 import triton
@@ -17,6 +20,7 @@ from torch import Tensor
 
 from yaie_kernels import philox
 from yaie_kernels.triton.cutoffs import cut_offs
+from yaie_kernels.triton.launch import await_previous, dependent
 from yaie_kernels.triton.weights import (
     GREEDY_BELOW,
     WEIGHT_ONE,
@@ -39,24 +43,58 @@ _ROUNDS = tl.constexpr(philox.ROUNDS)
 
 @triton.jit
 def _peak_kernel(
-    logits_ptr, peak_ptr, best_ptr, vocab, row_stride, chunks, CHUNK: tl.constexpr
+    logits_ptr, peak_ptr, best_ptr, vocab, row_stride, chunks,
+    CHUNK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """The largest logit of a chunk and the lowest token that has it."""
+    """The largest logit of a chunk, NaN counting as +inf, and the lowest token that has it."""
+    await_previous(PDL)
     row = tl.program_id(1).to(tl.int64)
     chunk = tl.program_id(0)
     token = chunk * CHUNK + tl.arange(0, CHUNK)
     x = load_logits(logits_ptr, row * row_stride, token, vocab)
-    peak, lane = tl.max(x, axis=0, return_indices=True, return_indices_tie_break_left=True)
+    x = tl.where(x != x, float("inf"), x)  # noqa: PLR0124 - NaN, which comparisons would pass by
+    peak = tl.max(x, axis=0)
     tl.store(peak_ptr + row * chunks + chunk, peak)
-    tl.store(best_ptr + row * chunks + chunk, chunk * CHUNK + lane)
+    tl.store(best_ptr + row * chunks + chunk, tl.min(tl.where(x == peak, token, vocab), axis=0))
+
+
+@triton.jit
+def _lead(peak_ptr, best_ptr, row, chunks, CHUNKS: tl.constexpr):
+    """The row's largest logit and the lowest token that has it."""
+    peaks = row_peak(peak_ptr, row, chunks, CHUNKS)
+    peak, lead = tl.max(peaks, axis=0, return_indices=True, return_indices_tie_break_left=True)
+    lead = tl.minimum(lead, chunks - 1)  # the lanes past the last chunk tie in a row of -inf
+    return peak, tl.load(best_ptr + row * chunks + lead).to(tl.int64)
+
+
+@triton.jit
+def _store(ids_ptr, finite_ptr, row_peak_ptr, row, token, peak):
+    finite = tl.abs(peak) < float("inf")
+    tl.store(ids_ptr + row, tl.where(finite, token, 0))
+    tl.store(finite_ptr + row, finite)
+    tl.store(row_peak_ptr + row, peak)
+
+
+@triton.jit
+def _greedy_kernel(
+    peak_ptr, best_ptr, ids_ptr, finite_ptr, row_peak_ptr, chunks,
+    CHUNKS: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """The argmax of a row."""
+    await_previous(PDL)
+    row = tl.program_id(0).to(tl.int64)
+    peak, best = _lead(peak_ptr, best_ptr, row, chunks, CHUNKS)
+    _store(ids_ptr, finite_ptr, row_peak_ptr, row, best, peak)
 
 
 @triton.jit
 def _weigh_kernel(
     logits_ptr, peak_ptr, sums_ptr, floor_key_ptr, temperature_ptr, min_p_ptr,
-    vocab, row_stride, chunks, FILTERED: tl.constexpr, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
+    vocab, row_stride, chunks, FILTERED: tl.constexpr,
+    CHUNK: tl.constexpr, CHUNKS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """The summed weight of what the filters leave of a chunk."""
+    await_previous(PDL)
     row = tl.program_id(1).to(tl.int64)
     chunk = tl.program_id(0)
     temperature = tl.load(temperature_ptr + row)
@@ -111,31 +149,71 @@ def _draw(seed, position, total):
 @triton.jit
 def _draw_kernel(
     logits_ptr, peak_ptr, best_ptr, sums_ptr, floor_key_ptr,
-    temperature_ptr, min_p_ptr, seed_ptr, position_ptr, ids_ptr,
-    vocab, row_stride, chunks, FILTERED: tl.constexpr, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
+    temperature_ptr, min_p_ptr, seed_ptr, position_ptr, ids_ptr, finite_ptr, row_peak_ptr,
+    vocab, row_stride, chunks, FILTERED: tl.constexpr,
+    CHUNK: tl.constexpr, CHUNKS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """The first token whose running weight passes the draw, or the argmax of a greedy row."""
+    await_previous(PDL)
     row = tl.program_id(0).to(tl.int64)
+    peak, token = _lead(peak_ptr, best_ptr, row, chunks, CHUNKS)
     temperature = tl.load(temperature_ptr + row)
-    peaks = row_peak(peak_ptr, row, chunks, CHUNKS)
-    peak, lead = tl.max(peaks, axis=0, return_indices=True, return_indices_tie_break_left=True)
-    if temperature < GREEDY_BELOW:
-        lead = tl.minimum(lead, chunks - 1)
-        best = tl.load(best_ptr + row * chunks + lead)
-        tl.store(ids_ptr + row, tl.minimum(best, vocab - 1).to(tl.int64))  # NaN rows may overrun
-    else:
+    if temperature >= GREEDY_BELOW:
         lane = tl.arange(0, CHUNKS)
         sums = tl.load(sums_ptr + row * chunks + lane, mask=lane < chunks, other=0)
         total = tl.maximum(tl.sum(sums, axis=0), 1)
         target = _draw(tl.load(seed_ptr + row), tl.load(position_ptr + row), total)
         chunk = tl.sum((tl.cumsum(sums, axis=0) <= target).to(tl.int32), axis=0)
         target -= tl.sum(tl.where(lane < chunk, sums, 0), axis=0)
-        token = chunk * CHUNK + tl.arange(0, CHUNK)
-        x = load_logits(logits_ptr, row * row_stride, token, vocab)
+        tokens = chunk * CHUNK + tl.arange(0, CHUNK)
+        x = load_logits(logits_ptr, row * row_stride, tokens, vocab)
         weight = _left(x, temperature, peak, row, floor_key_ptr, min_p_ptr, FILTERED)
         passed = tl.cumsum(weight, axis=0) <= target
         found = chunk * CHUNK + tl.sum(passed.to(tl.int32), axis=0)
-        tl.store(ids_ptr + row, tl.minimum(found, vocab - 1).to(tl.int64))
+        token = tl.minimum(found, vocab - 1).to(tl.int64)
+    _store(ids_ptr, finite_ptr, row_peak_ptr, row, token, peak)
+
+
+class _Rows(NamedTuple):
+    """What is found of each row: tokens [B] int64, finite [B] bool, peak [B] float32."""
+
+    tokens: Tensor
+    finite: Tensor
+    peak: Tensor
+
+    @staticmethod
+    def of(logits: Tensor) -> "_Rows":
+        return _Rows(
+            *(
+                torch.empty(logits.shape[0], dtype=dtype, device=logits.device)
+                for dtype in (torch.int64, torch.bool, torch.float32)
+            )
+        )
+
+
+def _peaks(logits: Tensor) -> tuple[Tensor, Tensor, dict[str, int]]:
+    """(peak [B, chunks] float32, lowest token that has it [B, chunks] int32, the chunks' sizes)."""
+    batch, vocab = logits.shape
+    chunk = min(_CHUNK, triton.next_power_of_2(vocab))
+    chunks = triton.cdiv(vocab, chunk)
+    peak = torch.empty((batch, chunks), dtype=torch.float32, device=logits.device)
+    best = torch.empty((batch, chunks), dtype=torch.int32, device=logits.device)
+    _peak_kernel[(chunks, batch)](
+        logits, peak, best, vocab, logits.stride(0), chunks,
+        CHUNK=chunk, **dependent(logits), num_warps=4,
+    )  # fmt: skip
+    return peak, best, {"CHUNK": chunk, "CHUNKS": triton.next_power_of_2(chunks)}
+
+
+def greedy(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    rows = _Rows.of(logits)
+    if len(logits):
+        peak, best, sizes = _peaks(logits)
+        _greedy_kernel[(len(logits),)](
+            peak, best, *rows, peak.shape[1],
+            CHUNKS=sizes["CHUNKS"], **dependent(logits), num_warps=1,
+        )  # fmt: skip
+    return rows
 
 
 def sample(
@@ -148,21 +226,16 @@ def sample(
     position: Tensor,
     *,
     filtered: bool = True,
-) -> Tensor:
+) -> tuple[Tensor, Tensor, Tensor]:
     batch, vocab = logits.shape
-    device = logits.device
-    ids = torch.empty(batch, dtype=torch.int64, device=device)
+    rows = _Rows.of(logits)
     if batch == 0:
-        return ids
-    chunk = min(_CHUNK, triton.next_power_of_2(vocab))
-    chunks = triton.cdiv(vocab, chunk)
-    peak = torch.empty((batch, chunks), dtype=torch.float32, device=device)
-    best = torch.empty((batch, chunks), dtype=torch.int32, device=device)
-    sums = torch.empty((batch, chunks), dtype=torch.int64, device=device)
+        return rows
+    peak, best, sizes = _peaks(logits)
+    chunks = peak.shape[1]
+    sums = torch.empty((batch, chunks), dtype=torch.int64, device=logits.device)
     shape = (vocab, logits.stride(0), chunks)
-    sizes = {"CHUNK": chunk, "CHUNKS": triton.next_power_of_2(chunks)}
-    exact = {"num_warps": 8, "enable_fp_fusion": False}
-    _peak_kernel[(chunks, batch)](logits, peak, best, *shape, CHUNK=chunk, num_warps=4)
+    exact = {"num_warps": 8, "enable_fp_fusion": False, **dependent(logits)}
     floor_key = (
         cut_offs(logits, peak, sums, temperature, top_k, top_p, **sizes) if filtered else None
     )
@@ -171,7 +244,7 @@ def sample(
         FILTERED=filtered, **sizes, **exact,
     )  # fmt: skip
     _draw_kernel[(batch,)](
-        logits, peak, best, sums, floor_key, temperature, min_p, seed, position, ids, *shape,
+        logits, peak, best, sums, floor_key, temperature, min_p, seed, position, *rows, *shape,
         FILTERED=filtered, **sizes, **exact,
     )  # fmt: skip
-    return ids
+    return rows

@@ -211,7 +211,7 @@ def oracle(
         last = [*prompt, *output][-1]
         logits = processed(table[last], prompt, output, sampling, allowed)
         position = torch.tensor([len(prompt) + len(output)])
-        drawn = reference.sample(
+        drawn, _, _ = reference.sample(
             logits.unsqueeze(0),
             torch.tensor([sampling.temperature]),
             torch.tensor([max(0, sampling.top_k)], dtype=torch.int32),

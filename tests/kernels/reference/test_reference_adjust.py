@@ -145,7 +145,7 @@ WARPERS = {
 def drawable(logits: torch.Tensor, **filters: float) -> set[int]:
     """Every token that 4000 draws from the row bring up."""
     rows = 4000
-    ids = sample(
+    ids, _, _ = sample(
         logits.expand(rows, -1),
         torch.full((rows,), filters.get("temperature", 1.0)),
         torch.full((rows,), int(filters.get("top_k", 0)), dtype=torch.int32),

@@ -22,7 +22,7 @@ def draw(
     position: torch.Tensor | None = None,
 ) -> torch.Tensor:
     rows = logits.shape[0]
-    return sample(
+    ids, _, _ = sample(
         logits,
         torch.full((rows,), temperature),
         torch.full((rows,), top_k, dtype=torch.int32),
@@ -31,6 +31,7 @@ def draw(
         torch.zeros(rows, dtype=torch.int64) if seed is None else seed,
         torch.arange(rows) if position is None else position,
     )
+    return ids
 
 
 def kept_tokens(logits: torch.Tensor, **filters: float) -> torch.Tensor:
@@ -174,7 +175,7 @@ def test_greedy_takes_the_lowest_id_of_a_tie_even_beside_sampled_rows() -> None:
     temperature = torch.tensor([0.0, 1.0, 0.0, 1e-6])
     none = torch.zeros(4)
     zeros = none.long()
-    ids = sample(logits, temperature, none.int(), none + 1, none, zeros, torch.arange(4))
+    ids, _, _ = sample(logits, temperature, none.int(), none + 1, none, zeros, torch.arange(4))
     assert ids[[0, 2, 3]].tolist() == [1, 1, 1]
     assert draw(logits, temperature=0.0).tolist() == [1, 1, 1, 1]
 
@@ -186,11 +187,11 @@ def test_a_row_draws_the_same_in_any_batch() -> None:
     top_p, min_p = torch.rand(40) * 0.5 + 0.5, torch.rand(40) * 0.1
     seed, position = torch.randint(-(2**62), 2**62, (2, 40))
     rows = (logits, temperature, top_k, top_p, min_p, seed, position)
-    together = sample(*rows)
+    together = sample(*rows)[0]
     order = torch.randperm(40)
-    assert torch.equal(sample(*(part[order] for part in rows)), together[order])
+    assert torch.equal(sample(*(part[order] for part in rows))[0], together[order])
     for row in range(40):
-        assert torch.equal(sample(*(part[[row]] for part in rows)), together[[row]])
+        assert torch.equal(sample(*(part[[row]] for part in rows))[0], together[[row]])
 
 
 def test_masked_tokens_are_never_drawn() -> None:

@@ -33,11 +33,19 @@ def parameters(device: str, repeats: int = 1) -> tuple[int, list[torch.Tensor]]:
     ]
 
 
+def drawn(found: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    """The ids alone, of rows that must all have been found finite."""
+    tokens, finite, peak = (part.cpu() for part in found)
+    assert finite.all()
+    assert peak.isfinite().all()
+    return tokens
+
+
 def both(
     logits: torch.Tensor, arguments: list[torch.Tensor], device: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    got = triton.sample(logits.to(device), *(a.to(device) for a in arguments)).cpu()
-    return got, reference.sample(logits, *arguments)
+    got = drawn(triton.sample(logits.to(device), *(a.to(device) for a in arguments)))
+    return got, drawn(reference.sample(logits, *arguments))
 
 
 @pytest.mark.parametrize("vocab", [1, 97, 4099])
@@ -66,22 +74,57 @@ def test_half_precision_logits_are_widened_first(device: str) -> None:
 def test_strided_rows(device: str) -> None:
     count, arguments = parameters(device)
     wide = torch.randn(count, 300) * 3
-    got = triton.sample(wide.to(device)[:, :200], *(a.to(device) for a in arguments)).cpu()
-    assert torch.equal(got, reference.sample(wide[:, :200].contiguous(), *arguments))
+    got = drawn(triton.sample(wide.to(device)[:, :200], *(a.to(device) for a in arguments)))
+    assert torch.equal(got, drawn(reference.sample(wide[:, :200].contiguous(), *arguments)))
+
+
+BROKEN = [float("nan"), float("inf"), float("-inf")]
+
+
+def broken_rows(vocab: int, dtype: torch.dtype) -> torch.Tensor:
+    """A good row, then one of each kind that has no largest logit, then good ones with ties."""
+    logits = torch.randn(6, vocab).round().to(dtype)
+    for row, value in enumerate(BROKEN, start=1):
+        logits[row, vocab // 2] = value
+    logits[3] = float("-inf")
+    return logits
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter
-def test_a_row_with_nan_still_gives_a_valid_id(device: str) -> None:
-    count, arguments = parameters(device)
-    logits = torch.full((count, 50), float("nan"))
-    got = triton.sample(logits.to(device), *(a.to(device) for a in arguments)).cpu()
-    assert ((got >= 0) & (got < 50)).all()
+@pytest.mark.parametrize("vocab", [2, 97, 5000])
+def test_greedy_is_the_reference_to_the_last_tie_and_flag(
+    vocab: int, dtype: torch.dtype, device: str
+) -> None:
+    logits = broken_rows(vocab, dtype)
+    for got, want in zip(triton.greedy(logits.to(device)), reference.greedy(logits), strict=True):
+        assert torch.equal(got.cpu(), want)
+    tokens, finite, peak = reference.greedy(logits)
+    assert finite.tolist() == [True, False, False, False, True, True]
+    assert peak[1:4].tolist() == [float("inf"), float("inf"), float("-inf")]
+    for row in (0, 4, 5):
+        assert tokens[row] == (logits[row] == logits[row].max()).nonzero()[0]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter
+@pytest.mark.parametrize("filtered", [False, True])
+def test_a_broken_row_is_flagged_and_spoils_no_other(filtered: bool, device: str) -> None:
+    logits = broken_rows(60, torch.float32)
+    none = torch.zeros(6)
+    rest = [none.int(), none + 1, none, torch.arange(6), torch.arange(6)]
+    for temperature in (none, none + 1):
+        arguments = [a.to(device) for a in (logits, temperature, *rest)]
+        found = [a.cpu() for a in triton.sample(*arguments, filtered=filtered)]
+        want = reference.sample(logits, temperature, *rest, filtered=filtered)
+        assert all(map(torch.equal, found, want))
+        assert found[1].tolist() == [True, False, False, False, True, True]
+        assert found[0][1:4].tolist() == [0, 0, 0]
 
 
 def test_an_empty_batch(device: str) -> None:
     _, arguments = parameters(device)
     none = [a[:0].to(device) for a in arguments]
-    assert triton.sample(torch.empty(0, 10, device=device), *none).shape == (0,)
+    assert triton.sample(torch.empty(0, 10, device=device), *none)[0].shape == (0,)
+    assert triton.greedy(torch.empty(0, 10, device=device))[0].shape == (0,)
 
 
 @pytest.mark.gpu
@@ -121,5 +164,5 @@ def test_a_host_that_knows_of_no_cut_off_spares_the_search(device: str) -> None:
     seed, position = torch.arange(8), torch.arange(8) * 7
     arguments = [temperature, none.int(), none + 1, min_p, seed, position]
     got = triton.sample(logits.to(device), *(a.to(device) for a in arguments), filtered=False)
-    assert torch.equal(got.cpu(), reference.sample(logits, *arguments))
-    assert torch.equal(got.cpu(), reference.sample(logits, *arguments, filtered=False))
+    assert torch.equal(drawn(got), drawn(reference.sample(logits, *arguments)))
+    assert torch.equal(drawn(got), drawn(reference.sample(logits, *arguments, filtered=False)))

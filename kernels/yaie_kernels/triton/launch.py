@@ -1,0 +1,38 @@
+"""Programmatic dependent launch: a kernel starts while the one before it still runs.
+
+Such a kernel calls `gdc_wait` before it touches anything that another kernel writes, and all of its
+programs call `gdc_launch_dependents` as soon as the next kernel may start. What it does before the
+wait, reading weights above all, overlaps with the end of its predecessor. Every kernel that is
+launched so must wait, even if it needs nothing: the next one's wait covers only the kernel before
+it, and that one's completion must imply its own predecessors'.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+from functools import cache
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+
+@triton.jit
+def await_previous(PDL: tl.constexpr):
+    """Let the next kernel start, and wait for what the previous ones write."""
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
+
+
+def dependent(tensor: Tensor) -> dict[str, bool]:
+    """Launch options, and PDL for the kernel, where the tensor's device can do it."""
+    if tensor.is_cuda and _can_overlap(tensor.device):
+        return {"PDL": True, "launch_pdl": True}
+    return {"PDL": False}
+
+
+@cache
+def _can_overlap(device: torch.device) -> bool:
+    return torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)

@@ -1,0 +1,61 @@
+"""Projections: our kernels for up to 16 rows in half precision, the library for all else.
+
+The library reaches about a third of the memory's bandwidth with one row of a small model. Float32
+stays with it, so that greedy tokens of that dtype are the same whatever the batch.
+"""
+
+# ruff: noqa: PLR0917 - the operations' signatures are positional by contract
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from yaie_kernels.triton.elementwise import add_rms_norm, gelu_tanh_mul, rms_norm, silu_mul
+from yaie_kernels.triton.gemv import Norm, gemv, suits
+from yaie_kernels.triton.skinny import ROWS, skinny
+
+_GATES = {"silu": silu_mul, "gelu_tanh": gelu_tanh_mul}
+_HALF = (torch.bfloat16, torch.float16)
+
+
+def linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, gate: str | None = None
+) -> Tensor:
+    if not _is_ours(x, weight):
+        y = functional.linear(x, weight, bias)
+        return y if gate is None else _GATES[gate](y)
+    if suits(*x.shape):
+        return gemv(x, weight, bias, gate=gate)[0]
+    return skinny(x, weight, bias, gate=gate)
+
+
+def norm_linear(
+    x: Tensor,
+    residual: Tensor | None,
+    norm_weight: Tensor,
+    eps: float,
+    offset: float,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    gate: str | None = None,
+) -> tuple[Tensor, Tensor]:
+    if _is_ours(x, weight) and suits(*x.shape):
+        norm = Norm(norm_weight, eps, offset)
+        return gemv(x, weight, bias, gate=gate, norm=norm, residual=residual)
+    if residual is None:
+        normed, total = rms_norm(x, norm_weight, eps, offset), x
+    else:
+        normed, total = add_rms_norm(x, residual, norm_weight, eps, offset)
+    return linear(normed, weight, bias, gate=gate), total
+
+
+def _is_ours(x: Tensor, weight: Tensor) -> bool:
+    """Few rows of a half-precision weight whose rows are whole vectors of 16 bytes."""
+    return (
+        0 < len(x) <= ROWS
+        and x.dtype in _HALF
+        and weight.dtype == x.dtype
+        and weight.is_contiguous()
+        and weight.shape[1] % 8 == 0
+    )
