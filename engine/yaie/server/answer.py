@@ -4,16 +4,33 @@ Every endpoint that generates consumes an `Answer`, streamed or whole; they diff
 write it down. One answer has as many outputs (choices) as the request asked for.
 """
 
+import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
 from yaie.core.messages import TokenLogprobs, Tokens
 from yaie.server.generation import Generation, failure_of
 from yaie.server.metrics import ServerMetrics
 from yaie.server.output import Delta, FinishReason, Output
 from yaie.server.parts import Part, ReasoningPart, TextPart, ToolCall, joined, tool_calls
+from yaie_api.errors import YaieError
 from yaie_api.openai import Usage
+
+Take = Callable[[int, Delta], None]
+"""Takes the index of an output, and what is new of it."""
+
+
+class Room(Protocol):
+    """Where what is taken goes. `on_room`: called when it was full and is not any more."""
+
+    on_room: Callable[[], None]
+
+    @property
+    def is_full(self) -> bool:
+        """Nothing should be taken now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +58,7 @@ class Choice:
 
 
 class Answer:
-    """The outputs of one accepted generation. Iterate `deltas` once; `usage` grows with it.
+    """The outputs of one accepted generation. `deliver` it once; `usage` grows with it.
 
     `record` is given the whole text of each output at the end, if the user wants outputs logged.
     `prompt_logprobs` is there from the first delta on, if it was asked for: one entry for each
@@ -65,6 +82,10 @@ class Answer:
         self._record = record
         self._last_s: list[float | None] = [None] * len(outputs)
         self._cached_tokens = 0
+        self._num_open = len(outputs)
+        self._take: Take = _drop
+        self._room: Room | None = None
+        self._end: asyncio.Future[None] | None = None
         self.prompt_token_ids = prompt_token_ids
         self.prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
 
@@ -84,10 +105,13 @@ class Answer:
     def close(self) -> None:
         """No more text is wanted. Aborts the generation unless it has ended."""
         self._generation.close()
+        if self._end is not None and not self._end.done():
+            self._end.set_result(None)
 
-    async def deltas(self) -> AsyncGenerator[tuple[int, Delta]]:
-        """(index of the output, delta) as they come. Deltas that show nothing are left out, except
-        the last one of each output.
+    async def deliver(self, take: Take, room: Room | None = None) -> None:
+        """Hand every delta to `take` as it comes, from where its tokens arrive; return at the end.
+        Deltas that show nothing are left out, except the last one of each output. What `take`
+        raises ends the answer and is raised here.
 
         Raises:
             EngineError: the engine failed on this request.
@@ -95,19 +119,12 @@ class Answer:
             UnavailableError: the engine died or gave the request up.
 
         """
-        left = len(self._outputs)
+        self._take, self._room = take, room
+        self._end = asyncio.get_running_loop().create_future()
         outcome = "abort"
         try:
-            async for tokens in self._generation:
-                delta = self._advance(tokens)
-                if delta is None:
-                    continue
-                yield tokens.index, delta
-                if delta.finish_reason is not None:
-                    self._generation.stop(tokens.index)
-                    left -= 1
-                    if not left:
-                        return
+            self._generation.follow(self)
+            await self._end
         except Exception:
             outcome = "error"
             raise
@@ -116,11 +133,41 @@ class Answer:
             self._finish(outcome)
 
     async def whole(self) -> list[Choice]:
-        """Every output in one piece, in order. Raises what `deltas` raises."""
+        """Every output in one piece, in order. Raises what `deliver` raises."""
         found: list[list[Delta]] = [[] for _ in self._outputs]
-        async for index, delta in self.deltas():
-            found[index].append(delta)
+        await self.deliver(lambda index, delta: found[index].append(delta))
         return [_choice(index, deltas) for index, deltas in enumerate(found)]
+
+    def resume(self) -> None:
+        """There is room for what was held back."""
+        self._generation.deliver()
+
+    @property
+    def is_full(self) -> bool:
+        return self._room is not None and self._room.is_full
+
+    def receive(self, tokens: Tokens) -> None:
+        """Called by the generation."""
+        index = tokens.index
+        if self._end is None or self._end.done() or self._outputs[index].finish_reason is not None:
+            return
+        try:
+            delta = self._advance(tokens)
+            if delta is not None:
+                self._take(index, delta)
+        except Exception as error:  # noqa: BLE001 - it is raised where the answer is awaited
+            self._end.set_exception(error)
+            return
+        if delta is not None and delta.finish_reason is not None:
+            self._generation.stop(index)
+            self._num_open -= 1
+            if not self._num_open:
+                self._end.set_result(None)
+
+    def fail(self, error: YaieError) -> None:
+        """Called by the generation."""
+        if self._end is not None and not self._end.done():
+            self._end.set_exception(error)
 
     def _advance(self, tokens: Tokens) -> Delta | None:
         if tokens.finish_reason in ("error", "abort"):
@@ -149,6 +196,38 @@ class Answer:
             self._metrics.finished(output.finish_reason or outcome, seconds)
             if self._record is not None:
                 self._record(output.raw_text)
+
+
+async def relay(answers: Sequence[Answer], take: Take, room: Room) -> None:
+    """Deliver several answers at once, as far as there is room. Choices are counted through: those
+    of the first answer, then those of the second. The first error ends all of them and is raised;
+    in the end all are closed.
+    """
+
+    def resume() -> None:
+        for answer in answers:
+            answer.resume()
+
+    room.on_room = resume
+    try:
+        if len(answers) == 1:
+            await answers[0].deliver(take, room)
+            return
+        firsts = (place * answers[0].num_outputs for place in range(len(answers)))
+        takes = (partial(_count_on, take, first) for first in firsts)
+        await asyncio.gather(*(one.deliver(t, room) for one, t in zip(answers, takes, strict=True)))
+    finally:
+        for answer in answers:
+            answer.close()
+
+
+def _count_on(take: Take, first: int, index: int, delta: Delta) -> None:
+    take(first + index, delta)
+
+
+def _drop(index: int, delta: Delta) -> None:
+    """Nobody takes deltas yet."""
+    del index, delta
 
 
 def _choice(index: int, deltas: Sequence[Delta]) -> Choice:

@@ -1,7 +1,10 @@
-"""One request's tokens on this side of the border: an async iterator over what the engine sends.
+"""One request's tokens on this side of the border: handed to a receiver as the engine sends them.
 
 A request has one output or several (`n`); messages tell which one they belong to. Each output ends
 once: by its own last message, by `stop` (its text met a stop string), or with the whole request.
+
+What comes between two turns of the event loop is handed on as one message for each output, so an
+overloaded process does less for each token. Nothing wakes a task on the way.
 """
 
 import asyncio
@@ -22,35 +25,51 @@ class Channel(Protocol):
     def send(self, command: Command) -> None: ...
 
 
-class OnEnd(Protocol):
-    """Told once at the end. `abort`: the engine still works on the request."""
+class Owner(Protocol):
+    """Keeps the generations of one engine."""
 
-    def __call__(self, generation: "Generation", *, abort: bool) -> None: ...
+    def forget(self, generation: "Generation", *, abort: bool) -> None:
+        """Told once at the end. `abort`: the engine still works on the request."""
+
+    def abort_output(self, generation: "Generation", index: int) -> None:
+        """Told that one output of several is no longer wanted."""
+
+    def deliver_soon(self, generation: "Generation") -> None:
+        """To call `deliver` once, when what has arrived by now was handled."""
 
 
-class OnStop(Protocol):
-    """Told that one output of several is no longer wanted."""
+class Receiver(Protocol):
+    """Takes what a generation has to say. It never raises."""
 
-    def __call__(self, generation: "Generation", index: int) -> None: ...
+    @property
+    def is_full(self) -> bool:
+        """Messages wait until `deliver` is called again."""
+
+    def receive(self, tokens: Tokens) -> None:
+        """What has come of one output since the message before."""
+
+    def fail(self, error: errors.YaieError) -> None:
+        """What ended the request, after all messages."""
 
 
 class Generation(AsyncIterator[Tokens]):
-    """Iterating yields what has arrived since, merged into one message for each output.
+    """`follow` it, or iterate over the same messages; not both.
 
     Raises from `accepted` and from iteration: the YaieError that ended the request. Closing it
     before its end aborts it.
     """
 
-    def __init__(self, request: Generate, *, on_end: OnEnd, on_stop: OnStop) -> None:
+    def __init__(self, request: Generate, owner: Owner) -> None:
         self.request_id = request.request_id
         self._request = request
-        self._on_end = on_end
-        self._on_stop = on_stop
+        self._owner = owner
         self._sends = 0
         self._accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._open = set(range(request.sampling.n))
         self._arrived: list[Tokens] = []
         self._merged: list[Tokens] = []
+        self._receiver: Receiver | None = None
+        self._is_due = False
         self._waiter: asyncio.Future[None] | None = None
         self._error: errors.YaieError | None = None
         self._ended = False
@@ -90,6 +109,23 @@ class Generation(AsyncIterator[Tokens]):
             self._accepted.set_exception(error)
         self._wake()
 
+    def follow(self, receiver: Receiver) -> None:
+        """Hand what has arrived to `receiver`, and from now on what comes."""
+        self._receiver = receiver
+        self.deliver()
+
+    def deliver(self) -> None:
+        """Hand on what has arrived, unless the receiver is full."""
+        self._is_due = False
+        receiver = self._receiver
+        if receiver is None or receiver.is_full:
+            return
+        arrived, self._arrived = self._arrived, []
+        for tokens in arrived if len(arrived) == 1 else by_output(arrived):
+            receiver.receive(tokens)
+        if self._error is not None:
+            receiver.fail(self._error)
+
     def stop(self, index: int) -> None:
         """No more tokens of this output are wanted; the others go on."""
         if index not in self._open:
@@ -98,7 +134,7 @@ class Generation(AsyncIterator[Tokens]):
         self._arrived = [tokens for tokens in self._arrived if tokens.index != index]
         self._merged = [tokens for tokens in self._merged if tokens.index != index]
         if self._open:
-            self._on_stop(self, index)
+            self._owner.abort_output(self, index)
         else:
             self._end(abort=True)
 
@@ -129,10 +165,14 @@ class Generation(AsyncIterator[Tokens]):
     def _end(self, *, abort: bool) -> None:
         if not self._ended:
             self._ended = True
-            self._on_end(self, abort=abort)
+            self._owner.forget(self, abort=abort)
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
+        if self._receiver is not None:
+            if not self._is_due:
+                self._is_due = True
+                self._owner.deliver_soon(self)
+        elif self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
 

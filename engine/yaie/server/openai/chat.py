@@ -2,14 +2,16 @@
 
 import time
 import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from yaie.server.answer import Answer, Choice
+from yaie.server.answer import Answer, Choice, relay
+from yaie.server.body import Body
 from yaie.server.caller import Caller
 from yaie.server.door import opened
 from yaie.server.http import json_response, left_response
@@ -32,7 +34,8 @@ async def chat_completions(request: Request) -> Any:
     writer = ChatWriter(service, body)
     if body.stream:
         encoders = [ChatChunks(*head, index=index) for index in range(answer.num_outputs)]
-        return EventStream(writer.events(answer, encoders), ping_s=service.options.sse_keep_alive_s)
+        write = partial(writer.stream, answer, encoders)
+        return EventStream(write, ping_s=service.options.sse_keep_alive_s)
     choices = await until_disconnect(request.receive, answer.whole())
     return left_response() if choices is None else writer.whole(answer, choices, head)
 
@@ -70,24 +73,23 @@ class ChatWriter:
         last = body.messages[-1]
         self._echo = last.text if body.echo and last.role == "assistant" else ""
 
-    async def events(self, answer: Answer, encoders: Sequence[ChatChunks]) -> AsyncGenerator[bytes]:
+    async def stream(self, answer: Answer, encoders: Sequence[ChatChunks], out: Body) -> None:
         """Roles, then what comes of each choice, and usage where asked for."""
         body, usage = self._body, usage_field(None) if self._body.include_usage else b""
         counts, bare = body.continuous_usage, not (body.logprobs or body.return_token_ids)
-        try:
-            yield self._opening(answer, encoders, usage)
-            async for index, delta in answer.deltas():
-                if counts:
-                    usage = usage_field(answer.usage)
-                text = delta.only_text if bare else None
-                if text is not None:
-                    yield encoders[index].text(text, usage)
-                elif chunk := self._chunk(encoders[index], delta, usage):
-                    yield chunk
-            if body.include_usage:
-                yield encoders[0].usage(answer.usage)
-        finally:
-            answer.close()
+
+        def take(index: int, delta: Delta) -> None:
+            told = usage_field(answer.usage) if counts else usage
+            text = delta.only_text if bare else None
+            if text is not None:
+                out.write(encoders[index].text(text, told))
+            else:
+                out.write(self._chunk(encoders[index], delta, told))
+
+        out.write(self._opening(answer, encoders, usage))
+        await relay([answer], take, out)
+        if body.include_usage:
+            out.write(encoders[0].usage(answer.usage))
 
     def whole(
         self, answer: Answer, choices: Sequence[Choice], head: tuple[str, int, str]

@@ -1,14 +1,17 @@
 """POST /v1/responses and what belongs to it: OpenAI's responses, over the same answers as chat."""
 
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from yaie.server.answer import Answer
+from yaie.server.answer import Answer, relay
+from yaie.server.body import Body
 from yaie.server.caller import Caller
 from yaie.server.door import opened
 from yaie.server.http import json_response, left_response, service_of
@@ -42,7 +45,7 @@ async def responses(request: Request) -> Any:
     head = _head(body, model, new_response_id(service.options.response_mark))
     writer = ResponseWriter(answer, body, items=items, head=head, keep=keep)
     if body.stream:
-        return EventStream(writer.stream(), ping_s=service.options.sse_keep_alive_s, done=b"")
+        return EventStream(writer.stream, ping_s=service.options.sse_keep_alive_s, done=b"")
     found = await until_disconnect(request.receive, writer.whole())
     return left_response() if found is None else json_response(found)
 
@@ -133,36 +136,37 @@ class ResponseWriter:
 
     async def whole(self) -> dict[str, Any]:
         """The finished response."""
-        async for _, delta in self._answer.deltas():
-            for _ in self._events(delta):
-                continue
+
+        def take(_: int, delta: Delta) -> None:
+            deque(self._events(delta), maxlen=0)
+
+        await self._answer.deliver(take)
         return self._finished
 
-    async def stream(self) -> AsyncGenerator[bytes]:
+    async def stream(self, out: Body) -> None:
         """Every event, numbered. An error ends the stream with `response.failed`."""
-        number = 0
-        async for event in self._all_events():
-            yield encode_event(event | {"sequence_number": number})
-            number += 1
+        numbers = count()
 
-    async def _all_events(self) -> AsyncGenerator[Event]:
+        def tell(event: Event) -> None:
+            out.write(encode_event(event | {"sequence_number": next(numbers)}))
+
+        def take(_: int, delta: Delta) -> None:
+            for event in self._events(delta):
+                tell(event)
+
         begun = self._response("in_progress")
-        yield {"type": "response.created", "response": begun}
-        yield {"type": "response.in_progress", "response": begun}
+        tell({"type": "response.created", "response": begun})
+        tell({"type": "response.in_progress", "response": begun})
         try:
-            async for _, delta in self._answer.deltas():
-                for event in self._events(delta):
-                    yield event
+            await relay([self._answer], take, out)
             kind = self._finished["status"]
-            yield {"type": f"response.{kind}", "response": self._finished}
+            tell({"type": f"response.{kind}", "response": self._finished})
         except YaieError as error:
             wrong = isinstance(error, InvalidRequestError)
             code = "invalid_prompt" if wrong else "server_error"
             failure = {"code": code, "message": error.message}
             failed = self._response("failed") | {"error": failure}
-            yield {"type": "response.failed", "response": failed}
-        finally:
-            self._answer.close()
+            tell({"type": "response.failed", "response": failed})
 
     def _events(self, delta: Delta) -> Iterator[Event]:
         yield from self._items.push(delta.parts)
