@@ -24,17 +24,15 @@ class Body(Protocol):
     """What a stream writes into.
 
     Attributes:
+        is_full: the client reads slower than is written: what is not written yet should wait.
         on_room: called when a body that was full is not full any more.
         written_s: when it was last written to, on the event loop's clock.
 
     """
 
+    is_full: bool
     on_room: Callable[[], None]
     written_s: float
-
-    @property
-    def is_full(self) -> bool:
-        """The client reads slower than is written: what is not written yet should wait."""
 
     def write(self, data: bytes) -> None:
         """Send these bytes as soon as may be. After the client has left, they are dropped."""
@@ -56,17 +54,15 @@ class SentBody:
         self._news = asyncio.Event()
         self._ends = False
         self._task: asyncio.Task[None] | None = None
+        self.is_full = False
         self.on_room: Callable[[], None] = nothing
         self.written_s = self._clock()
-
-    @property
-    def is_full(self) -> bool:
-        return self._n_bytes > HIGH_WATER_BYTES
 
     def write(self, data: bytes) -> None:
         if data:
             self._waiting.append(data)
             self._n_bytes += len(data)
+            self.is_full = self._n_bytes > HIGH_WATER_BYTES
             self.written_s = self._clock()
             self._news.set()
 
@@ -88,12 +84,12 @@ class SentBody:
         while self._waiting or not self._ends:
             await self._news.wait()
             self._news.clear()
-            was_full = self.is_full
             data, self._waiting = b"".join(self._waiting), []
             if data:
                 await self._send(chunk(data))
             self._n_bytes -= len(data)
-            if was_full and not self.is_full:
+            if self.is_full and self._n_bytes <= HIGH_WATER_BYTES:
+                self.is_full = False
                 self.on_room()
 
 

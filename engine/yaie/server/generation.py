@@ -8,7 +8,7 @@ overloaded process does less for each token. Nothing wakes a task on the way.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final, Protocol, Self
 
 from yaie.core.messages import Accepted, Command, Generate, Rejected, Tokens
@@ -38,12 +38,21 @@ class Owner(Protocol):
         """To call `deliver` once, when what has arrived by now was handled."""
 
 
+class Room(Protocol):
+    """Where what is received goes.
+
+    Attributes:
+        is_full: messages should wait.
+        on_room: called when it was full and is not any more.
+
+    """
+
+    is_full: bool
+    on_room: Callable[[], None]
+
+
 class Receiver(Protocol):
     """Takes what a generation has to say. It never raises."""
-
-    @property
-    def is_full(self) -> bool:
-        """Messages wait until `deliver` is called again."""
 
     def receive(self, tokens: Tokens) -> None:
         """What has come of one output since the message before."""
@@ -69,6 +78,7 @@ class Generation(AsyncIterator[Tokens]):
         self._arrived: list[Tokens] = []
         self._merged: list[Tokens] = []
         self._receiver: Receiver | None = None
+        self._room: Room | None = None
         self._is_due = False
         self._waiter: asyncio.Future[None] | None = None
         self._error: errors.YaieError | None = None
@@ -88,19 +98,13 @@ class Generation(AsyncIterator[Tokens]):
         await self._accepted
 
     def handle(self, event: Accepted | Rejected | Tokens) -> None:
-        if isinstance(event, Accepted):
-            if not self._accepted.done():
-                self._accepted.set_result(None)
+        if isinstance(event, Tokens):
+            if event.index in self._open:
+                self._keep(event)
         elif isinstance(event, Rejected):
             self.fail(error_of(event))
-        elif event.index in self._open:
-            self._shown = True
-            self._arrived.append(event)
-            if event.finish_reason is not None:
-                self._open.discard(event.index)
-                if not self._open:
-                    self._end(abort=False)
-            self._wake()
+        elif not self._accepted.done():
+            self._accepted.set_result(None)
 
     def fail(self, error: errors.YaieError) -> None:
         self._error = error
@@ -109,20 +113,23 @@ class Generation(AsyncIterator[Tokens]):
             self._accepted.set_exception(error)
         self._wake()
 
-    def follow(self, receiver: Receiver) -> None:
-        """Hand what has arrived to `receiver`, and from now on what comes."""
-        self._receiver = receiver
+    def follow(self, receiver: Receiver, room: Room | None) -> None:
+        """Hand what has arrived to `receiver`, and from now on what comes, while there is room."""
+        self._receiver, self._room = receiver, room
         self.deliver()
 
     def deliver(self) -> None:
-        """Hand on what has arrived, unless the receiver is full."""
+        """Hand on what has arrived, unless there is no room for it."""
         self._is_due = False
-        receiver = self._receiver
-        if receiver is None or receiver.is_full:
+        receiver, room = self._receiver, self._room
+        if receiver is None or (room is not None and room.is_full):
             return
         arrived, self._arrived = self._arrived, []
-        for tokens in arrived if len(arrived) == 1 else by_output(arrived):
-            receiver.receive(tokens)
+        if len(arrived) == 1:
+            receiver.receive(arrived[0])
+        else:
+            for tokens in by_output(arrived):
+                receiver.receive(tokens)
         if self._error is not None:
             receiver.fail(self._error)
 
@@ -162,6 +169,15 @@ class Generation(AsyncIterator[Tokens]):
             return self._merged.pop(0)
         return self._arrived.pop()
 
+    def _keep(self, tokens: Tokens) -> None:
+        self._shown = True
+        self._arrived.append(tokens)
+        if tokens.finish_reason is not None:
+            self._open.discard(tokens.index)
+            if not self._open:
+                self._end(abort=False)
+        self._wake()
+
     def _end(self, *, abort: bool) -> None:
         if not self._ended:
             self._ended = True
@@ -184,7 +200,7 @@ def by_output(messages: Sequence[Tokens]) -> list[Tokens]:
     found: dict[int, list[Tokens]] = {}
     for message in messages:
         found.setdefault(message.index, []).append(message)
-    failed = [some.pop() for some in found.values() if some[-1].finish_reason in _FAILED]
+    failed = [some.pop() for some in found.values() if some[-1].finish_reason in FAILED]
     return [merged(some) for some in found.values() if some] + failed
 
 
@@ -213,7 +229,8 @@ def _first(values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-_FAILED: Final = ("error", "abort")
+FAILED: Final = ("error", "abort")
+"""Ends of an output that is not complete."""
 _FAULTS_OF_REQUEST: Final = (GRAMMAR.code, NO_TOKEN_ALLOWED.code)
 """The same request would end the same way."""
 _ERROR_OF_STATUS: Final[dict[int, type[errors.YaieError]]] = {

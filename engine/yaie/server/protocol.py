@@ -74,12 +74,15 @@ class DeadlineH11(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
+        if self._body is not None:
+            self._body.is_full = True
         self._unread = self.loop.call_later(self.read_deadline_s, self.transport.abort)
 
     def resume_writing(self) -> None:
         self._cancel_unread()
         super().resume_writing()
         if self._body is not None:
+            self._body.is_full = False
             self._body.on_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -123,15 +126,11 @@ class DirectBody:
 
     def __init__(self, cycle: RequestResponseCycle, clock: Callable[[], float]) -> None:
         self._cycle = cycle
-        self._flow = cycle.flow
         self._write = cycle.transport.write
         self._clock = clock
+        self.is_full = cycle.flow.write_paused
         self.on_room: Callable[[], None] = nothing
         self.written_s = 0.0
-
-    @property
-    def is_full(self) -> bool:
-        return self._flow.write_paused
 
     def write(self, data: bytes) -> None:
         if data and not self._cycle.disconnected:  # a chunk of no bytes would end the body

@@ -1,7 +1,6 @@
 """POST /v1/messages and /v1/messages/count_tokens, over the same answers as chat."""
 
 import uuid
-from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -14,7 +13,7 @@ from yaie.server.anthropic.output import block_for
 from yaie.server.body import Body
 from yaie.server.door import opened
 from yaie.server.http import json_response, left_response, read_json, service_of
-from yaie.server.items import Event, Items, encode_event
+from yaie.server.items import Event, Items, ItemStream
 from yaie.server.openai.chat import start_chat
 from yaie.server.output import Delta
 from yaie.server.prompt.prompts import chat_ids
@@ -64,32 +63,23 @@ class MessageWriter:
 
     async def whole(self) -> dict[str, Any]:
         """The finished message."""
-
-        def take(_: int, delta: Delta) -> None:
-            deque(self._events(delta), maxlen=0)
-
-        await self._answer.deliver(take)
+        (choice,) = await self._answer.whole()
+        for _ in self._events(choice.as_delta()):
+            continue
         return self._message()
 
     async def stream(self, out: Body) -> None:
         """Every event. An error ends the stream with an `error` event."""
-
-        def tell(event: Event) -> None:
-            out.write(encode_event(event))
-
-        def take(_: int, delta: Delta) -> None:
-            for event in self._events(delta):
-                tell(event)
-
-        tell({"type": "message_start", "message": self._message()})
-        tell({"type": "ping"})
+        sink = ItemStream(self._blocks, self._events, out)
+        sink.tell({"type": "message_start", "message": self._message()})
+        sink.tell({"type": "ping"})
         try:
-            await relay([self._answer], take, out)
+            await relay([self._answer], sink, out)
             usage = _usage(self._answer.usage)
-            tell({"type": "message_delta", "delta": self._end, "usage": usage})
-            tell({"type": "message_stop"})
+            sink.tell({"type": "message_delta", "delta": self._end, "usage": usage})
+            sink.tell({"type": "message_stop"})
         except YaieError as error:
-            tell(envelopes.anthropic(error))
+            sink.tell(envelopes.anthropic(error))
 
     def _events(self, delta: Delta) -> Iterator[Event]:
         yield from self._blocks.push(delta.parts)

@@ -68,27 +68,17 @@ class ChatWriter:
     """Writes one request's answer down, whole or as chunks."""
 
     def __init__(self, service: Service, body: ChatCompletionRequest) -> None:
-        self._body = body
+        self.body = body
         self._forms = TokenForms(service.tokenizer, as_ids=body.return_tokens_as_token_ids)
         last = body.messages[-1]
         self._echo = last.text if body.echo and last.role == "assistant" else ""
 
     async def stream(self, answer: Answer, encoders: Sequence[ChatChunks], out: Body) -> None:
         """Roles, then what comes of each choice, and usage where asked for."""
-        body, usage = self._body, usage_field(None) if self._body.include_usage else b""
-        counts, bare = body.continuous_usage, not (body.logprobs or body.return_token_ids)
-
-        def take(index: int, delta: Delta) -> None:
-            told = usage_field(answer.usage) if counts else usage
-            text = delta.only_text if bare else None
-            if text is not None:
-                out.write(encoders[index].text(text, told))
-            else:
-                out.write(self._chunk(encoders[index], delta, told))
-
+        usage = usage_field(None) if self.body.include_usage else b""
         out.write(self._opening(answer, encoders, usage))
-        await relay([answer], take, out)
-        if body.include_usage:
+        await relay([answer], _ChatStream(self, answer, encoders, out, usage), out)
+        if self.body.include_usage:
             out.write(encoders[0].usage(answer.usage))
 
     def whole(
@@ -104,7 +94,7 @@ class ChatWriter:
             "choices": [self._choice(choice) for choice in choices],
             "usage": answer.usage.wire(),
         }
-        if self._body.return_token_ids:
+        if self.body.return_token_ids:
             found["prompt_token_ids"] = answer.prompt_token_ids
         if answer.prompt_logprobs is not None:
             found["prompt_logprobs"] = prompt_logprobs(self._forms, answer.prompt_logprobs)
@@ -112,7 +102,7 @@ class ChatWriter:
 
     def _opening(self, answer: Answer, encoders: Sequence[ChatChunks], usage: bytes) -> bytes:
         top = usage
-        if self._body.return_token_ids:
+        if self.body.return_token_ids:
             top += field("prompt_token_ids", answer.prompt_token_ids)
         opened = [encoder.role(top=top) for encoder in encoders]
         if self._echo:
@@ -120,8 +110,9 @@ class ChatWriter:
             opened += [encoder.delta(echo, top=usage) for encoder in encoders]
         return b"".join(opened)
 
-    def _chunk(self, encoder: ChatChunks, given: Delta, usage: bytes) -> bytes:
-        delta = given if self._body.include_reasoning else _without_reasoning(given)
+    def chunk(self, encoder: ChatChunks, given: Delta, usage: bytes) -> bytes:
+        """What is new of a choice; b"": nothing that the client wants."""
+        delta = given if self.body.include_reasoning else _without_reasoning(given)
         if not delta.parts and not delta.finish_reason:
             return b""
         return encoder.delta(
@@ -134,10 +125,10 @@ class ChatWriter:
         return encode_json(chat_logprobs(self._forms, delta.logprobs))
 
     def _ids(self, delta: Delta) -> bytes:
-        return field("token_ids", delta.token_ids) if self._body.return_token_ids else b""
+        return field("token_ids", delta.token_ids) if self.body.return_token_ids else b""
 
     def _choice(self, choice: Choice) -> dict[str, Any]:
-        asked = self._body.num_logprobs is not None
+        asked = self.body.num_logprobs is not None
         found = {
             "index": choice.index,
             "message": self._message(choice),
@@ -145,7 +136,7 @@ class ChatWriter:
             "finish_reason": choice.finish_reason,
             "stop_reason": choice.stop_reason,
         }
-        return found | ({"token_ids": choice.token_ids} if self._body.return_token_ids else {})
+        return found | ({"token_ids": choice.token_ids} if self.body.return_token_ids else {})
 
     def _message(self, choice: Choice) -> dict[str, Any]:
         text, calls = self._echo + choice.text, choice.tool_calls
@@ -156,9 +147,41 @@ class ChatWriter:
         }
         if calls:
             message["tool_calls"] = [_tool_call(call) for call in calls]
-        if self._body.include_reasoning and (thoughts := choice.reasoning):
+        if self.body.include_reasoning and (thoughts := choice.reasoning):
             message |= {"reasoning": thoughts, "reasoning_content": thoughts}
         return message
+
+
+class _ChatStream:
+    """Writes what comes of each choice as chunks. `usage`: what they say of it, unless the client
+    wants to be told all along.
+    """
+
+    def __init__(
+        self,
+        writer: ChatWriter,
+        answer: Answer,
+        encoders: Sequence[ChatChunks],
+        out: Body,
+        usage: bytes,
+    ) -> None:
+        self._writer = writer
+        self._answer = answer
+        self._encoders = encoders
+        self._out = out
+        self._usage = usage
+        self._counts = writer.body.continuous_usage
+
+    def text(self, index: int, text: str) -> None:
+        usage = self._usage_now() if self._counts else self._usage
+        self._out.write(self._encoders[index].text(text, usage))
+
+    def delta(self, index: int, delta: Delta) -> None:
+        usage = self._usage_now() if self._counts else self._usage
+        self._out.write(self._writer.chunk(self._encoders[index], delta, usage))
+
+    def _usage_now(self) -> bytes:
+        return usage_field(self._answer.usage)
 
 
 def _tool_call(call: ToolCall) -> dict[str, Any]:

@@ -42,30 +42,32 @@ class CompletionWriter:
         self._forms = TokenForms(tokenizer, as_ids=body.return_tokens_as_token_ids)
         self._logprobs = [CompletionLogprobs(self._forms) for _ in range(len(answers) * body.n)]
         """Of each choice: its offsets go on from chunk to chunk."""
+        self._encoders = [TextChunks(*head, index=i) for i in range(len(self._logprobs))]
+        self._begun = [False] * len(self._encoders)
+        self._no_usage = usage_field(None) if body.include_usage else b""
 
     async def stream(self, out: Body) -> None:
         """Chunks of all choices as they come, then usage where asked for."""
-        body = self._body
-        encoders = [TextChunks(*self._head, index=i) for i in range(len(self._logprobs))]
-        no_usage = usage_field(None) if body.include_usage else b""
-        begun = [False] * len(encoders)
-        bare = body.num_logprobs is None and not body.return_token_ids
+        self._out = out
+        await relay(self._answers, self, out)
+        if self._body.include_usage:
+            out.write(self._encoders[0].usage(self._usage()))
 
-        def take(index: int, given: Delta) -> None:
-            usage = usage_field(self._usage()) if body.continuous_usage else no_usage
-            text = given.only_text if bare and begun[index] else None
-            if text is not None:
-                out.write(encoders[index].text(text, usage))
-                return
-            delta = given if begun[index] else self._begin(index, given)
-            logprobs = self._chunk_logprobs(index, delta, first=not begun[index])
-            extra = b"" if not body.return_token_ids else self._ids(index, delta, begun[index])
-            begun[index] = True
-            out.write(encoders[index].delta(delta, logprobs=logprobs, extra=extra, top=usage))
+    def text(self, index: int, text: str) -> None:
+        """A chunk of choice `index` that is only text."""
+        if not self._begun[index]:
+            self.delta(index, Delta((TextPart(text),)))
+            return
+        self._out.write(self._encoders[index].text(text, self._usage_now()))
 
-        await relay(self._answers, take, out)
-        if body.include_usage:
-            out.write(encoders[0].usage(self._usage()))
+    def delta(self, index: int, delta: Delta) -> None:
+        """Any other chunk of it."""
+        begun, self._begun[index] = self._begun[index], True
+        delta = delta if begun else self._begin(index, delta)
+        logprobs = self._chunk_logprobs(index, delta, first=not begun)
+        extra = self._ids(index, delta, begun) if self._body.return_token_ids else b""
+        encoder = self._encoders[index]
+        self._out.write(encoder.delta(delta, logprobs=logprobs, extra=extra, top=self._usage_now()))
 
     def whole(self, wholes: Sequence[Sequence[Choice]]) -> Response:
         """All choices in one JSON object. `wholes`: those of each prompt."""
@@ -136,6 +138,10 @@ class CompletionWriter:
             return ids
         answer = self._answers[index // self._body.n]
         return ids + field("prompt_token_ids", answer.prompt_token_ids)
+
+    def _usage_now(self) -> bytes:
+        """What a chunk says of usage."""
+        return usage_field(self._usage()) if self._body.continuous_usage else self._no_usage
 
     def _usage(self) -> Usage:
         return reduce(add, (answer.usage for answer in self._answers))

@@ -1,8 +1,7 @@
 """POST /v1/responses and what belongs to it: OpenAI's responses, over the same answers as chat."""
 
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -15,7 +14,7 @@ from yaie.server.body import Body
 from yaie.server.caller import Caller
 from yaie.server.door import opened
 from yaie.server.http import json_response, left_response, service_of
-from yaie.server.items import Event, Items, encode_event
+from yaie.server.items import EVENT_END, Event, Items, ItemStream
 from yaie.server.openai.chat import start_chat
 from yaie.server.output import Delta
 from yaie.server.responses.input import input_items, renamed, to_chat
@@ -136,37 +135,27 @@ class ResponseWriter:
 
     async def whole(self) -> dict[str, Any]:
         """The finished response."""
-
-        def take(_: int, delta: Delta) -> None:
-            deque(self._events(delta), maxlen=0)
-
-        await self._answer.deliver(take)
+        (choice,) = await self._answer.whole()
+        for _ in self._events(choice.as_delta()):
+            continue
         return self._finished
 
     async def stream(self, out: Body) -> None:
         """Every event, numbered. An error ends the stream with `response.failed`."""
-        numbers = count()
-
-        def tell(event: Event) -> None:
-            out.write(encode_event(event | {"sequence_number": next(numbers)}))
-
-        def take(_: int, delta: Delta) -> None:
-            for event in self._events(delta):
-                tell(event)
-
+        sink = _ResponseStream(self._items, self._events, out)
         begun = self._response("in_progress")
-        tell({"type": "response.created", "response": begun})
-        tell({"type": "response.in_progress", "response": begun})
+        sink.tell({"type": "response.created", "response": begun})
+        sink.tell({"type": "response.in_progress", "response": begun})
         try:
-            await relay([self._answer], take, out)
+            await relay([self._answer], sink, out)
             kind = self._finished["status"]
-            tell({"type": f"response.{kind}", "response": self._finished})
+            sink.tell({"type": f"response.{kind}", "response": self._finished})
         except YaieError as error:
             wrong = isinstance(error, InvalidRequestError)
             code = "invalid_prompt" if wrong else "server_error"
             failure = {"code": code, "message": error.message}
             failed = self._response("failed") | {"error": failure}
-            tell({"type": "response.failed", "response": failed})
+            sink.tell({"type": "response.failed", "response": failed})
 
     def _events(self, delta: Delta) -> Iterator[Event]:
         yield from self._items.push(delta.parts)
@@ -190,6 +179,24 @@ class ResponseWriter:
 
     def _response(self, status: str) -> dict[str, Any]:
         return self._head | {"status": status, "output": self._items.output}
+
+
+class _ResponseStream(ItemStream):
+    """Writes events with their numbers."""
+
+    def __init__(self, items: Items, events: Callable[[Delta], Iterable[Event]], out: Body) -> None:
+        super().__init__(items, events, out)
+        self._numbers = count()
+
+    def tell(self, event: Event) -> None:
+        super().tell(event | {"sequence_number": next(self._numbers)})
+
+    def end_of_growth(self, after: bytes) -> bytes:
+        return b'%b,"sequence_number":%d%b' % (
+            after[: -len(EVENT_END)],
+            next(self._numbers),
+            EVENT_END,
+        )
 
 
 def _head(body: ResponsesRequest, model: str, response_id: str) -> dict[str, Any]:
