@@ -53,6 +53,7 @@ class TextStream:
     """The text of one generation.
 
     Attributes:
+        never_stops: there are no stop strings.
         stopped: a stop string was met; the caller ends the generation.
         stop_reason: the stop string that was met.
         num_tokens: tokens consumed until the end of the kept text.
@@ -70,6 +71,7 @@ class TextStream:
             tokenizer, sampling.skip_special_tokens, shown_special_tokens
         )
         self._stops = StopStrings(sampling.stop, include=sampling.include_stop_str_in_output)
+        self.never_stops = not self._stops
         self._keep_stop_token = sampling.include_stop_str_in_output
         self._min_tokens = sampling.min_tokens
         self.num_tokens = 0
@@ -88,14 +90,14 @@ class TextStream:
         With `stop_token_id`, the last id ended the generation: it counts as a token and its text is
         left out, unless the request keeps stop strings.
         """
-        if self.stopped:
-            return ""
         shown: Sequence[int] = token_ids
         if stop_token_id is not None and not self._keep_stop_token:
             shown = token_ids[:-1]
-        if not self._stops:
+        if self.never_stops:
             self.num_tokens += len(token_ids)
             return self._detokenizer.push(shown)
+        if self.stopped:
+            return ""
         text = self._push_one_by_one(shown)
         if not self.stopped:
             self.num_tokens += len(token_ids) - len(shown)
@@ -215,11 +217,19 @@ class ByteDetokenizer:
         self._skip = skip_special_tokens
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._strips = tokenizer.strips_space
+        self._is_whole = True
 
     def push(self, token_ids: Sequence[int]) -> str:
         if self._skip:
             token_ids = [i for i in token_ids if not self._is_hidden(i)]
-        text = self._decoder.decode(b"".join(map(self._token_bytes, token_ids)))
+        if len(token_ids) == 1:  # nearly always: one token of a step, and nothing to wait for
+            data = self._token_bytes(token_ids[0])
+            if self._is_whole and not self._strips and data.isascii():
+                return data.decode("ascii")
+        else:
+            data = b"".join(map(self._token_bytes, token_ids))
+        text = self._decoder.decode(data)
+        self._is_whole = not self._decoder.getstate()[0]
         if self._strips and text:
             self._strips = False
             return text.removeprefix(" ")

@@ -87,7 +87,7 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
     top_logprobs: tuple[float, ...]
 
 
-class Tokens(msgspec.Struct, frozen=True, tag="tokens", gc=False):
+class Tokens(msgspec.Struct, frozen=True, tag="tokens", gc=False, omit_defaults=True):
     """New tokens of output `index` of a request. `token_ids` may be empty in a final message.
 
     With finish_reason "stop" caused by EOS or a stop token id, `stop_token_id` names it and it is

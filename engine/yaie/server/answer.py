@@ -4,16 +4,29 @@ Every endpoint that generates consumes an `Answer`, streamed or whole; they diff
 write it down. One answer has as many outputs (choices) as the request asked for.
 """
 
+import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from yaie.core.messages import TokenLogprobs, Tokens
-from yaie.server.generation import Generation, failure_of
+from yaie.server.generation import FAILED, Generation, Room, failure_of
 from yaie.server.metrics import ServerMetrics
 from yaie.server.output import Delta, FinishReason, Output
 from yaie.server.parts import Part, ReasoningPart, TextPart, ToolCall, joined, tool_calls
+from yaie_api.errors import YaieError
 from yaie_api.openai import Usage
+
+
+class Sink(Protocol):
+    """Takes what is new of an answer's outputs. What it raises ends the answer."""
+
+    def text(self, index: int, text: str) -> None:
+        """More text of output `index` and nothing else, as nearly everything of a stream is."""
+
+    def delta(self, index: int, delta: Delta) -> None:
+        """Anything else that is new of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +39,12 @@ class Choice:
     stop_reason: str | int | None = None
     logprobs: tuple[TokenLogprobs, ...] = ()
     token_ids: tuple[int, ...] = ()
+
+    def as_delta(self) -> Delta:
+        """All of it at once."""
+        return Delta(
+            self.parts, self.finish_reason, self.stop_reason, self.logprobs, self.token_ids
+        )
 
     @property
     def text(self) -> str:
@@ -41,7 +60,7 @@ class Choice:
 
 
 class Answer:
-    """The outputs of one accepted generation. Iterate `deltas` once; `usage` grows with it.
+    """The outputs of one accepted generation. `deliver` it once; `usage` grows with it.
 
     `record` is given the whole text of each output at the end, if the user wants outputs logged.
     `prompt_logprobs` is there from the first delta on, if it was asked for: one entry for each
@@ -65,6 +84,9 @@ class Answer:
         self._record = record
         self._last_s: list[float | None] = [None] * len(outputs)
         self._cached_tokens = 0
+        self._num_open = len(outputs)
+        self._sink: Sink | None = None
+        self._end: asyncio.Future[None] | None = None
         self.prompt_token_ids = prompt_token_ids
         self.prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
 
@@ -84,10 +106,12 @@ class Answer:
     def close(self) -> None:
         """No more text is wanted. Aborts the generation unless it has ended."""
         self._generation.close()
+        if self._end is not None and not self._end.done():
+            self._end.set_result(None)
 
-    async def deltas(self) -> AsyncGenerator[tuple[int, Delta]]:
-        """(index of the output, delta) as they come. Deltas that show nothing are left out, except
-        the last one of each output.
+    async def deliver(self, sink: Sink, room: Room | None = None) -> None:
+        """Hand everything to `sink` as it comes, from where its tokens arrive; return at the end.
+        Messages that show nothing are left out, except the last one of each output.
 
         Raises:
             EngineError: the engine failed on this request.
@@ -95,19 +119,12 @@ class Answer:
             UnavailableError: the engine died or gave the request up.
 
         """
-        left = len(self._outputs)
+        self._sink = sink
+        self._end = asyncio.get_running_loop().create_future()
         outcome = "abort"
         try:
-            async for tokens in self._generation:
-                delta = self._advance(tokens)
-                if delta is None:
-                    continue
-                yield tokens.index, delta
-                if delta.finish_reason is not None:
-                    self._generation.stop(tokens.index)
-                    left -= 1
-                    if not left:
-                        return
+            self._generation.follow(self, room)
+            await self._end
         except Exception:
             outcome = "error"
             raise
@@ -116,14 +133,37 @@ class Answer:
             self._finish(outcome)
 
     async def whole(self) -> list[Choice]:
-        """Every output in one piece, in order. Raises what `deltas` raises."""
-        found: list[list[Delta]] = [[] for _ in self._outputs]
-        async for index, delta in self.deltas():
-            found[index].append(delta)
-        return [_choice(index, deltas) for index, deltas in enumerate(found)]
+        """Every output in one piece, in order. Raises what `deliver` raises."""
+        found = _Collected(self.num_outputs)
+        await self.deliver(found)
+        return [_choice(index, deltas) for index, deltas in enumerate(found.deltas)]
 
-    def _advance(self, tokens: Tokens) -> Delta | None:
-        if tokens.finish_reason in ("error", "abort"):
+    def resume(self) -> None:
+        """There is room for what was held back."""
+        self._generation.deliver()
+
+    def receive(self, tokens: Tokens) -> None:
+        """Called by the generation."""
+        sink, end, output = self._sink, self._end, self._outputs[tokens.index]
+        if sink is None or end is None or end.done() or output.finish_reason is not None:
+            return
+        try:
+            self._note(tokens)
+            text = output.text(tokens)
+            if text is None:
+                self._advance(sink, output, tokens)
+            elif text:
+                sink.text(tokens.index, text)
+        except Exception as error:  # noqa: BLE001 - it is raised where the answer is awaited
+            end.set_exception(error)
+
+    def fail(self, error: YaieError) -> None:
+        """Called by the generation."""
+        if self._end is not None and not self._end.done():
+            self._end.set_exception(error)
+
+    def _note(self, tokens: Tokens) -> None:
+        if tokens.finish_reason in FAILED:
             raise failure_of(tokens)
         if tokens.cached_tokens:
             self._cached_tokens = max(self._cached_tokens, tokens.cached_tokens)
@@ -131,7 +171,21 @@ class Answer:
             self.prompt_logprobs = tokens.prompt_logprobs
         if tokens.token_ids:
             self._measure(tokens.index, len(tokens.token_ids))
-        return self._outputs[tokens.index].advance(tokens)
+
+    def _advance(self, sink: Sink, output: Output, tokens: Tokens) -> None:
+        delta = output.advance(tokens)
+        if delta is None:
+            return
+        text = delta.only_text
+        if text is not None:
+            sink.text(tokens.index, text)
+            return
+        sink.delta(tokens.index, delta)
+        if delta.finish_reason is not None:
+            self._generation.stop(tokens.index)
+            self._num_open -= 1
+            if not self._num_open and self._end is not None:
+                self._end.set_result(None)
 
     def _measure(self, index: int, count: int) -> None:
         now = time.monotonic()
@@ -149,6 +203,56 @@ class Answer:
             self._metrics.finished(output.finish_reason or outcome, seconds)
             if self._record is not None:
                 self._record(output.raw_text)
+
+
+async def relay(answers: Sequence[Answer], sink: Sink, room: Room) -> None:
+    """Deliver several answers at once, as far as there is room. Outputs are counted through: those
+    of the first answer, then those of the second. The first error ends all of them and is raised;
+    in the end all are closed.
+    """
+
+    def resume() -> None:
+        for answer in answers:
+            answer.resume()
+
+    room.on_room = resume
+    try:
+        if len(answers) == 1:
+            await answers[0].deliver(sink, room)
+            return
+        firsts = (place * answers[0].num_outputs for place in range(len(answers)))
+        sinks = (_CountedOn(sink, first) for first in firsts)
+        await asyncio.gather(*(one.deliver(s, room) for one, s in zip(answers, sinks, strict=True)))
+    finally:
+        for answer in answers:
+            answer.close()
+
+
+class _CountedOn:
+    """A sink whose first output is output `first` of another one."""
+
+    def __init__(self, sink: Sink, first: int) -> None:
+        self._sink = sink
+        self._first = first
+
+    def text(self, index: int, text: str) -> None:
+        self._sink.text(self._first + index, text)
+
+    def delta(self, index: int, delta: Delta) -> None:
+        self._sink.delta(self._first + index, delta)
+
+
+class _Collected:
+    """A sink that keeps everything."""
+
+    def __init__(self, num_outputs: int) -> None:
+        self.deltas: list[list[Delta]] = [[] for _ in range(num_outputs)]
+
+    def text(self, index: int, text: str) -> None:
+        self.delta(index, Delta((TextPart(text),)))
+
+    def delta(self, index: int, delta: Delta) -> None:
+        self.deltas[index].append(delta)
 
 
 def _choice(index: int, deltas: Sequence[Delta]) -> Choice:

@@ -36,6 +36,7 @@ class AsyncEngine:
         self._clock = clock
         self._channel: Channel | None = None
         self._live: dict[str, Generation] = {}
+        self._due: list[Generation] = []
         self._resets: dict[str, asyncio.Future[None]] = {}
         self._last_seen = clock()
         self._ready = asyncio.Event()
@@ -75,7 +76,7 @@ class AsyncEngine:
 
         """
         channel = self._ready_channel()
-        generation = Generation(request, on_end=self._forget, on_stop=self._abort_output)
+        generation = Generation(request, self)
         self._live[request.request_id] = generation
         generation.send(channel)
         try:
@@ -142,23 +143,34 @@ class AsyncEngine:
         elif (reset := self._resets.get(event.request_id)) is not None and not reset.done():
             reset.set_result(None)
 
+    def forget(self, generation: Generation, *, abort: bool) -> None:
+        """Called by a generation at its end. `abort`: the engine still works on it."""
+        known = self._live.pop(generation.request_id, None)
+        if known is not None and abort and self._channel is not None:
+            self._channel.send(Abort(generation.request_id))
+
+    def abort_output(self, generation: Generation, index: int) -> None:
+        """Called by a generation of which one output is no longer wanted."""
+        if self._channel is not None:
+            self._channel.send(Abort(generation.request_id, index))
+
+    def deliver_soon(self, generation: Generation) -> None:
+        """Called by a generation that has news: one callback serves all that have some."""
+        if not self._due:
+            asyncio.get_running_loop().call_soon(self._deliver)
+        self._due.append(generation)
+
+    def _deliver(self) -> None:
+        due, self._due = self._due, []
+        for generation in due:
+            generation.deliver()
+
     def _ready_channel(self) -> Channel:
         if self.state is not EngineState.READY or self._channel is None:
             raise errors.UnavailableError(
                 f"The engine is {self.state}.", retry_after_s=self.retry_after_s
             )
         return self._channel
-
-    def _forget(self, generation: Generation, *, abort: bool) -> None:
-        """Called by a generation at its end. `abort`: the engine still works on it."""
-        known = self._live.pop(generation.request_id, None)
-        if known is not None and abort and self._channel is not None:
-            self._channel.send(Abort(generation.request_id))
-
-    def _abort_output(self, generation: Generation, index: int) -> None:
-        """Called by a generation of which one output is no longer wanted."""
-        if self._channel is not None:
-            self._channel.send(Abort(generation.request_id, index))
 
 
 def _died() -> errors.UnavailableError:

@@ -1,11 +1,14 @@
-"""One request's tokens on this side of the border: an async iterator over what the engine sends.
+"""One request's tokens on this side of the border: handed to a receiver as the engine sends them.
 
 A request has one output or several (`n`); messages tell which one they belong to. Each output ends
 once: by its own last message, by `stop` (its text met a stop string), or with the whole request.
+
+What comes between two turns of the event loop is handed on as one message for each output, so an
+overloaded process does less for each token. Nothing wakes a task on the way.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final, Protocol, Self
 
 from yaie.core.messages import Accepted, Command, Generate, Rejected, Tokens
@@ -22,35 +25,61 @@ class Channel(Protocol):
     def send(self, command: Command) -> None: ...
 
 
-class OnEnd(Protocol):
-    """Told once at the end. `abort`: the engine still works on the request."""
+class Owner(Protocol):
+    """Keeps the generations of one engine."""
 
-    def __call__(self, generation: "Generation", *, abort: bool) -> None: ...
+    def forget(self, generation: "Generation", *, abort: bool) -> None:
+        """Told once at the end. `abort`: the engine still works on the request."""
+
+    def abort_output(self, generation: "Generation", index: int) -> None:
+        """Told that one output of several is no longer wanted."""
+
+    def deliver_soon(self, generation: "Generation") -> None:
+        """To call `deliver` once, when what has arrived by now was handled."""
 
 
-class OnStop(Protocol):
-    """Told that one output of several is no longer wanted."""
+class Room(Protocol):
+    """Where what is received goes.
 
-    def __call__(self, generation: "Generation", index: int) -> None: ...
+    Attributes:
+        is_full: messages should wait.
+        on_room: called when it was full and is not any more.
+
+    """
+
+    is_full: bool
+    on_room: Callable[[], None]
+
+
+class Receiver(Protocol):
+    """Takes what a generation has to say. It never raises."""
+
+    def receive(self, tokens: Tokens) -> None:
+        """What has come of one output since the message before."""
+
+    def fail(self, error: errors.YaieError) -> None:
+        """What ended the request, after all messages."""
 
 
 class Generation(AsyncIterator[Tokens]):
-    """Iterating yields what has arrived since, merged into one message for each output.
+    """`follow` it, or iterate over the same messages; not both.
 
     Raises from `accepted` and from iteration: the YaieError that ended the request. Closing it
     before its end aborts it.
     """
 
-    def __init__(self, request: Generate, *, on_end: OnEnd, on_stop: OnStop) -> None:
+    def __init__(self, request: Generate, owner: Owner) -> None:
         self.request_id = request.request_id
         self._request = request
-        self._on_end = on_end
-        self._on_stop = on_stop
+        self._owner = owner
         self._sends = 0
         self._accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._open = set(range(request.sampling.n))
         self._arrived: list[Tokens] = []
         self._merged: list[Tokens] = []
+        self._receiver: Receiver | None = None
+        self._room: Room | None = None
+        self._is_due = False
         self._waiter: asyncio.Future[None] | None = None
         self._error: errors.YaieError | None = None
         self._ended = False
@@ -69,19 +98,13 @@ class Generation(AsyncIterator[Tokens]):
         await self._accepted
 
     def handle(self, event: Accepted | Rejected | Tokens) -> None:
-        if isinstance(event, Accepted):
-            if not self._accepted.done():
-                self._accepted.set_result(None)
+        if isinstance(event, Tokens):
+            if event.index in self._open:
+                self._keep(event)
         elif isinstance(event, Rejected):
             self.fail(error_of(event))
-        elif event.index in self._open:
-            self._shown = True
-            self._arrived.append(event)
-            if event.finish_reason is not None:
-                self._open.discard(event.index)
-                if not self._open:
-                    self._end(abort=False)
-            self._wake()
+        elif not self._accepted.done():
+            self._accepted.set_result(None)
 
     def fail(self, error: errors.YaieError) -> None:
         self._error = error
@@ -89,6 +112,26 @@ class Generation(AsyncIterator[Tokens]):
         if not self._accepted.done():
             self._accepted.set_exception(error)
         self._wake()
+
+    def follow(self, receiver: Receiver, room: Room | None) -> None:
+        """Hand what has arrived to `receiver`, and from now on what comes, while there is room."""
+        self._receiver, self._room = receiver, room
+        self.deliver()
+
+    def deliver(self) -> None:
+        """Hand on what has arrived, unless there is no room for it."""
+        self._is_due = False
+        receiver, room = self._receiver, self._room
+        if receiver is None or (room is not None and room.is_full):
+            return
+        arrived, self._arrived = self._arrived, []
+        if len(arrived) == 1:
+            receiver.receive(arrived[0])
+        else:
+            for tokens in by_output(arrived):
+                receiver.receive(tokens)
+        if self._error is not None:
+            receiver.fail(self._error)
 
     def stop(self, index: int) -> None:
         """No more tokens of this output are wanted; the others go on."""
@@ -98,7 +141,7 @@ class Generation(AsyncIterator[Tokens]):
         self._arrived = [tokens for tokens in self._arrived if tokens.index != index]
         self._merged = [tokens for tokens in self._merged if tokens.index != index]
         if self._open:
-            self._on_stop(self, index)
+            self._owner.abort_output(self, index)
         else:
             self._end(abort=True)
 
@@ -126,13 +169,26 @@ class Generation(AsyncIterator[Tokens]):
             return self._merged.pop(0)
         return self._arrived.pop()
 
+    def _keep(self, tokens: Tokens) -> None:
+        self._shown = True
+        self._arrived.append(tokens)
+        if tokens.finish_reason is not None:
+            self._open.discard(tokens.index)
+            if not self._open:
+                self._end(abort=False)
+        self._wake()
+
     def _end(self, *, abort: bool) -> None:
         if not self._ended:
             self._ended = True
-            self._on_end(self, abort=abort)
+            self._owner.forget(self, abort=abort)
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
+        if self._receiver is not None:
+            if not self._is_due:
+                self._is_due = True
+                self._owner.deliver_soon(self)
+        elif self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
 
@@ -144,7 +200,7 @@ def by_output(messages: Sequence[Tokens]) -> list[Tokens]:
     found: dict[int, list[Tokens]] = {}
     for message in messages:
         found.setdefault(message.index, []).append(message)
-    failed = [some.pop() for some in found.values() if some[-1].finish_reason in _FAILED]
+    failed = [some.pop() for some in found.values() if some[-1].finish_reason in FAILED]
     return [merged(some) for some in found.values() if some] + failed
 
 
@@ -173,7 +229,8 @@ def _first(values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-_FAILED: Final = ("error", "abort")
+FAILED: Final = ("error", "abort")
+"""Ends of an output that is not complete."""
 _FAULTS_OF_REQUEST: Final = (GRAMMAR.code, NO_TOKEN_ALLOWED.code)
 """The same request would end the same way."""
 _ERROR_OF_STATUS: Final[dict[int, type[errors.YaieError]]] = {

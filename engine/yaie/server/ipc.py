@@ -61,6 +61,7 @@ class Beat(msgspec.Struct, frozen=True, tag="beat"):
 
 FromEngine = Loading | Ready | Failed | Events | Beat
 
+_READABLE: Final = int(zmq.POLLIN)
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode_from_engine: Final = msgspec.msgpack.Decoder(FromEngine).decode
 _decode_commands: Final = msgspec.msgpack.Decoder(list[Command]).decode
@@ -130,7 +131,7 @@ class EngineChannel:
         self._outbox: list[Command] = []
         self._closed = False
         for socket in (self._socket, self._beats):
-            self._loop.add_reader(socket.FD, self._receive)
+            self._loop.add_reader(socket.FD, self._receive, socket)
 
     def send(self, command: Command) -> None:
         if not self._outbox:
@@ -141,7 +142,8 @@ class EngineChannel:
         """Hand on what has arrived, then close."""
         if self._closed:
             return
-        self._receive()
+        for socket in (self._beats, self._socket):
+            self._receive(socket)
         self._closed = True
         for socket in (self._socket, self._beats):
             self._loop.remove_reader(socket.FD)
@@ -159,13 +161,12 @@ class EngineChannel:
             self._loop.call_later(RETRY_S, self._flush)
             return
         # zmq's descriptor signals edges, and sending may consume one: look for messages again.
-        self._receive()
+        self._receive(self._socket)
 
-    def _receive(self) -> None:
-        for socket in (self._beats, self._socket):
-            with contextlib.suppress(zmq.Again):
-                while not self._closed:
-                    self._on_message(_decode_from_engine(socket.recv(zmq.NOBLOCK)))
+    def _receive(self, socket: "zmq.Socket[bytes]") -> None:
+        # Asking first costs 1 µs, the exception of a receive too many 6 µs.
+        while not self._closed and int(socket.getsockopt(zmq.EVENTS)) & _READABLE:
+            self._on_message(_decode_from_engine(socket.recv(zmq.NOBLOCK)))
 
 
 def beat_address(address: str) -> str:

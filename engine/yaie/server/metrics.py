@@ -3,18 +3,25 @@
 Names and buckets stand in `yaie_api.metrics`; each server has a registry of its own.
 """
 
+import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from typing import Final
 
 from prometheus_client import (
     CollectorRegistry,
     Counter,
-    Histogram,
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from yaie.core.messages import Stats
 from yaie_api import metrics as names
@@ -31,9 +38,9 @@ class ServerMetrics:
         self.registry = CollectorRegistry()
         self._requests = _counter(names.ENGINE_HTTP_REQUESTS, self.registry)
         self._finished = _counter(names.ENGINE_GENERATIONS, self.registry)
-        self._ttft = _histogram(names.ENGINE_TTFT, self.registry)
-        self._itl = _histogram(names.ENGINE_ITL, self.registry)
-        self._e2e = _histogram(names.ENGINE_E2E, self.registry)
+        self._ttft = Latencies(names.ENGINE_TTFT, self.registry)
+        self._itl = Latencies(names.ENGINE_ITL, self.registry)
+        self._e2e = Latencies(names.ENGINE_E2E, self.registry)
         self._unknown_fields = _counter(names.ENGINE_UNKNOWN_FIELDS, self.registry)
         for reason in ("stop", "length", "tool_calls", "abort", "error"):
             self._finished.labels(reason)
@@ -48,8 +55,7 @@ class ServerMetrics:
 
     def more_tokens(self, seconds: float, count: int) -> None:
         """`count` tokens came `seconds` after the ones before them."""
-        for _ in range(count):
-            self._itl.observe(seconds / count)
+        self._itl.observe(seconds / count, count)
 
     def finished(self, reason: str, seconds: float) -> None:
         self._finished.labels(reason).inc()
@@ -61,6 +67,30 @@ class ServerMetrics:
     def render(self) -> bytes:
         """The text exposition."""
         return generate_latest(self.registry)
+
+
+class Latencies(Collector):
+    """A histogram without labels, for one thread. Observing is one look-up: the library's own
+    locks twice and goes through its buckets, 2 µs for every token.
+    """
+
+    def __init__(self, metric: names.Metric, registry: CollectorRegistry) -> None:
+        self._metric = metric
+        self._counts = [0] * (len(metric.buckets) + 1)
+        self._sum = 0.0
+        registry.register(self)
+
+    def observe(self, seconds: float, count: int = 1) -> None:
+        """`count` observations of the same value."""
+        self._counts[bisect_left(self._metric.buckets, seconds)] += count
+        self._sum += seconds * count
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        bounds = [floatToGoString(bound) for bound in (*self._metric.buckets, math.inf)]  # type: ignore[no-untyped-call]  # the library types it not
+        buckets = list(zip(bounds, accumulate(self._counts), strict=True))
+        family = HistogramMetricFamily(self._metric.name, self._metric.help)
+        family.add_metric([], buckets, self._sum)
+        yield family
 
 
 class EngineStatus(Collector):
@@ -107,9 +137,3 @@ def _family(metric: names.Metric, value: float) -> CounterMetricFamily | GaugeMe
 
 def _counter(metric: names.Metric, registry: CollectorRegistry) -> Counter:
     return Counter(metric.name, metric.help, metric.labels, registry=registry)
-
-
-def _histogram(metric: names.Metric, registry: CollectorRegistry) -> Histogram:
-    return Histogram(
-        metric.name, metric.help, metric.labels, buckets=metric.buckets, registry=registry
-    )

@@ -33,9 +33,9 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def only_text(self) -> str | None:
-        """Its text where it has one text part and no end, as nearly every delta of a stream."""
+        """Its text where it is one text part and nothing else."""
         parts = self.parts
-        if len(parts) != 1 or self.finish_reason is not None:
+        if len(parts) != 1 or self.finish_reason is not None or self.logprobs or self.token_ids:
             return None
         first = parts[0]
         return first.text if isinstance(first, TextPart) else None
@@ -66,6 +66,7 @@ class Output:
         self._parser = parser
         self._stop_token_ids = stop_token_ids
         self._keep_token_ids = keep_token_ids
+        self._is_bare = parser is None and not keep_token_ids and not keep_text
         self._raw: list[str] | None = [] if keep_text else None
         self._logprobs: list[TokenLogprobs] = []
         self._token_ids: list[int] = []
@@ -87,6 +88,13 @@ class Output:
     def raw_text(self) -> str:
         """The text so far, as the parser got it. Empty unless it is kept."""
         return "".join(self._raw or ())
+
+    def text(self, tokens: Tokens) -> str | None:
+        """What these tokens make certain, where that is only text: nearly always, and sooner than
+        `advance` tells it. None: nothing was done, ask `advance`.
+        """
+        bare = self._is_bare and tokens.finish_reason is None and not tokens.logprobs
+        return self._text.push(tokens.token_ids) if bare and self._text.never_stops else None
 
     def advance(self, tokens: Tokens) -> Delta | None:
         """What these tokens make certain; None when there is nothing to show yet."""

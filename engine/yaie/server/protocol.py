@@ -7,11 +7,14 @@ runs while the client does not read what it asked for.
 
 import asyncio
 import json
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, Self
 
 import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from yaie.server.body import EXTENSION, nothing
 from yaie_api.errors import InvalidRequestError
 
 HEADER_DEADLINE_S: Final = 10.0
@@ -27,6 +30,19 @@ class DeadlineH11(H11Protocol):
     read_deadline_s = READ_DEADLINE_S
     _deadline: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
+    _body: "DirectBody | None" = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._wrapped = self.app
+        self.app = self._with_body
+
+    async def _with_body(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The application, which may write a stream straight to the connection."""
+        if scope["http_version"] == "1.1":  # before, bodies have no chunks
+            self._body = DirectBody(self.cycle, self.loop.time)
+            scope["extensions"] = {EXTENSION: self._body}
+        await self._wrapped(scope, receive, send)
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -58,11 +74,16 @@ class DeadlineH11(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
+        if self._body is not None:
+            self._body.is_full = True
         self._unread = self.loop.call_later(self.read_deadline_s, self.transport.abort)
 
     def resume_writing(self) -> None:
         self._cancel_unread()
         super().resume_writing()
+        if self._body is not None:
+            self._body.is_full = False
+            self._body.on_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
@@ -94,3 +115,30 @@ class DeadlineH11(H11Protocol):
         self._deadline = None
         if not self.transport.is_closing():
             self.transport.close()
+
+
+class DirectBody:
+    """A body (`yaie.server.body`) of HTTP/1.1 chunks, past uvicorn and h11.
+
+    To be used between the response's start and its last message, which both go the usual way: h11
+    keeps no account of chunks, so it need not know of these.
+    """
+
+    def __init__(self, cycle: RequestResponseCycle, clock: Callable[[], float]) -> None:
+        self._cycle = cycle
+        self._write = cycle.transport.write
+        self._clock = clock
+        self.is_full = cycle.flow.write_paused
+        self.on_room: Callable[[], None] = nothing
+        self.written_s = 0.0
+
+    def write(self, data: bytes) -> None:
+        if data and not self._cycle.disconnected:  # a chunk of no bytes would end the body
+            self._write(b"%x\r\n%b\r\n" % (len(data), data))
+            self.written_s = self._clock()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.on_room = nothing

@@ -1,19 +1,20 @@
-"""Server-sent events: the response that sends a stream's chunks.
+"""Server-sent events: the response that sends a stream's events.
 
 `[DONE]` ends every stream, also after an error event. Comments keep a silent stream open while its
-request waits or its prompt is computed. When the client leaves, the generator is cancelled, and
-with it the generation.
+request waits or its prompt is computed. When the client leaves, the stream's task is cancelled, and
+with it the generation. That task begins and ends the response; the events between are written from
+where their tokens arrive (see `yaie.server.body`).
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, Self, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from yaie.server.body import Body, body_of
 from yaie.server.openai.chunks import json_bytes
 from yaie_api.errors import EngineError, YaieError
 
@@ -23,6 +24,8 @@ DONE: Final = b"data: [DONE]\n\n"
 PING: Final = b": ping\n\n"
 
 T = TypeVar("T")
+Writer = Callable[[Body], Awaitable[None]]
+"""Writes all events of a stream, and returns or raises when they are written."""
 
 
 def error_event(error: YaieError) -> bytes:
@@ -30,7 +33,7 @@ def error_event(error: YaieError) -> bytes:
 
 
 class EventStream(Response):
-    """A response that sends the events of `chunks` until they end or the client leaves.
+    """A response that sends what `write` writes until it ends or the client leaves.
 
     An error of the tree becomes an error event; any other one too, with a log record and without
     its details. `[DONE]` follows in every case. `done`: what ends the stream; b"" where the
@@ -38,66 +41,59 @@ class EventStream(Response):
     never.
     """
 
-    def __init__(
-        self, chunks: AsyncGenerator[bytes], *, ping_s: float = 0.0, done: bytes = DONE
-    ) -> None:
+    def __init__(self, write: Writer, *, ping_s: float = 0.0, done: bytes = DONE) -> None:
         super().__init__()
-        self._chunks = chunks
+        self._write = write
         self._ping_s = ping_s
         self._done = done
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        del scope
-        await until_disconnect(receive, self._send_all(send))
+        await until_disconnect(receive, self._send_all(body_of(scope, send), send))
 
-    async def _send_all(self, send: Send) -> None:
-        async with aclosing(self._chunks) as chunks, _Pings(send, self._ping_s) as pings:
-            await send(_START)
-            try:
-                async for chunk in chunks:
-                    await pings.send(_body(chunk))
-            except YaieError as error:
-                await pings.send(_body(error_event(error)))
-            except Exception:
-                log.exception("stream failed")
-                await pings.send(_body(error_event(EngineError("The request failed."))))
+    async def _send_all(self, body: Body, send: Send) -> None:
+        await send(_START)
+        async with body:
+            with _Pings(body, self._ping_s):
+                await self._write_all(body)
         await send({"type": "http.response.body", "body": self._done, "more_body": False})
+
+    async def _write_all(self, body: Body) -> None:
+        try:
+            await self._write(body)
+        except YaieError as error:
+            body.write(error_event(error))
+        except Exception:
+            log.exception("stream failed")
+            body.write(error_event(EngineError("The request failed.")))
 
 
 class _Pings:
-    """Sends a comment whenever nothing was sent for `interval_s`; two sends never overlap."""
+    """Writes a comment whenever nothing was written for `interval_s`."""
 
-    def __init__(self, send: Send, interval_s: float) -> None:
-        self.send = self._send_noted if interval_s else send
-        self._send = send
+    def __init__(self, body: Body, interval_s: float) -> None:
+        self._body = body
         self._interval_s = interval_s
-        self._lock = asyncio.Lock()
-        self._sent_s = 0.0
-        self._task: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
 
-    async def __aenter__(self) -> Self:
+    def __enter__(self) -> Self:
         if self._interval_s:
-            self._task = asyncio.create_task(self._run())
+            self._body.written_s = self._loop.time()
+            self._look()
         return self
 
-    async def __aexit__(self, *error: object) -> None:
-        if self._task is not None:
-            await _cancel(self._task)
+    def __exit__(self, *error: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
-    async def _send_noted(self, message: Message) -> None:
-        async with self._lock:
-            await self._send(message)
-            self._sent_s = asyncio.get_running_loop().time()
-
-    async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._sent_s = loop.time()
-        while True:
-            silence_s = loop.time() - self._sent_s
-            if silence_s >= self._interval_s:
-                await self._send_noted(_body(PING))
-                silence_s = 0.0
-            await asyncio.sleep(self._interval_s - silence_s)
+    def _look(self) -> None:
+        """Look again when a comment would be due, if nothing were written until then."""
+        now = self._loop.time()
+        if now - self._body.written_s >= self._interval_s:
+            if not self._body.is_full:
+                self._body.write(PING)
+            self._body.written_s = now
+        self._timer = self._loop.call_at(self._body.written_s + self._interval_s, self._look)
 
 
 _START: Final[Message] = {
@@ -109,10 +105,6 @@ _START: Final[Message] = {
         (b"x-accel-buffering", b"no"),
     ],
 }
-
-
-def _body(chunk: bytes) -> Message:
-    return {"type": "http.response.body", "body": chunk, "more_body": True}
 
 
 async def until_disconnect(receive: Receive, work: Awaitable[T]) -> T | None:

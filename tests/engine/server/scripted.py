@@ -13,20 +13,23 @@ import openai
 from engine.text_vocabularies import byte_level, write_model_folder
 from yaie.config import ModelInfo
 from yaie.core.messages import Abort, Accepted, Command, Event, Generate, TokenLogprobs, Tokens
+from yaie.server.anthropic.endpoints import messages
 from yaie.server.app import create_app
 from yaie.server.client import AsyncEngine
+from yaie.server.edge import Edge
 from yaie.server.metrics import ServerMetrics
 from yaie.server.openai.chat import chat_completions
 from yaie.server.openai.completions import completions
 from yaie.server.openai.tokenize import tokenize
 from yaie.server.options import ServiceOptions
+from yaie.server.responses.endpoints import responses
 from yaie.server.routes import ENDPOINTS
 from yaie.server.service import Service
 
 GENERATING = [
     dataclasses.replace(one, body=None)  # no OpenAPI schema: it takes longer than a test
     for one in ENDPOINTS
-    if one.handler in (chat_completions, completions, tokenize)
+    if one.handler in (chat_completions, completions, responses, messages, tokenize)
 ]
 Script = Callable[[Generate], Iterable[Event]]
 
@@ -74,7 +77,10 @@ class Engine:
 class App:
     """A running application: the official client, the plain one, and what the engine was asked."""
 
-    def __init__(self, service: Service, engine: Engine, http: httpx2.AsyncClient) -> None:
+    def __init__(
+        self, service: Service, engine: Engine, http: httpx2.AsyncClient, asgi: Edge
+    ) -> None:
+        self.asgi = asgi
         self.service = service
         self.engine = engine
         self.http = http
@@ -117,9 +123,10 @@ async def running(
     await service.load(info)
     scripted = Engine(engine, script)
     engine.attach(scripted, info)
-    transport = httpx2.ASGITransport(app=create_app(service, endpoints=GENERATING))
+    asgi = create_app(service, endpoints=GENERATING)
+    transport = httpx2.ASGITransport(app=asgi)
     async with httpx2.AsyncClient(transport=transport) as http:
-        yield App(service, scripted, http)
+        yield App(service, scripted, http, asgi)
 
 
 def ids_of(text: str) -> list[int]:

@@ -279,3 +279,42 @@ async def test_snapshots_are_kept_and_late_tokens_ignored() -> None:
     engine.dispatch(stats)
     engine.dispatch(Tokens("unknown", (1,)))
     assert engine.stats is stats
+
+
+class Told:
+    """Receives, as an answer does."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def receive(self, tokens: Tokens) -> None:
+        self.heard.append(tokens.token_ids)
+
+    def fail(self, error: errors.YaieError) -> None:
+        self.heard.append(error.code)
+
+
+class Space:
+    is_full = False
+    on_room = staticmethod(lambda: None)
+
+
+async def test_a_receiver_hears_each_turn_once_and_waits_while_there_is_no_room() -> None:
+    engine, _ = ready()
+    generation, told, space = await submitted(engine), Told(), Space()
+    engine.dispatch(Tokens("r", (1,)))
+    generation.follow(told, space)
+    engine.dispatch(Tokens("r", (2,)))
+    engine.dispatch(Tokens("r", (3,)))
+    await asyncio.sleep(0)
+    assert told.heard == [(1,), (2, 3)]
+    space.is_full = True
+    engine.dispatch(Tokens("r", (4,)))
+    await asyncio.sleep(0)
+    engine.dispatch(Tokens("r", (5,)))
+    engine.detach(EngineState.FAILED)
+    await asyncio.sleep(0)
+    assert told.heard == [(1,), (2, 3)]
+    space.is_full = False
+    generation.deliver()
+    assert told.heard == [(1,), (2, 3), (4, 5), "engine_died"]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from yaie.core.messages import Abort
-from yaie.server.ipc import EngineChannel, EnginePort
+from yaie.core.messages import Abort, Accepted, Tokens
+from yaie.server.ipc import Beat, BeatPort, EngineChannel, EnginePort, Events, Loading
 
 
 def test_commands_wait_for_a_process_that_is_not_there(
@@ -35,3 +35,31 @@ def test_commands_wait_for_a_process_that_is_not_there(
     with caplog.at_level(logging.ERROR):
         assert asyncio.run(main()) == [Abort("first"), Abort("second")]
     assert not caplog.records
+
+
+async def test_what_an_engine_says_arrives_in_order_and_its_beats_beside_it(
+    tmp_path: Path,
+) -> None:
+    address = f"ipc://{tmp_path}/engine"
+    said = [
+        Loading("weights"),
+        Events([Accepted("r"), Tokens("r", (1,), queued_s=0.5)]),
+        Events([Tokens("r", (2, 3), "length", index=1)]),
+    ]
+    heard: list[object] = []
+    channel = EngineChannel(address, heard.append)
+    port, beats = EnginePort(address), BeatPort(address)
+    try:
+        for message in said:
+            port.send(message)
+            channel.send(Abort("other"))
+        beats.send(Beat(0.25, "step", hangs=False))
+        async with asyncio.timeout(5):
+            while len(heard) < 4:  # noqa: ASYNC110 - the channel tells nobody else
+                await asyncio.sleep(0.005)
+    finally:
+        port.close()
+        beats.close()
+        channel.close()
+    assert [message for message in heard if not isinstance(message, Beat)] == said
+    assert Beat(0.25, "step", hangs=False) in heard

@@ -1,18 +1,19 @@
 """POST /v1/messages and /v1/messages/count_tokens, over the same answers as chat."""
 
 import uuid
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from yaie.server.answer import Answer
+from yaie.server.answer import Answer, relay
 from yaie.server.anthropic.input import renamed, to_chat
 from yaie.server.anthropic.output import block_for
+from yaie.server.body import Body
 from yaie.server.door import opened
 from yaie.server.http import json_response, left_response, read_json, service_of
-from yaie.server.items import Event, Items, encode_event
+from yaie.server.items import Event, Items, ItemStream
 from yaie.server.openai.chat import start_chat
 from yaie.server.output import Delta
 from yaie.server.prompt.prompts import chat_ids
@@ -34,7 +35,7 @@ async def messages(request: Request) -> Any:
         raise renamed(error) from None
     writer = MessageWriter(answer, model)
     if body.stream:
-        return EventStream(writer.stream(), ping_s=service.options.sse_keep_alive_s, done=b"")
+        return EventStream(writer.stream, ping_s=service.options.sse_keep_alive_s, done=b"")
     found = await until_disconnect(request.receive, writer.whole())
     return left_response() if found is None else json_response(found)
 
@@ -62,26 +63,23 @@ class MessageWriter:
 
     async def whole(self) -> dict[str, Any]:
         """The finished message."""
-        async for _, delta in self._answer.deltas():
-            for _ in self._events(delta):
-                continue
+        (choice,) = await self._answer.whole()
+        for _ in self._events(choice.as_delta()):
+            continue
         return self._message()
 
-    async def stream(self) -> AsyncGenerator[bytes]:
+    async def stream(self, out: Body) -> None:
         """Every event. An error ends the stream with an `error` event."""
-        yield encode_event({"type": "message_start", "message": self._message()})
-        yield encode_event({"type": "ping"})
+        sink = ItemStream(self._blocks, self._events, out)
+        sink.tell({"type": "message_start", "message": self._message()})
+        sink.tell({"type": "ping"})
         try:
-            async for _, delta in self._answer.deltas():
-                for event in self._events(delta):
-                    yield encode_event(event)
+            await relay([self._answer], sink, out)
             usage = _usage(self._answer.usage)
-            yield encode_event({"type": "message_delta", "delta": self._end, "usage": usage})
-            yield encode_event({"type": "message_stop"})
+            sink.tell({"type": "message_delta", "delta": self._end, "usage": usage})
+            sink.tell({"type": "message_stop"})
         except YaieError as error:
-            yield encode_event(envelopes.anthropic(error))
-        finally:
-            self._answer.close()
+            sink.tell(envelopes.anthropic(error))
 
     def _events(self, delta: Delta) -> Iterator[Event]:
         yield from self._blocks.push(delta.parts)

@@ -29,11 +29,8 @@ class Block(Item):
     def opening(self) -> list[Event]:
         return [self._event("content_block_start", content_block=self.empty())]
 
-    def push(self, text: str) -> list[Event]:
-        if not text:
-            return []
-        self.pieces.append(text)
-        return [self._event("content_block_delta", delta=self.delta(text))]
+    def growth(self, text: str) -> Event:
+        return self._event("content_block_delta", delta=self.delta(text))
 
     def closing(self, status: str) -> list[Event]:
         del status

@@ -2,14 +2,16 @@
 
 import time
 import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from yaie.server.answer import Answer, Choice
+from yaie.server.answer import Answer, Choice, relay
+from yaie.server.body import Body
 from yaie.server.caller import Caller
 from yaie.server.door import opened
 from yaie.server.http import json_response, left_response
@@ -32,7 +34,8 @@ async def chat_completions(request: Request) -> Any:
     writer = ChatWriter(service, body)
     if body.stream:
         encoders = [ChatChunks(*head, index=index) for index in range(answer.num_outputs)]
-        return EventStream(writer.events(answer, encoders), ping_s=service.options.sse_keep_alive_s)
+        write = partial(writer.stream, answer, encoders)
+        return EventStream(write, ping_s=service.options.sse_keep_alive_s)
     choices = await until_disconnect(request.receive, answer.whole())
     return left_response() if choices is None else writer.whole(answer, choices, head)
 
@@ -65,29 +68,18 @@ class ChatWriter:
     """Writes one request's answer down, whole or as chunks."""
 
     def __init__(self, service: Service, body: ChatCompletionRequest) -> None:
-        self._body = body
+        self.body = body
         self._forms = TokenForms(service.tokenizer, as_ids=body.return_tokens_as_token_ids)
         last = body.messages[-1]
         self._echo = last.text if body.echo and last.role == "assistant" else ""
 
-    async def events(self, answer: Answer, encoders: Sequence[ChatChunks]) -> AsyncGenerator[bytes]:
+    async def stream(self, answer: Answer, encoders: Sequence[ChatChunks], out: Body) -> None:
         """Roles, then what comes of each choice, and usage where asked for."""
-        body, usage = self._body, usage_field(None) if self._body.include_usage else b""
-        counts, bare = body.continuous_usage, not (body.logprobs or body.return_token_ids)
-        try:
-            yield self._opening(answer, encoders, usage)
-            async for index, delta in answer.deltas():
-                if counts:
-                    usage = usage_field(answer.usage)
-                text = delta.only_text if bare else None
-                if text is not None:
-                    yield encoders[index].text(text, usage)
-                elif chunk := self._chunk(encoders[index], delta, usage):
-                    yield chunk
-            if body.include_usage:
-                yield encoders[0].usage(answer.usage)
-        finally:
-            answer.close()
+        usage = usage_field(None) if self.body.include_usage else b""
+        out.write(self._opening(answer, encoders, usage))
+        await relay([answer], _ChatStream(self, answer, encoders, out, usage), out)
+        if self.body.include_usage:
+            out.write(encoders[0].usage(answer.usage))
 
     def whole(
         self, answer: Answer, choices: Sequence[Choice], head: tuple[str, int, str]
@@ -102,7 +94,7 @@ class ChatWriter:
             "choices": [self._choice(choice) for choice in choices],
             "usage": answer.usage.wire(),
         }
-        if self._body.return_token_ids:
+        if self.body.return_token_ids:
             found["prompt_token_ids"] = answer.prompt_token_ids
         if answer.prompt_logprobs is not None:
             found["prompt_logprobs"] = prompt_logprobs(self._forms, answer.prompt_logprobs)
@@ -110,7 +102,7 @@ class ChatWriter:
 
     def _opening(self, answer: Answer, encoders: Sequence[ChatChunks], usage: bytes) -> bytes:
         top = usage
-        if self._body.return_token_ids:
+        if self.body.return_token_ids:
             top += field("prompt_token_ids", answer.prompt_token_ids)
         opened = [encoder.role(top=top) for encoder in encoders]
         if self._echo:
@@ -118,8 +110,9 @@ class ChatWriter:
             opened += [encoder.delta(echo, top=usage) for encoder in encoders]
         return b"".join(opened)
 
-    def _chunk(self, encoder: ChatChunks, given: Delta, usage: bytes) -> bytes:
-        delta = given if self._body.include_reasoning else _without_reasoning(given)
+    def chunk(self, encoder: ChatChunks, given: Delta, usage: bytes) -> bytes:
+        """What is new of a choice; b"": nothing that the client wants."""
+        delta = given if self.body.include_reasoning else _without_reasoning(given)
         if not delta.parts and not delta.finish_reason:
             return b""
         return encoder.delta(
@@ -132,10 +125,10 @@ class ChatWriter:
         return encode_json(chat_logprobs(self._forms, delta.logprobs))
 
     def _ids(self, delta: Delta) -> bytes:
-        return field("token_ids", delta.token_ids) if self._body.return_token_ids else b""
+        return field("token_ids", delta.token_ids) if self.body.return_token_ids else b""
 
     def _choice(self, choice: Choice) -> dict[str, Any]:
-        asked = self._body.num_logprobs is not None
+        asked = self.body.num_logprobs is not None
         found = {
             "index": choice.index,
             "message": self._message(choice),
@@ -143,7 +136,7 @@ class ChatWriter:
             "finish_reason": choice.finish_reason,
             "stop_reason": choice.stop_reason,
         }
-        return found | ({"token_ids": choice.token_ids} if self._body.return_token_ids else {})
+        return found | ({"token_ids": choice.token_ids} if self.body.return_token_ids else {})
 
     def _message(self, choice: Choice) -> dict[str, Any]:
         text, calls = self._echo + choice.text, choice.tool_calls
@@ -154,9 +147,41 @@ class ChatWriter:
         }
         if calls:
             message["tool_calls"] = [_tool_call(call) for call in calls]
-        if self._body.include_reasoning and (thoughts := choice.reasoning):
+        if self.body.include_reasoning and (thoughts := choice.reasoning):
             message |= {"reasoning": thoughts, "reasoning_content": thoughts}
         return message
+
+
+class _ChatStream:
+    """Writes what comes of each choice as chunks. `usage`: what they say of it, unless the client
+    wants to be told all along.
+    """
+
+    def __init__(
+        self,
+        writer: ChatWriter,
+        answer: Answer,
+        encoders: Sequence[ChatChunks],
+        out: Body,
+        usage: bytes,
+    ) -> None:
+        self._writer = writer
+        self._answer = answer
+        self._encoders = encoders
+        self._out = out
+        self._usage = usage
+        self._counts = writer.body.continuous_usage
+
+    def text(self, index: int, text: str) -> None:
+        usage = self._usage_now() if self._counts else self._usage
+        self._out.write(self._encoders[index].text(text, usage))
+
+    def delta(self, index: int, delta: Delta) -> None:
+        usage = self._usage_now() if self._counts else self._usage
+        self._out.write(self._writer.chunk(self._encoders[index], delta, usage))
+
+    def _usage_now(self) -> bytes:
+        return usage_field(self._answer.usage)
 
 
 def _tool_call(call: ToolCall) -> dict[str, Any]:

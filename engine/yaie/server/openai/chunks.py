@@ -49,6 +49,11 @@ class TextChunks(ChunkEncoder):
 
     def __init__(self, answer_id: str, created: int, model: str, *, index: int = 0) -> None:
         super().__init__("text_completion", answer_id, created, model, index=index)
+        self._text = self._choice + b'"text":'
+
+    def text(self, text: str, top: bytes) -> bytes:
+        """A chunk that is text and nothing else: nearly all of them are."""
+        return b"".join((self._text, encode_text(text), _MORE, top, b"}\n\n"))
 
     def delta(
         self, delta: Delta, *, logprobs: bytes = NULL, extra: bytes = b"", top: bytes = b""
@@ -97,7 +102,8 @@ class ChatChunks(ChunkEncoder):
         return self._write(b'"delta":' + content, logprobs, end, stop + extra, top)
 
 
-_MORE_TEXT: Final = b'},"logprobs":null,"finish_reason":null}]'
+_MORE: Final = b',"logprobs":null,"finish_reason":null}]'
+_MORE_TEXT: Final = b"}" + _MORE
 
 
 def _content(part: Part) -> bytes:

@@ -4,7 +4,7 @@ Choices are counted through: those of the first prompt, then those of the second
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from operator import add
 from typing import Any
@@ -13,7 +13,8 @@ import msgspec
 from starlette.responses import Response
 
 from yaie.core.messages import TokenLogprobs
-from yaie.server.answer import Answer, Choice
+from yaie.server.answer import Answer, Choice, relay
+from yaie.server.body import Body
 from yaie.server.http import json_response
 from yaie.server.openai.chunks import NULL, TextChunks, encode_json, field, usage_field
 from yaie.server.openai.logprobs import CompletionLogprobs, TokenForms, prompt_logprobs, together
@@ -41,26 +42,32 @@ class CompletionWriter:
         self._forms = TokenForms(tokenizer, as_ids=body.return_tokens_as_token_ids)
         self._logprobs = [CompletionLogprobs(self._forms) for _ in range(len(answers) * body.n)]
         """Of each choice: its offsets go on from chunk to chunk."""
+        self._encoders = [TextChunks(*head, index=i) for i in range(len(self._logprobs))]
+        self._begun = [False] * len(self._encoders)
+        self._no_usage = usage_field(None) if body.include_usage else b""
 
-    async def events(self) -> AsyncGenerator[bytes]:
+    async def stream(self, out: Body) -> None:
         """Chunks of all choices as they come, then usage where asked for."""
-        body = self._body
-        encoders = [TextChunks(*self._head, index=i) for i in range(len(self._logprobs))]
-        no_usage = usage_field(None) if body.include_usage else b""
-        begun = [False] * len(encoders)
-        try:
-            async for index, given in interleaved(self._answers):
-                delta = given if begun[index] else self._begin(index, given)
-                logprobs = self._chunk_logprobs(index, delta, first=not begun[index])
-                extra = b"" if not body.return_token_ids else self._ids(index, delta, begun[index])
-                usage = usage_field(self._usage()) if body.continuous_usage else no_usage
-                begun[index] = True
-                yield encoders[index].delta(delta, logprobs=logprobs, extra=extra, top=usage)
-            if body.include_usage:
-                yield encoders[0].usage(self._usage())
-        finally:
-            for answer in self._answers:
-                answer.close()
+        self._out = out
+        await relay(self._answers, self, out)
+        if self._body.include_usage:
+            out.write(self._encoders[0].usage(self._usage()))
+
+    def text(self, index: int, text: str) -> None:
+        """A chunk of choice `index` that is only text."""
+        if not self._begun[index]:
+            self.delta(index, Delta((TextPart(text),)))
+            return
+        self._out.write(self._encoders[index].text(text, self._usage_now()))
+
+    def delta(self, index: int, delta: Delta) -> None:
+        """Any other chunk of it."""
+        begun, self._begun[index] = self._begun[index], True
+        delta = delta if begun else self._begin(index, delta)
+        logprobs = self._chunk_logprobs(index, delta, first=not begun)
+        extra = self._ids(index, delta, begun) if self._body.return_token_ids else b""
+        encoder = self._encoders[index]
+        self._out.write(encoder.delta(delta, logprobs=logprobs, extra=extra, top=self._usage_now()))
 
     def whole(self, wholes: Sequence[Sequence[Choice]]) -> Response:
         """All choices in one JSON object. `wholes`: those of each prompt."""
@@ -132,6 +139,10 @@ class CompletionWriter:
         answer = self._answers[index // self._body.n]
         return ids + field("prompt_token_ids", answer.prompt_token_ids)
 
+    def _usage_now(self) -> bytes:
+        """What a chunk says of usage."""
+        return usage_field(self._usage()) if self._body.continuous_usage else self._no_usage
+
     def _usage(self) -> Usage:
         return reduce(add, (answer.usage for answer in self._answers))
 
@@ -143,35 +154,3 @@ async def all_whole(answers: Sequence[Answer]) -> list[list[Choice]]:
     finally:
         for answer in answers:
             answer.close()
-
-
-async def interleaved(answers: Sequence[Answer]) -> AsyncGenerator[tuple[int, Delta]]:
-    """(index of the choice, delta) of several answers in the order in which they come.
-
-    The first error ends all of them.
-    """
-    if len(answers) == 1:
-        async for index, delta in answers[0].deltas():
-            yield index, delta
-        return
-    queue: asyncio.Queue[tuple[int, Delta] | None] = asyncio.Queue()
-
-    async def forward(first: int, answer: Answer) -> None:
-        async for index, delta in answer.deltas():
-            queue.put_nowait((first + index, delta))
-
-    async def forward_all() -> None:
-        try:
-            firsts = (i * answers[0].num_outputs for i in range(len(answers)))
-            await asyncio.gather(*map(forward, firsts, answers))
-        finally:
-            queue.put_nowait(None)
-
-    work = asyncio.ensure_future(forward_all())
-    try:
-        while (item := await queue.get()) is not None:
-            yield item
-        await work
-    finally:
-        work.cancel()
-        await asyncio.gather(work, return_exceptions=True)

@@ -29,7 +29,7 @@ async def completions(request: Request) -> Any:
     head = (f"cmpl-{uuid.uuid4().hex}", int(time.time()), model)
     writer = CompletionWriter(service.tokenizer, body, answers, head)
     if body.stream:
-        return EventStream(writer.events(), ping_s=service.options.sse_keep_alive_s)
+        return EventStream(writer.stream, ping_s=service.options.sse_keep_alive_s)
     wholes = await until_disconnect(request.receive, all_whole(answers))
     return left_response() if wholes is None else writer.whole(wholes)
 

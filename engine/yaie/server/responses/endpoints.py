@@ -1,18 +1,20 @@
 """POST /v1/responses and what belongs to it: OpenAI's responses, over the same answers as chat."""
 
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import count
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from yaie.server.answer import Answer
+from yaie.server.answer import Answer, relay
+from yaie.server.body import Body
 from yaie.server.caller import Caller
 from yaie.server.door import opened
 from yaie.server.http import json_response, left_response, service_of
-from yaie.server.items import Event, Items, encode_event
+from yaie.server.items import EVENT_END, Event, Items, ItemStream
 from yaie.server.openai.chat import start_chat
 from yaie.server.output import Delta
 from yaie.server.responses.input import input_items, renamed, to_chat
@@ -42,7 +44,7 @@ async def responses(request: Request) -> Any:
     head = _head(body, model, new_response_id(service.options.response_mark))
     writer = ResponseWriter(answer, body, items=items, head=head, keep=keep)
     if body.stream:
-        return EventStream(writer.stream(), ping_s=service.options.sse_keep_alive_s, done=b"")
+        return EventStream(writer.stream, ping_s=service.options.sse_keep_alive_s, done=b"")
     found = await until_disconnect(request.receive, writer.whole())
     return left_response() if found is None else json_response(found)
 
@@ -133,36 +135,27 @@ class ResponseWriter:
 
     async def whole(self) -> dict[str, Any]:
         """The finished response."""
-        async for _, delta in self._answer.deltas():
-            for _ in self._events(delta):
-                continue
+        (choice,) = await self._answer.whole()
+        for _ in self._events(choice.as_delta()):
+            continue
         return self._finished
 
-    async def stream(self) -> AsyncGenerator[bytes]:
+    async def stream(self, out: Body) -> None:
         """Every event, numbered. An error ends the stream with `response.failed`."""
-        number = 0
-        async for event in self._all_events():
-            yield encode_event(event | {"sequence_number": number})
-            number += 1
-
-    async def _all_events(self) -> AsyncGenerator[Event]:
+        sink = _ResponseStream(self._items, self._events, out)
         begun = self._response("in_progress")
-        yield {"type": "response.created", "response": begun}
-        yield {"type": "response.in_progress", "response": begun}
+        sink.tell({"type": "response.created", "response": begun})
+        sink.tell({"type": "response.in_progress", "response": begun})
         try:
-            async for _, delta in self._answer.deltas():
-                for event in self._events(delta):
-                    yield event
+            await relay([self._answer], sink, out)
             kind = self._finished["status"]
-            yield {"type": f"response.{kind}", "response": self._finished}
+            sink.tell({"type": f"response.{kind}", "response": self._finished})
         except YaieError as error:
             wrong = isinstance(error, InvalidRequestError)
             code = "invalid_prompt" if wrong else "server_error"
             failure = {"code": code, "message": error.message}
             failed = self._response("failed") | {"error": failure}
-            yield {"type": "response.failed", "response": failed}
-        finally:
-            self._answer.close()
+            sink.tell({"type": "response.failed", "response": failed})
 
     def _events(self, delta: Delta) -> Iterator[Event]:
         yield from self._items.push(delta.parts)
@@ -186,6 +179,24 @@ class ResponseWriter:
 
     def _response(self, status: str) -> dict[str, Any]:
         return self._head | {"status": status, "output": self._items.output}
+
+
+class _ResponseStream(ItemStream):
+    """Writes events with their numbers."""
+
+    def __init__(self, items: Items, events: Callable[[Delta], Iterable[Event]], out: Body) -> None:
+        super().__init__(items, events, out)
+        self._numbers = count()
+
+    def tell(self, event: Event) -> None:
+        super().tell(event | {"sequence_number": next(self._numbers)})
+
+    def end_of_growth(self, after: bytes) -> bytes:
+        return b'%b,"sequence_number":%d%b' % (
+            after[: -len(EVENT_END)],
+            next(self._numbers),
+            EVENT_END,
+        )
 
 
 def _head(body: ResponsesRequest, model: str, response_id: str) -> dict[str, Any]:

@@ -44,9 +44,8 @@ class ContentItem(OutputItem):
         (opened,) = super().opening()
         return [opened | {"item": opened["item"] | {"content": []}}, added]
 
-    def push(self, text: str) -> list[Event]:
-        self.pieces.append(text)
-        return [self._content_event(f"{self.delta_event}.delta", delta=text, **self.extra)]
+    def growth(self, text: str) -> Event:
+        return self._content_event(f"{self.delta_event}.delta", delta=text, **self.extra)
 
     def closing(self, status: str) -> list[Event]:
         return [
@@ -130,12 +129,9 @@ class CallItem(OutputItem):
             "status": status,
         }
 
-    def push(self, text: str) -> list[Event]:
-        if not text:
-            return []
-        self.pieces.append(text)
+    def growth(self, text: str) -> Event:
         event = "response.function_call_arguments.delta"
-        return [self._event(event, item_id=self.id, delta=text)]
+        return self._event(event, item_id=self.id, delta=text)
 
     def closing(self, status: str) -> list[Event]:
         done = self._event(
