@@ -76,7 +76,7 @@ def _fetch(
         pages = ()
         for j in gl.static_range(PAGES):
             page = gl.load(table + gl.minimum((last - turn) * PAGES + j, last_page))
-            pages = pages + (page,)  # noqa: RUF005 - the compiler knows no starred expression
+            pages = pages + (page,)  # type: ignore[assignment]  # noqa: RUF005 - the compiler knows no starred expression
         _fetch_tile(k_desc, keys, turn, pages, column, PAGE)
         _fetch_tile(v_desc, values, turn, pages, column, PAGE)
 
