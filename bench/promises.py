@@ -5,7 +5,8 @@
     batching, offline   16 concurrent requests (128 in, 256 out) against one, through LLM.generate
     batching, HTTP      the same through `yaie serve`, clients on the same cores
     prefix cache        first token of a 2,000-token prompt, first time against second time
-    no stall            15 streams while a 2,000-token prompt arrives: their largest gap
+    no stall            15 streams while a 2,000-token prompt arrives: their largest gap against the
+                        time target of a step (--step-time-target-s) and one step of decodes
 
 Every pair is interleaved and repeated; the table shows medians. Exit status 1 when one fails.
 """
@@ -32,6 +33,8 @@ import msgspec
 CONCURRENT = 16
 PROMPT, OUTPUT = 128, 256
 LONG_PROMPT = 2000
+STEP_TARGET_S = 0.05
+"""The default of --step-time-target-s on a CPU."""
 ROUNDS = 3
 
 
@@ -170,8 +173,10 @@ def prefix_cache(base: str, rng: random.Random) -> Finding:
     return Finding("prefix cache", measured, ">= 5x sooner", ratio >= 5.0)
 
 
-async def gaps_under_prefill(base: str, rng: random.Random) -> tuple[list[float], float]:
-    """Gaps between the tokens of 15 streams while a long prompt is computed; and that time."""
+async def gaps_under_prefill(base: str, rng: random.Random) -> tuple[list[float], float, float]:
+    """Gaps between the tokens of 15 streams while a long prompt is computed; the usual gap before
+    it came; and how long it took.
+    """
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         arrivals: list[list[float]] = [[] for _ in range(CONCURRENT - 1)]
 
@@ -193,20 +198,26 @@ async def gaps_under_prefill(base: str, rng: random.Random) -> tuple[list[float]
             for earlier, later in pairwise(times)
             if later > start and earlier < end
         ]
-        return gaps, end - start
+        before = [
+            later - earlier
+            for times in arrivals
+            for earlier, later in pairwise(times)
+            if later < start
+        ]
+        return gaps, statistics.median(before), end - start
 
 
 def no_stall(base: str, rng: random.Random) -> Finding:
-    """The largest gap over the median gap, and its absolute bound."""
+    """The largest gap, and what the target and one step of decodes allow."""
     runs = [asyncio.run(gaps_under_prefill(base, rng)) for _ in range(ROUNDS)]
-    worst = [(max(gaps), statistics.median(gaps)) for gaps, _ in runs]
-    largest, median = sorted(worst, key=lambda pair: pair[0] / pair[1])[len(worst) // 2]
-    held = largest <= 3 * median and largest <= 0.1
+    largest = statistics.median(max(gaps) for gaps, _, _ in runs)
+    decode_s = statistics.median(step_s for _, step_s, _ in runs)
+    allowed = STEP_TARGET_S + decode_s
     measured = (
-        f"largest {largest * 1e3:.0f} ms, median {median * 1e3:.0f} ms, {largest / median:.1f}x "
-        f"(prompt done in {statistics.median(t for _, t in runs) * 1e3:.0f} ms)"
+        f"largest {largest * 1e3:.0f} ms, a step of decodes {decode_s * 1e3:.0f} ms "
+        f"(prompt done in {statistics.median(t for *_, t in runs) * 1e3:.0f} ms)"
     )
-    return Finding("no stall", measured, "<= 3x and <= 100 ms", held)
+    return Finding("no stall", measured, f"<= {allowed * 1e3:.0f} ms", largest <= allowed)
 
 
 def main() -> int:

@@ -10,6 +10,10 @@ EXAMPLES: Final = {
         "yaie serve hf://Qwen/Qwen3-8B --tool-call-parser hermes --reasoning-parser qwen3",
         "yaie serve ./my-model --admin-port 9001   # POST /reset_prefix_cache there",
     ),
+    "warmup": (
+        "yaie warmup hf://Qwen/Qwen3-0.6B",
+        "TRITON_CACHE_DIR=/cache/triton yaie warmup ./my-model --max-num-seqs 512",
+    ),
     "run-batch": (
         "yaie run-batch -i requests.jsonl -o answers.jsonl --model builtin://yaie-demo",
         "yaie run-batch -i in.jsonl -o out.jsonl --model hf://Qwen/Qwen3-0.6B --max-num-seqs 512",

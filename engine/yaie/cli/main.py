@@ -29,6 +29,7 @@ PIPE_CLOSED: Final = 141
 """As a shell tells the ends by SIGINT and SIGPIPE."""
 COMMANDS: Final = {
     "serve": "serve one model with an OpenAI-compatible API",
+    "warmup": "compile a model's kernels ahead of the first server",
     "run-batch": "answer an OpenAI batch file",
     "chat": "chat with a model behind an OpenAI-compatible endpoint",
     "up": "run InferenceModels on this machine, without a cluster",

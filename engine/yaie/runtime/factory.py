@@ -4,6 +4,7 @@ The only place that knows all parts. `LLM` and the engine process both start her
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,14 +73,15 @@ class Engine:
         )
 
 
-def create(config: EngineConfig) -> Engine:
-    """Load the model and build the engine.
+def create(config: EngineConfig, stage: Callable[[str], None] = lambda _: None) -> Engine:
+    """Load the model, build the engine and warm it up. `stage` is told what begins.
 
     Raises:
         InvalidRequestError: no such model, one we refuse, or settings that do not fit it.
 
     """
     settings.check(config)
+    stage("weights")
     with_weights = config.load_format != "dummy"
     folder = source.resolve(config.model, config.revision, with_weights=with_weights)
     raw = source.read_config(folder)
@@ -94,6 +96,7 @@ def create(config: EngineConfig) -> Engine:
     loaded = planned.load(config, options, folder)
     config = limited(config, loaded)
     spec = kv_spec(loaded.model.caches, config.page_size, options.dtype)
+    stage("KV cache")
     pages = _pages(config, loaded, spec)
     eos = source.eos_token_ids(folder, raw)
     scheduler = _scheduler(config, loaded, spec, pages, eos)
@@ -108,7 +111,10 @@ def create(config: EngineConfig) -> Engine:
         eos_token_ids=eos,
         max_model_len=scheduler.max_model_len,
     )
-    weight, measured = _context_weight(loaded, info), tuple(runner.warm_up())
+    stage("kernels and graphs")
+    step_tokens = config.max_num_batched_tokens or settings.STEP_TOKENS["cpu"]
+    measured = () if loaded.alone else tuple(runner.warm_up(step_tokens))
+    weight = _context_weight(loaded, info)
     return Engine(config, info, scheduler, runner, weight, measured)
 
 

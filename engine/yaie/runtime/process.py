@@ -113,14 +113,14 @@ def load_model(config: EngineConfig, stage: Callable[[str], None]) -> LoadedEngi
     """
     stage("model folder")
     check(config)
-    stage("imports")
+    stage("imports")  # torch, which takes seconds
+    import torch
+
     from yaie.runtime import factory
 
-    stage("weights")
-    engine = factory.create(config)
-    if engine.info.device == "cuda":
+    if torch.cuda.is_available() and config.device != "cpu":
         phases.declare_compilations()
-    return engine
+    return factory.create(config, stage)
 
 
 def check(config: EngineConfig) -> None:

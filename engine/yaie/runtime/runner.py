@@ -25,6 +25,7 @@ from yaie.runtime.logprobs import score_pieces
 from yaie.runtime.loop import FatalRunnerError, TokenMasks
 from yaie.runtime.outcome import Outcome
 from yaie.runtime.pooling import Pooler
+from yaie.runtime.rehearsal import rehearse
 from yaie.runtime.sampler import Draw, Masks, Pending, Sampler
 from yaie.runtime.slots import Slots
 from yaie.runtime.transfer import upload
@@ -101,13 +102,22 @@ class ModelRunner:
         )
 
     @torch.inference_mode()
-    def warm_up(self) -> list[tuple[StepLoad, float]]:
-        """Compile kernels and capture graphs, so that no step has to.
+    def warm_up(self, step_tokens: int = 1024) -> list[tuple[StepLoad, float]]:
+        """Compile kernels and capture graphs, so that no step of so many tokens has to.
 
         Returns:
             What some steps take, in seconds; empty without graphs.
 
         """
+        if self.cuda:
+            rehearse(
+                self,
+                seats=self.slots.scratch,
+                longest=self.slots.host_tables.shape[1] * self.kv.page_size,
+                step_tokens=step_tokens,
+                page_size=self.kv.page_size,
+                vocab_size=self.model.vocab_size,
+            )
         if self.graphs is None:
             return []
         self.graphs.capture_first()
