@@ -108,12 +108,13 @@ class Latent:
                 cache,
                 replace(segment, first=0, last=segment.last - segment.first),
             )
-            for segment in (part.gathered(cache.shape[1]) for part in step.segments)
+            for segment in step.segments
         ]
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
     def attend(self, q: torch.Tensor, cache: torch.Tensor, segment: Segment) -> torch.Tensor:
         """Attend with a segment's q [T, heads, D], as many rows at a time as may be expanded."""
+        segment = segment.gathered(cache.shape[1])
         rows, width = segment.block_tables.shape
         step = max(1, EXPANDED_TOKENS // (width * cache.shape[1]))
         if rows <= step:
@@ -162,8 +163,7 @@ class Absorbed(Latent):
 
     def attend(self, q: torch.Tensor, cache: torch.Tensor, segment: Segment) -> torch.Tensor:
         """Attend with a segment's q [T, heads, D] -> [T, heads, Dv]."""
-        reach = segment.block_tables.shape[1] * cache.shape[1]
-        if segment.max_query_len >= EXPAND_FROM and reach <= EXPANDED_TOKENS:
+        if segment.max_query_len >= EXPAND_FROM and segment.max_seq_len <= EXPANDED_TOKENS:
             return super().attend(q, cache, segment)
         mla = self.core.mla
         q_nope, q_rope = q.tensor_split((mla.qk_nope_head_dim,), dim=2)

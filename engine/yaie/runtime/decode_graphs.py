@@ -22,10 +22,6 @@ from yaie.runtime.kv_tensors import KVTensors
 from yaie.runtime.sampler import Draw, draw
 from yaie.runtime.slots import Slots
 
-FIRST_CONTEXT = 2048
-"""Smallest context bound that a graph is captured for; each next one is four times larger. A graph
-gives the right tokens for any context; its bound decides how attention is split.
-"""
 MEASURED = (1, 4, 16, 64, 256, 512, 1024)
 SIZES = (1, 2, 4, 8, *range(16, 129, 16), *range(160, 513, 32), *range(576, 1025, 64))
 TAILS: tuple[Tail, ...] = ("greedy", "plain", "filtered", "logits")
@@ -33,7 +29,6 @@ TAILS: tuple[Tail, ...] = ("greedy", "plain", "filtered", "logits")
 
 class DecodeKey(NamedTuple):
     rows: int
-    bound: int
     tail: Tail
 
 
@@ -70,7 +65,7 @@ class DecodeGraph:
 
 
 class DecodeGraphs:
-    """Graphs by (rows, context bound, tail), sharing one memory pool and one input buffer."""
+    """Graphs by (rows, tail), sharing one memory pool and one input buffer."""
 
     def __init__(
         self, recorder: Recorder, model: Model, kv: KVTensors, slots: Slots, max_model_len: int
@@ -83,7 +78,7 @@ class DecodeGraphs:
         self.sizes = sorted({size for size in SIZES if size < largest} | {largest})
         self.captured: dict[DecodeKey, DecodeGraph] = {}
         self._recorder = recorder
-        self._ran: set[tuple[int, int]] = set()
+        self._ran: set[int] = set()
         self._slots = torch.full((largest,), slots.scratch, device=model.options.device)
         self._positions = torch.zeros_like(self._slots)
         self._columns = torch.arange(largest + 1, dtype=torch.int32, device=model.options.device)
@@ -93,28 +88,18 @@ class DecodeGraphs:
         padded = next((size for size in self.sizes if size >= len(arrays.slots)), None)
         if padded is None:
             return None
-        bound = self._bound(int(arrays.seq_lens.max()))
-        bounds = [bound, *(other for other in reversed(self._bounds()) if other != bound)]
         keys = (
-            DecodeKey(rows, other, stand_in)
+            DecodeKey(rows, stand_in)
             for rows in self.sizes[self.sizes.index(padded) :]
             for stand_in in STAND_INS[tail]
-            for other in bounds
         )
         return next((self.captured[key] for key in keys if key in self.captured), None)
 
-    def first_keys(self) -> Iterator[DecodeKey]:
-        """What has to be there before requests come, the largest first: it sizes the pool."""
+    def keys(self) -> Iterator[DecodeKey]:
+        """What is to be captured, the largest first: it sizes the pool."""
         for rows in reversed(self.sizes):
             for tail in TAILS:
-                yield DecodeKey(rows, self._bounds()[0], tail)
-
-    def later_keys(self) -> Iterator[DecodeKey]:
-        """What is faster for long contexts."""
-        for bound in self._bounds()[1:]:
-            for rows in reversed(self.sizes):
-                for tail in TAILS:
-                    yield DecodeKey(rows, bound, tail)
+                yield DecodeKey(rows, tail)
 
     def capture(self, key: DecodeKey) -> None:
         """Record one graph, on the scratch slot.
@@ -126,10 +111,10 @@ class DecodeGraphs:
         rows = key.rows
         self._slots[:rows] = self.slots.scratch
         self._positions[:rows] = 0
-        if (rows, key.bound) not in self._ran:
+        if rows not in self._ran:
             for tail in TAILS:  # every draw, so that nothing is left to compile later
                 self._recorder.run(partial(self._step, key._replace(tail=tail)))
-            self._ran.add((rows, key.bound))
+            self._ran.add(rows)
         graph, (logits, drawn) = self._recorder.record(lambda: self._step(key))
         self.captured[key] = DecodeGraph(
             rows,
@@ -149,15 +134,6 @@ class DecodeGraphs:
             if key.tail == "greedy" and key.rows in MEASURED:
                 yield StepLoad(key.rows), self._recorder.seconds(graph.graph)
 
-    def _bounds(self) -> list[int]:
-        bounds = [min(FIRST_CONTEXT, self.max_model_len)]
-        while bounds[-1] < self.max_model_len:
-            bounds.append(min(bounds[-1] * 4, self.max_model_len))
-        return bounds
-
-    def _bound(self, longest: int) -> int:
-        return next((bound for bound in self._bounds() if bound >= longest), self.max_model_len)
-
     def _step(self, key: DecodeKey) -> tuple[torch.Tensor, Draw | None]:
         rows, page_size = key.rows, self.kv.page_size
         slots, positions = self._slots[:rows], self._positions[:rows]
@@ -171,7 +147,7 @@ class DecodeGraphs:
             seq_lens=seq_lens.int(),
             query_start=self._columns[: rows + 1],
             max_query_len=1,
-            max_seq_len=key.bound,
+            max_seq_len=self.max_model_len,
             rows=slots,
         )
         step = StepInput(positions, kv_slots, (segment,), self.kv.caches)

@@ -1,13 +1,12 @@
 """CUDA graphs of steps: which there are, and which one runs a step.
 
-All that a server needs is captured before it is ready; what makes long contexts faster is captured
-while nobody waits. A step never captures: until the graph that fits it best is there, the next
-larger one serves, or the step runs eagerly.
+All are captured before the engine is ready. A step never captures: where no graph of its size is
+there, because memory was short, the next larger one serves, or the step runs eagerly.
 """
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -51,7 +50,6 @@ class StepGraphs:
         self._exhausted = False
         self.decode = DecodeGraphs(self._recorder, model, kv, slots, max_model_len)
         self.mixed = MixedGraphs(self._recorder, model, kv, slots, max_mixed_tokens)
-        self._later: list[DecodeKey | MixedKey] = []
 
     def find(self, arrays: StepArrays, plan: Plan, rows: Sequence[Row]) -> StepGraph | None:
         """Return the graph that runs a step; None: run it eagerly."""
@@ -62,12 +60,12 @@ class StepGraphs:
             return self.decode.find(arrays, tail)
         return self.mixed.find(arrays, tail)
 
-    def capture_first(self) -> None:
-        """Capture all that has to be there before requests come."""
+    def capture(self) -> None:
+        """Capture all graphs, or as many as there is memory for."""
         started, free = time.monotonic(), self._recorder.free_bytes()
-        for key in self._first():
+        keys: list[DecodeKey | MixedKey] = [*self.mixed.keys(), *self.decode.keys()]
+        for key in keys:
             self._capture(key)
-        self._later = list(self.decode.later_keys())
         log.info(
             "graphs are captured",
             extra=fields(
@@ -81,17 +79,6 @@ class StepGraphs:
     def measure(self) -> list[tuple[StepLoad, float]]:
         """Seconds that some captured steps take on this device."""
         return [*self.decode.measure(), *self.mixed.measure()]
-
-    def capture_next(self) -> bool:
-        """Capture one more; False: all are there."""
-        if not self._later or self._exhausted:
-            return False
-        self._capture(self._later.pop(0))
-        return True
-
-    def _first(self) -> Iterator[DecodeKey | MixedKey]:
-        yield from self.mixed.first_keys()
-        yield from self.decode.first_keys()
 
     def _capture(self, key: DecodeKey | MixedKey) -> None:
         """Capture, unless memory is short: then no later capture is tried."""

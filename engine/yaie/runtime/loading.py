@@ -143,6 +143,6 @@ def limited(config: EngineConfig, loaded: Loaded) -> EngineConfig:
         changes |= {"max_num_seqs": 1, "enable_prefix_caching": False, "swap_space_gib": 0.0}
     if loaded.whole:
         changes["max_num_batched_tokens"] = config.max_model_len
-    if loaded.implementation != "native":
-        changes["enforce_eager"] = True
+    if loaded.implementation != "native" or config.mla_form == "latent":
+        changes["enforce_eager"] = True  # a graph would expand the longest context in every step
     return msgspec.structs.replace(config, **changes)

@@ -61,9 +61,6 @@ class Runner(Protocol[TicketT]):
     def sample(self, ticket: TicketT, masks: TokenMasks | None = None) -> None:
         """Enqueue sampling; `masks` forbids tokens in some rows."""
 
-    def spare_time(self) -> bool:
-        """Nobody waits: prepare a little of what makes later steps faster; False: all is done."""
-
     def is_done(self, ticket: TicketT) -> bool:
         """Whether the device has computed the step: `collect` would not block."""
 
@@ -174,7 +171,8 @@ class EngineLoop(Generic[TicketT]):
     def _drain(self) -> int:
         compiling, resting = self._intake.n_compiling, self._scheduler.is_idle
         if resting:
-            commands = self._rest(COMPILING_WAIT_S if compiling else IDLE_WAIT_S)
+            wait_s = COMPILING_WAIT_S if compiling else IDLE_WAIT_S
+            commands = self._port.drain(wait_s=wait_s)
         else:
             commands = self._late_arrivals()
         now = self._clock()
@@ -250,15 +248,6 @@ class EngineLoop(Generic[TicketT]):
         self._flush()
 
     # -- inside -----------------------------------------------------------------------------
-
-    def _rest(self, wait_s: float) -> list[Command]:
-        """Wait for commands. After a wait in vain there is time for other things."""
-        commands = self._port.drain(wait_s=wait_s)
-        if not commands and self._budget.hurries:
-            compiled = phases.n_compiled()
-            self._runner.spare_time()
-            self._compiled += phases.n_compiled() - compiled
-        return commands
 
     def _late_arrivals(self) -> list[Command]:
         """Commands, among them those that come while the running step leaves time: a request that

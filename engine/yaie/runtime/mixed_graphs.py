@@ -30,8 +30,6 @@ from yaie.runtime.slots import Slots
 
 CHUNKS = 16
 """Prefill rows of a graph; a step with more of them runs eagerly."""
-CONTEXT = 8192
-"""The context that decode attention is split for."""
 MEASURED = (128, 256, 512, 1024, 2048, 4096)
 TOKENS = (*range(64, 1025, 64), *range(1280, 4097, 256))
 ROWS = (16, 64, 128, 256, 512, 1024)
@@ -168,8 +166,8 @@ class MixedGraphs:
                         return found
         return None
 
-    def first_keys(self) -> Iterator[MixedKey]:
-        """What has to be there before requests come, the largest first: it sizes the pool."""
+    def keys(self) -> Iterator[MixedKey]:
+        """What is to be captured, the largest first: it sizes the pool."""
         for tokens in reversed(self._tokens):
             for rows in reversed(self._rows):
                 if rows <= tokens:
@@ -217,6 +215,7 @@ class MixedGraphs:
 
     def _step(self, layout: _Layout, key: MixedKey) -> tuple[torch.Tensor, Draw | None]:
         buffer, rows = self._buffer, key.rows
+        longest = self.slots.tables.shape[1] * self.kv.page_size
         slots, seq_lens = buffer[layout.slots], buffer[layout.seq_lens]
         ids = buffer[layout.ids].long()
         fed = self.slots.last_token[slots[:rows]]
@@ -228,7 +227,7 @@ class MixedGraphs:
             seq_lens=seq_lens[:rows],
             query_start=buffer[layout.decode_start],
             max_query_len=1,
-            max_seq_len=min(CONTEXT, self.slots.tables.shape[1] * self.kv.page_size),
+            max_seq_len=longest,
             rows=slots[:rows],
         )
         chunks = Segment(
@@ -238,7 +237,7 @@ class MixedGraphs:
             seq_lens=seq_lens[rows:],
             query_start=buffer[layout.chunk_start],
             max_query_len=key.tokens,
-            max_seq_len=self.slots.tables.shape[1] * self.kv.page_size,
+            max_seq_len=longest,
             rows=slots[rows:],
         )
         step = StepInput(

@@ -120,19 +120,8 @@ class ModelRunner:
             )
         if self.graphs is None:
             return []
-        self.graphs.capture_first()
+        self.graphs.capture()
         return self.graphs.measure()
-
-    @torch.inference_mode()
-    def spare_time(self) -> bool:
-        """Nobody waits: prepare a little of what makes later steps faster; False: nothing is left.
-
-        Raises:
-            FatalRunnerError: the device reported an error that it does not recover from.
-
-        """
-        with self._fatal_device_errors():
-            return self.graphs is not None and self.graphs.capture_next()
 
     @torch.inference_mode()
     def launch(self, batch: Batch) -> Ticket:

@@ -155,10 +155,6 @@ class StubRunner:
             ticket.logprobs.append(None if wanted is None else score(context, token, wanted))
         ticket.tokens = tuple(tokens)
 
-    def spare_time(self) -> bool:
-        """Nothing makes it faster."""
-        return False
-
     def is_done(self, ticket: _Ticket) -> bool:  # noqa: ARG002 - the runner's contract
         """Steps are computed at launch; their time passes in `collect`."""
         return True

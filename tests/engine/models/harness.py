@@ -41,9 +41,6 @@ class Recorder:
     def sample(self, ticket: Ticket, masks: TokenMasks | None = None) -> None:
         self.inner.sample(ticket, masks)
 
-    def spare_time(self) -> bool:
-        return self.inner.spare_time()
-
     def is_done(self, ticket: Ticket) -> bool:
         return self.inner.is_done(ticket)
 

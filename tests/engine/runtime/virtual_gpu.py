@@ -182,9 +182,6 @@ class _World:
     def sample(self, ticket: _Ticket, masks: TokenMasks | None = None) -> None:
         pass
 
-    def spare_time(self) -> bool:
-        return False
-
     def is_done(self, ticket: _Ticket) -> bool:
         return self.now >= ticket.done_s
 
