@@ -2,7 +2,8 @@
 
 While nothing decodes, a step takes all it may. Otherwise prefill gets
 
-    the largest chunk that a step of the target's length holds beside the decodes,
+    of the chunks that a step of the target's length holds beside the decodes, the one that
+        computes most tokens a second,
     but no fewer tokens than pay for what any chunk costs (the floor),
     and, when prompts arrive faster than such chunks drain them, the smallest chunk that does.
 
@@ -11,7 +12,6 @@ long step. `yaie.runtime.cost` expects what steps take. Decisions are pure: no c
 """
 
 import math
-from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -24,6 +24,8 @@ GROWTH = 2.0
 """A chunk is at most this many times the largest one that was measured: expectations of larger ones
 are guesses.
 """
+AS_FAST = 0.95
+"""A chunk that computes this share of the most tokens a second is preferred if it is larger."""
 AIM = 0.9
 """Steps are planned so much shorter than the target: they vary."""
 HEADROOM = 1.2
@@ -39,7 +41,8 @@ class StepLimits:
     Attributes:
         max_tokens: upper bound of a step (`max_num_batched_tokens`).
         target_s: a step with decodes stays near this; `math.inf` never limits (offline use).
-        floor_tokens: prefill never gets less, whatever the target says.
+        floor_tokens: a step with prefill holds so many tokens, whatever the target says, at least
+            half of them prefill.
         pay_overhead: raise the floor to where a chunk's tokens take as long as the rest of its step
             (a GPU, where launching a step of few tokens takes as long as one of hundreds).
         context_weight: what attending to one earlier position costs a token, in tokens.
@@ -76,8 +79,8 @@ class StepBudget:
         room = max(int(self._ceiling) - decodes, MIN_CHUNK)
         self._within_target = room
         if decodes and self.hurries:
-            sizes = [size for size in SIZES if size < room] + [room]
-            room = self._chunk(sizes, decodes, position, arriving_per_s)
+            chunks = [size - decodes for size in SIZES if MIN_CHUNK <= size - decodes < room]
+            room = self._chunk([*chunks, room], decodes, position, arriving_per_s)
         return decodes + room
 
     def launched(self, load: StepLoad) -> None:
@@ -112,13 +115,13 @@ class StepBudget:
 
     def _chunk(self, sizes: list[int], decodes: int, position: int, arriving_per_s: float) -> int:
         """One of `sizes`, ascending: what the target leaves, and past it what has to be drained."""
+        least = max(self.limits.floor_tokens - decodes, self.limits.floor_tokens // 2, MIN_CHUNK)
         known = self._known(sizes, decodes, position)
         if not known:
-            return min(max(self.limits.floor_tokens, FIRST_CHUNK), sizes[-1])
-        fitting = bisect_right(known, AIM * self.limits.target_s, key=lambda item: item[1])
-        within = known[max(fitting - 1, 0)][0]
-        floor = min(self._floor(decodes, position), max(known[-1][0], self.limits.floor_tokens))
-        chosen = max(within, min(floor, sizes[-1]))
+            return min(max(least, FIRST_CHUNK), sizes[-1])
+        within = _fastest(known, AIM * self.limits.target_s)
+        floor = min(max(least, self._paying(decodes)), max(known[-1][0], least), sizes[-1])
+        chosen = max(within, floor)
         self._within_target = chosen
         return _draining(known, chosen, HEADROOM * arriving_per_s)
 
@@ -128,25 +131,34 @@ class StepBudget:
         found: list[tuple[int, float]] = []
         for tokens in sizes:
             seconds = self._seconds(tokens, decodes, position)
-            if seconds is None or (tokens > most and found):
+            if seconds is None or (decodes + tokens > most and found):
                 break
             found.append((tokens, seconds))
         return found
 
     def _seconds(self, tokens: int, decodes: int, position: int) -> float | None:
-        return self._costs.of(decodes, self._costs.size(tokens, tokens * (position + tokens // 2)))
+        context = tokens * (position + tokens // 2)
+        return self._costs.seconds(StepLoad(decodes, 1, tokens, context))
 
-    def _floor(self, decodes: int, position: int) -> int:
-        """Fewest tokens: those that take as long as what their step costs without them."""
-        least = self.limits.floor_tokens
-        smallest, largest = (int(size) for size in self._costs.span(decodes))
+    def _paying(self, decodes: int) -> int:
+        """Fewest tokens that take as long as what their step costs without them."""
+        smallest, largest = self._costs.span(decodes)
         if not self.limits.pay_overhead or smallest >= largest:
-            return least
-        few, most = (self._seconds(n, decodes, position) for n in (smallest, largest))
+            return 0
+        few, most = (self._costs.of(decodes, size) for size in (smallest, largest))
         if few is None or most is None:
-            return least
+            return 0
         token_s = max((most - few) / (largest - smallest), SHORTEST_S / largest)
-        return max(least, int(few / token_s) - smallest)
+        return int(few / token_s - smallest)
+
+
+def _fastest(known: list[tuple[int, float]], limit_s: float) -> int:
+    """Of the chunks whose steps keep to `limit_s`, the largest of those that compute about the most
+    tokens a second; the smallest chunk if none does.
+    """
+    fitting = [item for item in known if item[1] <= limit_s] or known[:1]
+    best = max(tokens / seconds for tokens, seconds in fitting)
+    return max(tokens for tokens, seconds in fitting if tokens / seconds >= AS_FAST * best)
 
 
 def _draining(known: list[tuple[int, float]], chosen: int, wanted_per_s: float) -> int:

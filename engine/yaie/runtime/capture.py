@@ -24,15 +24,17 @@ STAND_INS: Final[dict[Tail, tuple[Tail, ...]]] = {
 
 
 class StepGraph(Protocol):
-    """A captured step. `drawn` is None where it ends at its `logits` [N, vocab]; a replay of any
-    graph may overwrite either.
-    """
+    """A captured step of N rows."""
 
     @property
-    def logits(self) -> torch.Tensor: ...
+    def logits(self) -> torch.Tensor:
+        """[N, vocab] what a step without a draw ends at. All graphs write the same memory: a graph
+        that kept logits of its own would keep a quarter of a gigabyte.
+        """
 
     @property
-    def drawn(self) -> Draw | None: ...
+    def drawn(self) -> Draw | None:
+        """What the step has drawn; the next replay of any graph may overwrite it."""
 
     def inputs(self, arrays: StepArrays) -> tuple[Ints, ...]:
         """What `replay` needs of a step, padded to the graph's size."""

@@ -1,10 +1,11 @@
-"""What a step takes, learned from steps: seconds by (decode rows, prefill tokens).
+"""What a step takes, learned from steps: seconds by (decode rows, tokens).
 
 A row of the table belongs to a bucket of decode rows and holds one measured point for each bucket
-of prefill sizes, a moving average. Between points a step's time is interpolated. Two facts keep
-old points from lying: a larger step never takes less time than a smaller one, nor more than in
-proportion to its size. So a point that was once measured too slow is corrected by the next smaller
-one, and no size stays out of reach. Used by `yaie.runtime.budget` only.
+of sizes, a moving average. A step's size is its tokens, those of decodes too; 0 if it only decodes.
+Between points a step's time is interpolated. Two facts keep old points from lying: a larger step
+never takes less time than a smaller one, nor more than in proportion to its size. So a point that
+was once measured too slow is corrected by the next smaller one, and no size stays out of reach.
+Used by `yaie.runtime.budget` only.
 """
 
 from bisect import bisect_left
@@ -13,11 +14,16 @@ from typing import NamedTuple
 
 from yaie.core.batch import Batch
 
-SIZES = (16, *(size for k in range(4, 24) for size in (3 << (k - 1), 2 << k)))
-"""Upper bounds of prefill buckets in tokens: 16, 24, 32, 48, 64, 96 … Captured graphs have these
-sizes, too.
+SIZES = (
+    *(16, 24, 32, 48),
+    *range(64, 1025, 64),
+    *range(1280, 4097, 256),
+    *(size for k in range(12, 24) for size in (3 << (k - 1), 2 << k)),
+)
+"""Upper bounds of buckets in tokens. Captured graphs have these sizes, too: a matrix product of 512
+rows may take two thirds of the time of one of 576.
 """
-NEWEST = 0.3
+NEWEST = 0.5
 """Weight of the newest measurement in an average."""
 OUTLIER = 4.0
 """One measurement counts at most this many times what was expected of it."""
@@ -49,6 +55,11 @@ class StepLoad:
             context += row.n_tokens * (row.start + row.n_tokens // 2)
         return cls(len(batch.rows) - chunks, chunks, tokens, context)
 
+    @property
+    def size(self) -> int:
+        """Tokens of the step; 0 if it only decodes."""
+        return self.decodes + self.prefill_tokens if self.prefill_tokens else 0
+
 
 class Point(NamedTuple):
     """Steps of about `size` tokens took `seconds`."""
@@ -59,7 +70,7 @@ class Point(NamedTuple):
 
 @dataclass(slots=True)
 class _Row:
-    """What is known beside one bucket of decode rows, by bucket of prefill sizes (0: none)."""
+    """What is known beside one bucket of decode rows, by bucket of sizes."""
 
     measured: dict[int, Point] = field(default_factory=dict)
     curve: list[Point] | None = None
@@ -81,12 +92,12 @@ class _Row:
 
     @property
     def largest(self) -> float:
-        """The largest prefill measured; 0: none."""
+        """The largest size with prefill that was measured; 0: none."""
         return self.points()[-1].size
 
     @property
     def smallest(self) -> float:
-        """The smallest prefill measured; 0: none."""
+        """The smallest size with prefill that was measured; 0: none."""
         return next((point.size for point in self.points() if point.size), 0.0)
 
     def reaches(self, size: float) -> bool:
@@ -111,8 +122,10 @@ class _Row:
 class StepCosts:
     """Expects how long steps take.
 
+    Attending to earlier positions comes on top of what the table says of a size.
+
     Args:
-        context_weight: what attending to one earlier position costs, in prefill tokens.
+        context_weight: what attending to one earlier position costs a token, in tokens.
 
     """
 
@@ -120,25 +133,31 @@ class StepCosts:
         self._context_weight = context_weight
         self._rows: dict[int, _Row] = {}
 
-    def size(self, tokens: int, context: float) -> float:
-        """Prefill tokens, and what they attend to, as a number of tokens without context."""
-        return tokens + self._context_weight * context
-
     def observe(self, load: StepLoad, seconds: float) -> None:
         """A step took `seconds`."""
         expected = self.seconds(load)
-        seconds = max(seconds, SHORTEST_S)
         if expected is not None:
             seconds = min(seconds, OUTLIER * expected)
+        without = max(seconds - self._context_s(load), seconds / 2, SHORTEST_S)
         row = self._rows.setdefault(_decode_bucket(load.decodes), _Row())
-        row.observe(Point(self.size(load.prefill_tokens, load.context), seconds))
+        row.observe(Point(load.size, without))
 
     def seconds(self, load: StepLoad) -> float | None:
         """Expected seconds of a step; None: nothing like it was ever measured."""
-        return self.of(load.decodes, self.size(load.prefill_tokens, load.context))
+        seconds = self.of(load.decodes, load.size)
+        return None if seconds is None else seconds + self._context_s(load)
+
+    def _context_s(self, load: StepLoad) -> float:
+        if not load.context or not self._context_weight:
+            return 0.0
+        rows = [row for row in self._alike(load.decodes) if row.largest]
+        if not rows:
+            return 0.0
+        token_s = min(p.seconds / p.size for p in rows[0].points() if p.size)
+        return self._context_weight * load.context * token_s
 
     def of(self, decodes: int, size: float) -> float | None:
-        """Expected seconds beside `decodes` rows of prefill that is worth `size` tokens."""
+        """Expected seconds of `size` tokens, `decodes` of them decodes, without context."""
         rows = self._alike(decodes)
         reaching = next((row for row in rows if row.reaches(size)), None)
         if reaching is None:
@@ -150,8 +169,8 @@ class StepCosts:
         return _shifted(own, reaching, size)
 
     def span(self, decodes: int) -> tuple[float, float]:
-        """The smallest and largest prefill measured beside the most alike number of decode rows
-        beside which two sizes were measured, or one; 0: none.
+        """The smallest and largest size measured beside the most alike number of decode rows beside
+        which two sizes were measured, or one; 0: none.
         """
         spans = [(row.smallest, row.largest) for row in self._alike(decodes) if row.largest]
         wide = (span for span in spans if span[0] < span[1])

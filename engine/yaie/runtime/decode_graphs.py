@@ -65,18 +65,34 @@ class DecodeGraph:
 
 
 class DecodeGraphs:
-    """Graphs by (rows, tail), sharing one memory pool and one input buffer."""
+    """Graphs by (rows, tail), sharing one memory pool and one input buffer.
+
+    Args:
+        recorder: records steps.
+        model, kv, slots: as the runner has them.
+        logits: [seats or more, vocab] where steps without a draw end.
+        max_model_len: longest sequence in tokens.
+
+    """
 
     def __init__(
-        self, recorder: Recorder, model: Model, kv: KVTensors, slots: Slots, max_model_len: int
+        self,
+        recorder: Recorder,
+        model: Model,
+        kv: KVTensors,
+        slots: Slots,
+        *,
+        logits: torch.Tensor,
+        max_model_len: int,
     ) -> None:
         self.model = model
         self.kv = kv
         self.slots = slots
         self.max_model_len = max_model_len
-        largest = next((size for size in SIZES if size >= slots.scratch), slots.scratch)
-        self.sizes = sorted({size for size in SIZES if size < largest} | {largest})
+        largest = slots.scratch
+        self.sizes = [*(size for size in SIZES if size < largest), largest]
         self.captured: dict[DecodeKey, DecodeGraph] = {}
+        self._logits = logits
         self._recorder = recorder
         self._ran: set[int] = set()
         self._slots = torch.full((largest,), slots.scratch, device=model.options.device)
@@ -115,14 +131,14 @@ class DecodeGraphs:
             for tail in TAILS:  # every draw, so that nothing is left to compile later
                 self._recorder.run(partial(self._step, key._replace(tail=tail)))
             self._ran.add(rows)
-        graph, (logits, drawn) = self._recorder.record(lambda: self._step(key))
+        graph, drawn = self._recorder.record(lambda: self._step(key))
         self.captured[key] = DecodeGraph(
             rows,
             self.slots.scratch,
             graph,
             self._slots[:rows],
             self._positions[:rows],
-            logits,
+            self._logits[:rows],
             drawn,
         )
 
@@ -134,7 +150,7 @@ class DecodeGraphs:
             if key.tail == "greedy" and key.rows in MEASURED:
                 yield StepLoad(key.rows), self._recorder.seconds(graph.graph)
 
-    def _step(self, key: DecodeKey) -> tuple[torch.Tensor, Draw | None]:
+    def _step(self, key: DecodeKey) -> Draw | None:
         rows, page_size = key.rows, self.kv.page_size
         slots, positions = self._slots[:rows], self._positions[:rows]
         page = self.slots.tables[slots, positions // page_size]
@@ -154,5 +170,6 @@ class DecodeGraphs:
         hidden = self.model.forward(self.slots.last_token[slots], step)
         logits = self.model.logits(hidden)
         if key.tail == "logits":
-            return logits, None
-        return logits, draw(logits, self.slots, slots, seq_lens, how=key.tail)
+            self._logits[:rows].copy_(logits)
+            return None
+        return draw(logits, self.slots, slots, seq_lens, how=key.tail)

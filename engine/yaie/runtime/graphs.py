@@ -17,7 +17,7 @@ from yaie.runtime.capture import Recorder, StepGraph, Tail
 from yaie.runtime.cost import StepLoad
 from yaie.runtime.decode_graphs import DecodeGraphs, DecodeKey
 from yaie.runtime.kv_tensors import KVTensors
-from yaie.runtime.mixed_graphs import MixedGraphs, MixedKey
+from yaie.runtime.mixed_graphs import CHUNKS, MixedGraphs, MixedKey
 from yaie.runtime.slots import Slots
 from yaie.runtime.wishes import Plan
 from yaie_api.logs import fields
@@ -48,8 +48,14 @@ class StepGraphs:
     ) -> None:
         self._recorder = recorder
         self._exhausted = False
-        self.decode = DecodeGraphs(self._recorder, model, kv, slots, max_model_len)
-        self.mixed = MixedGraphs(self._recorder, model, kv, slots, max_mixed_tokens)
+        options, rows = model.options, slots.scratch + CHUNKS
+        logits = torch.empty((rows, model.vocab_size), dtype=options.dtype, device=options.device)
+        self.decode = DecodeGraphs(
+            recorder, model, kv, slots, logits=logits, max_model_len=max_model_len
+        )
+        self.mixed = MixedGraphs(
+            recorder, model, kv, slots, logits=logits, max_tokens=max_mixed_tokens
+        )
 
     def find(self, arrays: StepArrays, plan: Plan, rows: Sequence[Row]) -> StepGraph | None:
         """Return the graph that runs a step; None: run it eagerly."""

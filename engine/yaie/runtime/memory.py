@@ -15,8 +15,8 @@ from yaie_api.errors import InvalidRequestError
 CPU_CACHE_BYTES = 2**30
 CPU_CACHE_SHARE = 0.25
 """On a CPU the cache takes at most this share of the memory, so that a small container lives."""
-GRAPH_SHARE = 0.02
-"""Captured graphs and their activations take at most this share of the GPU's memory (measured)."""
+GRAPH_SHARE = 0.025
+"""Captured graphs and their activations take at most this share of the GPU's memory."""
 
 
 def num_pages(

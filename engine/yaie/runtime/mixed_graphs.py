@@ -30,7 +30,6 @@ from yaie.runtime.slots import Slots
 
 CHUNKS = 16
 """Prefill rows of a graph; a step with more of them runs eagerly."""
-MEASURED = (128, 256, 512, 1024, 2048, 4096)
 TOKENS = (*range(64, 1025, 64), *range(1280, 4097, 256))
 ROWS = (16, 64, 128, 256, 512, 1024)
 PADDING = -1
@@ -130,12 +129,20 @@ class MixedGraphs:
     Args:
         recorder: records steps.
         model, kv, slots: as the runner has them.
+        logits: [seats + CHUNKS, vocab] where steps without a draw end.
         max_tokens: most tokens of a graph.
 
     """
 
     def __init__(
-        self, recorder: Recorder, model: Model, kv: KVTensors, slots: Slots, max_tokens: int
+        self,
+        recorder: Recorder,
+        model: Model,
+        kv: KVTensors,
+        slots: Slots,
+        *,
+        logits: torch.Tensor,
+        max_tokens: int,
     ) -> None:
         self.model = model
         self.kv = kv
@@ -144,6 +151,7 @@ class MixedGraphs:
         self._rows = [rows for rows in ROWS if rows < seats] + [seats]
         self._tokens = [tokens for tokens in TOKENS if tokens <= max_tokens]
         self.captured: dict[MixedKey, MixedGraph] = {}
+        self._logits = logits
         self._recorder = recorder
         self._ran: set[tuple[str, int]] = set()
         largest = _Layout.of(max([*self._tokens, seats]), seats).last.stop
@@ -193,27 +201,27 @@ class MixedGraphs:
         if not sizes <= self._ran:  # kernels are chosen by either
             self._recorder.run(lambda: self._step(layout, key))
             self._ran |= sizes
-        graph, (logits, drawn) = self._recorder.record(lambda: self._step(layout, key))
+        graph, drawn = self._recorder.record(lambda: self._step(layout, key))
         self.captured[key] = MixedGraph(
             key.tokens,
             key.rows,
             self.slots.scratch,
             graph,
             self._buffer[: layout.last.stop],
-            logits,
+            self._logits[: key.rows + CHUNKS],
             drawn,
         )
 
     def measure(self) -> Iterator[tuple[StepLoad, float]]:
-        """Seconds that steps take beside as many decodes as a graph holds, on padding."""
+        """Seconds that steps take beside the fewest decodes that graphs differ by, on padding."""
         for key, graph in self.captured.items():
             prefill = key.tokens - key.rows
-            if key.tail == "plain" and key.tokens in MEASURED and prefill > 0:
+            if key.tail == "plain" and key.rows == self._rows[0] and prefill > 0:
                 self._buffer.zero_()
                 self._buffer[_Layout.of(key.tokens, key.rows).slots] = self.slots.scratch
                 yield StepLoad(key.rows, 1, prefill), self._recorder.seconds(graph.graph)
 
-    def _step(self, layout: _Layout, key: MixedKey) -> tuple[torch.Tensor, Draw | None]:
+    def _step(self, layout: _Layout, key: MixedKey) -> Draw | None:
         buffer, rows = self._buffer, key.rows
         longest = self.slots.tables.shape[1] * self.kv.page_size
         slots, seq_lens = buffer[layout.slots], buffer[layout.seq_lens]
@@ -249,6 +257,6 @@ class MixedGraphs:
         hidden = self.model.forward(ids, step)
         logits = self.model.logits(hidden[buffer[layout.last].long()])
         if key.tail == "logits":
-            return logits, None
-        drawn = draw(logits, self.slots, slots.long(), seq_lens.long(), how=key.tail)
-        return logits, drawn
+            self._logits[: len(logits)].copy_(logits)
+            return None
+        return draw(logits, self.slots, slots.long(), seq_lens.long(), how=key.tail)

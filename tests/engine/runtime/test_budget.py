@@ -86,7 +86,7 @@ def test_steps_that_take_no_time_at_all_are_no_problem() -> None:
 
 def test_the_first_chunk_beside_decodes_is_small_on_a_cpu_and_the_floor_on_a_gpu() -> None:
     assert on_cpu().budget.tokens(16) == 16 + FIRST_CHUNK
-    assert StepBudget(ON_GPU).tokens(16) == 16 + 512
+    assert StepBudget(ON_GPU).tokens(16) == 512
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.15])
