@@ -8,6 +8,7 @@ and matrix rate, measured first.
 # ruff: noqa: ANN001, ANN003, ANN201, ANN202, B008, B023 - closures timed where they are made
 
 import argparse
+import itertools
 import json
 import subprocess
 import sys
@@ -16,14 +17,17 @@ from pathlib import Path
 
 import torch
 import triton
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 import yaie_kernels as kernels
-from yaie_kernels.triton.decode import decode
+from yaie_kernels.triton.decode import choose, decode
 from yaie_kernels.triton.extend import extend
+from yaie_kernels.triton.layout import layout
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = 16
+MULTIPROCESSORS = 132
 RESULTS: list[dict[str, object]] = []
 ceiling = {"read_tb_s": 0.0, "tflop_s": 0.0}
 
@@ -72,113 +76,100 @@ def measure_ceilings() -> None:
     print("ceilings", ceiling, torch.__version__, triton.__version__, flush=True)
 
 
-def decode_calls(batch, context, q_heads, kv_heads, head_dim, **choice):
-    """Calls over disjoint page sets, so that none finds its keys in the cache."""
-    pages = -(-context // PAGE)
-    bytes_each = 2 * batch * context * kv_heads * head_dim * 2
+def decode_calls(lengths, q_heads, kv_heads, head_dim, **change):
+    """Calls over disjoint page sets, so that none finds its keys in the cache; bytes of one."""
+    pages = -(-max(lengths) // PAGE)
+    bytes_each = 2 * sum(lengths) * kv_heads * head_dim * 2
     copies = max(2, min(64, -(-(2**29) // bytes_each)))
-    shape = (copies * batch * pages, PAGE, kv_heads, head_dim)
+    shape = (copies * len(lengths) * pages, PAGE, kv_heads, head_dim)
     k, v = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    order = torch.randperm(shape[0], device="cuda").int().view(copies, batch, pages)
-    lens = torch.full((batch,), context, device="cuda", dtype=torch.int32)
-    starts = torch.arange(batch + 1, device="cuda", dtype=torch.int32)
-    q = torch.randn(batch, q_heads, head_dim, device="cuda", dtype=torch.bfloat16)
-    calls = [
-        lambda i=i: decode(
-            q,
-            k,
-            v,
-            order[i],
-            lens,
-            starts,
-            scale=0.1,
-            max_seq_len=context,
-            window=None,
-            softcap=None,
-            **choice,
-        )
-        for i in range(copies)
-    ]
-    return calls, bytes_each
+    order = torch.randperm(shape[0], device="cuda").int().view(copies, len(lengths), pages)
+    lens = torch.tensor(lengths, device="cuda", dtype=torch.int32)
+    starts = torch.arange(len(lengths) + 1, device="cuda", dtype=torch.int32)
+    q = torch.randn(len(lengths), q_heads, head_dim, device="cuda", dtype=torch.bfloat16)
+    choice = choose(kv_heads, q_heads // kv_heads, layout(k, v), q.dtype, q.device)
+    choice = choice._replace(**change)
+
+    def call(tables):
+        return decode(
+            q, k, v, tables, lens, starts, scale=0.1, window=None, softcap=None, choice=choice
+        )  # fmt: skip
+
+    return [lambda tables=tables: call(tables) for tables in order], bytes_each
+
+
+def mixed(batch):
+    """Lengths of 100..2048 tokens, as in a running server."""
+    return torch.randint(100, 2049, (batch,), generator=torch.Generator().manual_seed(0)).tolist()
 
 
 DECODE = [
-    (batch, context, q_heads, 8, 128)
-    for q_heads in (16, 32)
-    for batch in (1, 64, 256)
-    for context in (512, 2048)
+    *((f"B{b} ctx{n}", [n] * b, 16, 8, 128) for b in (1, 64, 256) for n in (512, 2048)),
+    *((f"B{b} ctx100-2048", mixed(b), 16, 8, 128) for b in (64, 256, 512)),
+    ("B256 ctx100-2048", mixed(256), 32, 8, 128),
+    ("B3 ctx18000", [18000] * 3, 16, 8, 128),
+    ("B3 ctx18000", [18000] * 3, 32, 8, 128),
+    ("B256 ctx100-2048", mixed(256), 32, 8, 64),
+    ("B256 ctx100-2048", mixed(256), 8, 4, 256),
 ]
 
 
 def bench_decode(*, sweep: bool) -> None:
-    for shape in DECODE:
-        calls, size = decode_calls(*shape)
-        report(f"decode B{shape[0]} ctx{shape[1]} Hq{shape[2]}", seconds(calls), read_bytes=size)
-    if not sweep:
-        return
-    for shape in DECODE[:6]:
-        for tiles in ((32, 2, 4), (64, 2, 3), (64, 4, 2), (64, 4, 4), (128, 4, 2), (128, 4, 3),
-                      (128, 8, 3), (32, 1, 4), (64, 1, 3)):  # fmt: skip
-            options = {1: (1, 8, 16), 64: (1, 2, 4), 256: (1, 2)}[shape[0]]
-            if shape[0] == 1 and shape[1] == 512:
-                options = (4, 8)
-            for splits in options:
-                try:
-                    calls, size = decode_calls(*shape, tiles=tiles, splits=splits)
-                    report(f"  sweep B{shape[0]} ctx{shape[1]} {tiles} splits{splits}",
-                           seconds(calls, 5), read_bytes=size)  # fmt: skip
-                except triton.runtime.errors.OutOfResources as error:
-                    print("  skipped", tiles, error)
+    tiles = (None, (32, 4, 4), (64, 4, 2), (64, 4, 3), (128, 4, 2))
+    for name, *shape in DECODE:
+        label = f"decode {name} Hq{shape[1]} D{shape[3]}"
+        for tile, each in itertools.product(tiles, (2, 3, 4)) if sweep else ((None, None),):
+            change = {} if each is None else {"programs": MULTIPROCESSORS * each // shape[2]}
+            if tile is not None:
+                change["tiles"] = tile
+            try:
+                calls, size = decode_calls(*shape, **change)
+                what = f"  {label} {tile} x{each}" if sweep else label
+                report(what, seconds(calls), read_bytes=size)
+            except triton.runtime.errors.OutOfResources as error:
+                print("  skipped", tile, error)
 
 
-def bench_mixed_lengths() -> None:
-    """256 sequences of 100..2048 tokens, as in a running server."""
-    lens = torch.randint(100, 2049, (256,), device="cuda", dtype=torch.int32)
-    pages = 128
-    k, v = (torch.randn(2 * 256 * pages, PAGE, 8, 128, device="cuda", dtype=torch.bfloat16)
-            for _ in range(2))  # fmt: skip
-    order = torch.randperm(k.shape[0], device="cuda").int().view(2, 256, pages)
-    starts = torch.arange(257, device="cuda", dtype=torch.int32)
-    q = torch.randn(256, 16, 128, device="cuda", dtype=torch.bfloat16)
-    size = int(lens.sum()) * 2 * 8 * 128 * 2
-    for splits in (None, 1, 2, 4, 8):
-        calls = [
-            lambda i=i, splits=splits: decode(
-                q,
-                k,
-                v,
-                order[i],
-                lens,
-                starts,
-                scale=0.1,
-                max_seq_len=2048,
-                window=None,
-                softcap=None,
-                splits=splits,
-            )
-            for i in range(2)
-        ]
-        report(f"decode B256 ctx100-2048 splits={splits}", seconds(calls), read_bytes=size)
+EXTEND = [
+    *((16, 8, 128, *rest) for rest in ((1, 0, 2048), (8, 0, 2048), (1, 0, 8192), (1, 0, 24576))),
+    (16, 8, 128, 4, 4096, 512),
+    (32, 8, 128, 1, 0, 8192),
+    *((32, 8, 64, *rest) for rest in ((8, 0, 2048), (1, 0, 8192), (1, 0, 24576))),
+    *((8, 4, 256, *rest) for rest in ((8, 0, 2048), (1, 0, 8192), (1, 0, 24576))),
+]
+
+
+def library_seconds(heads, batch, length):
+    """Of torch's fastest attention over dense keys and values."""
+    q_heads, kv_heads, head_dim = heads
+    q, k, v = (
+        torch.randn(batch, count, length, head_dim, device="cuda", dtype=torch.bfloat16)
+        for count in (q_heads, kv_heads, kv_heads)
+    )
+    times = []
+    for library in (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION):
+        with sdpa_kernel(library):
+            times.append(seconds([lambda: scaled_dot_product_attention(
+                q, k, v, is_causal=True, enable_gqa=True)] * 3))  # fmt: skip
+    return min(times)
 
 
 def bench_extend(*, sweep: bool) -> None:
-    for q_heads, batch, prefix, chunk in (
-        (16, 8, 0, 2048), (32, 8, 0, 2048), (16, 4, 4096, 512), (32, 1, 0, 8192),
-    ):  # fmt: skip
+    for q_heads, kv_heads, head_dim, batch, prefix, chunk in EXTEND:
         length = prefix + chunk
         pages = length // PAGE
-        shape = (batch * pages, PAGE, 8, 128)
+        shape = (batch * pages, PAGE, kv_heads, head_dim)
         k, v = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(2))
         tables = torch.randperm(shape[0], device="cuda").int().view(batch, pages)
         lens = torch.full((batch,), length, device="cuda", dtype=torch.int32)
         starts = (torch.arange(batch + 1, device="cuda") * chunk).int()
-        q = torch.randn(batch * chunk, q_heads, 128, device="cuda", dtype=torch.bfloat16)
-        flops = 4 * q_heads * 128 * batch * (chunk * prefix + chunk * (chunk + 1) / 2)
-        name = f"extend Hq{q_heads} B{batch} prefix{prefix} chunk{chunk}"
+        q = torch.randn(batch * chunk, q_heads, head_dim, device="cuda", dtype=torch.bfloat16)
+        flops = 4 * q_heads * head_dim * batch * (chunk * prefix + chunk * (chunk + 1) / 2)
+        name = f"extend Hq{q_heads} D{head_dim} B{batch} prefix{prefix} chunk{chunk}"
         options = [None]
         if sweep:
-            options += [(128, 64, 4, 3), (128, 64, 8, 2), (128, 64, 4, 2), (64, 64, 4, 2),
-                        (128, 128, 8, 2), (128, 32, 4, 3)]  # fmt: skip
+            options += [(128, 128, 8, 3), (128, 64, 4, 3), (64, 64, 4, 3), (128, 64, 8, 2),
+                        (64, 32, 8, 2)]  # fmt: skip
         for tiles in options:
             try:
                 time_s = seconds([lambda tiles=tiles: extend(
@@ -189,11 +180,7 @@ def bench_extend(*, sweep: bool) -> None:
             except triton.runtime.errors.OutOfResources as error:
                 print("  skipped", tiles, error)
         if prefix == 0:
-            heads = q.view(batch, chunk, q_heads, 128).transpose(1, 2)
-            dense = [torch.randn(batch, 8, length, 128, device="cuda", dtype=torch.bfloat16)
-                     for _ in range(2)]  # fmt: skip
-            time_s = seconds([lambda: scaled_dot_product_attention(
-                heads, *dense, is_causal=True, enable_gqa=True)] * 3)  # fmt: skip
+            time_s = library_seconds((q_heads, kv_heads, head_dim), batch, length)
             report(f"{name} torch SDPA, not paged", time_s, flops=flops)
 
 
@@ -274,7 +261,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tests", action="store_true", help="first run the kernel tests")
     parser.add_argument("--sweep", action="store_true", help="also time other tile sizes")
-    parser.add_argument("--only", default="decode,mixed,extend,rows,sample")
+    parser.add_argument("--only", default="decode,extend,rows,sample")
     parser.add_argument("--json", type=Path, help="write every figure there")
     options = parser.parse_args()
     if options.tests:
@@ -282,7 +269,6 @@ def main() -> None:
     measure_ceilings()
     parts = {
         "decode": lambda: bench_decode(sweep=options.sweep),
-        "mixed": bench_mixed_lengths,
         "extend": lambda: bench_extend(sweep=options.sweep),
         "rows": bench_rows,
         "sample": bench_sample,

@@ -22,8 +22,8 @@ from torch.nn.functional import linear, silu
 
 import kernels as common
 import yaie_kernels as kernels
-from kernels import PAGE, RESULTS, ceiling, measure_ceilings, report
-from yaie_kernels.triton.decode import decode
+from kernels import MULTIPROCESSORS, PAGE, RESULTS, ceiling, measure_ceilings, report
+from yaie_kernels.triton.decode import Choice, decode
 from yaie_kernels.triton.extend import extend
 from yaie_kernels.triton.moe import Tiles, choose_tiles, moe_mlp
 
@@ -163,7 +163,7 @@ def bench_latent_decode(*, sweep: bool) -> None:
         q = torch.randn(batch, heads, 576, device="cuda", dtype=torch.bfloat16)
 
         def run(rounds=5, **choice):
-            options = {"scale": 0.07, "max_seq_len": context, "window": None, "softcap": None}
+            options = {"scale": 0.07, "window": None, "softcap": None}
             return seconds(
                 [lambda t=t: decode(
                     q, cache, cache[..., :512], t, lens, starts, **options, **choice)
@@ -177,7 +177,9 @@ def bench_latent_decode(*, sweep: bool) -> None:
             continue
         for rows, tiles in itertools.product(LATENT_ROWS[heads], LATENT_TILES):
             try:
-                time_s = run(3, heads=rows, tiles=tiles)
+                blocks = -(-heads // rows)
+                programs = MULTIPROCESSORS * (2 if rows < 64 else 1) // blocks
+                time_s = run(3, choice=Choice(rows, blocks, programs, tiles))
                 report(f"  {label} rows{rows} {tiles}", time_s, read_bytes=size)
             except triton.runtime.errors.OutOfResources as error:
                 print("  skipped", rows, tiles, error)

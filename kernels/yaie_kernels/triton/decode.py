@@ -20,6 +20,7 @@ from the alignment of q, the caches and `out` and of their strides, as in `exten
 # mypy: disable-error-code="no-untyped-def"
 
 import functools
+from typing import NamedTuple
 
 import torch
 import triton
@@ -27,11 +28,11 @@ import triton.language as tl
 from torch import Tensor
 
 from yaie_kernels.triton.cache import needs_wide
-from yaie_kernels.triton.layout import Layout, add_tail, layout, own_values, table_of
+from yaie_kernels.triton.device import multiprocessors
+from yaie_kernels.triton.layout import Layout, add_tail, layout, own_values, power_of_2, table_of
 
 _SEARCH = tl.constexpr(128)  # rows whose lengths a program adds up at once
 _PARTS = tl.constexpr(16)  # parts combined at once
-_INTERPRETED = 4  # multiprocessors where there is no GPU
 
 
 @triton.jit
@@ -77,6 +78,13 @@ def _stretch(
         row_begin = tl.maximum(row_begin, tl.max(tl.where(past, ends, 0), axis=0))
         before += tl.sum(tiles, axis=0)
     return begin, tl.minimum(begin + share, work), share, row, row_begin
+
+
+@triton.jit
+def _scratch(scratch_ptr, slots, value_dim):
+    """(parts [slots, value_dim], their lse [slots], int32 pairs of the programs) in one buffer."""
+    lse_ptr = scratch_ptr + slots * value_dim
+    return scratch_ptr, lse_ptr, (lse_ptr + slots).to(tl.pointer_type(tl.int32), bitcast=True)
 
 
 @triton.jit
@@ -133,8 +141,7 @@ def _decode_tiles(
     do_not_specialize_on_alignment=["tables_ptr", "rows_ptr", "lens_ptr", "starts_ptr"],
 )
 def _decode_kernel(
-    q_ptr, k_ptr, v_ptr, out_ptr, part_ptr, lse_ptr, split_ptr,
-    tables_ptr, rows_ptr, lens_ptr, starts_ptr,
+    q_ptr, k_ptr, v_ptr, out_ptr, scratch_ptr, tables_ptr, rows_ptr, lens_ptr, starts_ptr,
     scale, softcap, window,
     q_token_stride, q_head_stride, out_token_stride, table_stride,
     cache_token_stride, value_token_stride, batch, group, head_dim, value_dim,
@@ -155,6 +162,9 @@ def _decode_kernel(
         lens_ptr, starts_ptr, batch, window, program, programs, BLOCK_N, HAS_WINDOW
     )
     mine = tl.program_id(0) * programs + program
+    part_ptr, lse_ptr, split_ptr = _scratch(
+        scratch_ptr, tl.num_programs(0) * programs * 2 * BLOCK_G, value_dim
+    )
     lane = tl.program_id(0) % BLOCKS * BLOCK_G + tl.arange(0, BLOCK_G)
     head = kv_head * group + lane
     col = tl.arange(0, BLOCK_D)
@@ -206,12 +216,15 @@ def _decode_kernel(
     do_not_specialize_on_alignment=["starts_ptr"],
 )
 def _combine_kernel(
-    part_ptr, lse_ptr, split_ptr, out_ptr, starts_ptr, out_token_stride, group, value_dim,
+    scratch_ptr, out_ptr, starts_ptr, out_token_stride, group, value_dim,
     BLOCKS: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_V: tl.constexpr,
 ):  # fmt: skip
     """out = sum_p part[p] 2**lse[p] / sum_p 2**lse[p] of the row that a program left unfinished."""
     lane, program, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     mine = block * tl.num_programs(1) + program
+    part_ptr, lse_ptr, split_ptr = _scratch(
+        scratch_ptr, tl.num_programs(1) * tl.num_programs(2) * 2 * BLOCK_G, value_dim
+    )
     row = tl.load(split_ptr + mine * 2)
     in_group = block % BLOCKS * BLOCK_G + lane
     if (row < 0) | (in_group >= group):
@@ -240,13 +253,25 @@ def _combine_kernel(
     tl.store(to + col, acc / total, mask=col < value_dim)
 
 
-def _tiles(shape: Layout, block_g: int, dtype: torch.dtype) -> tuple[int, int, int]:
-    """(BLOCK_N, num_warps, num_stages)."""
-    if dtype == torch.float32:
-        return (32, 4, 2) if shape.keys <= 256 else (16, 4, 1)
-    if shape.keys > 256:
-        return 64, 4 if block_g < 64 else 8, 2
-    return (64, 4, 3) if shape.keys <= 128 else (32, 4, 3)
+class Choice(NamedTuple):
+    """How a decode step is cut: BLOCK_G, blocks of a group, programs of one, and its tiles."""
+
+    block_g: int
+    blocks: int
+    programs: int
+    tiles: tuple[int, int, int]  # BLOCK_N, num_warps, num_stages
+
+
+@functools.cache
+def choose(
+    kv_heads: int, group: int, shape: Layout, dtype: torch.dtype, device: torch.device
+) -> Choice:
+    block_g = _head_block(group, shape, dtype)
+    blocks = -(-group // block_g)
+    # all programs run at once
+    each = 3 if shape.keys <= 256 else 2 if block_g < 64 else 1  # of a multiprocessor
+    programs = max(1, each * multiprocessors(device) // (kv_heads * blocks))
+    return Choice(block_g, blocks, programs, _tiles(shape, block_g, dtype))
 
 
 def _head_block(group: int, shape: Layout, dtype: torch.dtype) -> int:
@@ -254,21 +279,15 @@ def _head_block(group: int, shape: Layout, dtype: torch.dtype) -> int:
     most = group
     if shape.values > 256:
         most = 16 if dtype == torch.float32 else 64
-    block: int = triton.next_power_of_2(min(group, most))
-    return max(16, block)
+    return max(16, power_of_2(min(group, most)))
 
 
-@functools.cache
-def _multiprocessors(device: torch.device) -> int:
-    if device.type != "cuda":
-        return _INTERPRETED
-    return torch.cuda.get_device_properties(device).multi_processor_count
-
-
-def _programs(heads: int, shape: Layout, block_g: int, device: torch.device) -> int:
-    """Programs of one KV head (or block of its query heads): all run at once."""
-    each = 3 if shape.keys <= 256 else 2 if block_g < 64 else 1  # of a multiprocessor
-    return max(1, each * _multiprocessors(device) // heads)
+def _tiles(shape: Layout, block_g: int, dtype: torch.dtype) -> tuple[int, int, int]:
+    if dtype == torch.float32:
+        return (32, 4, 2) if shape.keys <= 256 else (16, 4, 1)
+    if shape.keys > 256:
+        return 64, 4 if block_g < 64 else 8, 2
+    return (64, 4, 3) if shape.keys <= 128 else (32, 4, 3)
 
 
 def decode(
@@ -284,11 +303,9 @@ def decode(
     softcap: float | None,
     rows: Tensor | None = None,
     out: Tensor | None = None,
-    programs: int | None = None,
-    tiles: tuple[int, int, int] | None = None,
-    heads: int | None = None,
+    choice: Choice | None = None,
 ) -> Tensor:
-    """q[T,Hq,D] -> [T,Hq,Dv]; `programs`, `tiles`, `heads` (of a program) override the choice."""
+    """q[T,Hq,D] -> [T,Hq,Dv]; `choice`: instead of the usual one, for tuning."""
     tokens, q_heads, head_dim = q.shape
     _, page_size, kv_heads, value_dim = v_cache.shape
     batch = seq_lens.shape[0]
@@ -298,17 +315,15 @@ def decode(
         return out
     shape = layout(k_cache, v_cache)
     group = q_heads // kv_heads
-    block_g = heads or _head_block(group, shape, q.dtype)
-    blocks = triton.cdiv(group, block_g)
-    if programs is None:
-        programs = _programs(kv_heads * blocks, shape, block_g, q.device)
+    choice = choice or choose(kv_heads, group, shape, q.dtype, q.device)
+    block_g, blocks, programs, (block_n, warps, stages) = choice
     stretches = kv_heads * blocks * programs
-    part = torch.empty((stretches * 2 * block_g, value_dim), dtype=torch.float32, device=q.device)
-    lse = torch.empty(stretches * 2 * block_g, dtype=torch.float32, device=q.device)
-    split = torch.empty(stretches * 2, dtype=torch.int32, device=q.device)
-    block_n, warps, stages = tiles or _tiles(shape, block_g, q.dtype)
+    slots = stretches * 2 * block_g
+    scratch = torch.empty(
+        slots * (value_dim + 1) + stretches * 2, dtype=torch.float32, device=q.device
+    )
     _decode_kernel[(kv_heads * blocks, programs)](
-        q, k_cache, v_cache, out, part, lse, split, block_tables, rows, seq_lens, query_start,
+        q, k_cache, v_cache, out, scratch, block_tables, rows, seq_lens, query_start,
         scale, softcap or 0.0, window or 0,
         q.stride(0), q.stride(1), out.stride(0), block_tables.stride(0),
         k_cache.stride(1), v_cache.stride(1), batch, group, head_dim, value_dim,
@@ -320,7 +335,7 @@ def decode(
         num_warps=warps, num_stages=stages,
     )  # fmt: skip
     _combine_kernel[(min(group, block_g), programs, kv_heads * blocks)](
-        part, lse, split, out, query_start, out.stride(0), group, value_dim,
+        scratch, out, query_start, out.stride(0), group, value_dim,
         BLOCKS=blocks, BLOCK_G=block_g, BLOCK_V=shape.values, num_warps=4,
     )  # fmt: skip
     return out

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from yaie_kernels.triton import hopper
 from yaie_kernels.triton.cache import needs_wide
-from yaie_kernels.triton.layout import Layout, add_tail, layout, own_values, table_of
+from yaie_kernels.triton.layout import Layout, add_tail, layout, own_values, power_of_2, table_of
 
 _SEARCH = tl.constexpr(128)  # rows whose beginnings a program compares at once
 
@@ -188,7 +188,7 @@ def _extend_kernel(
 
 def _is_large(tokens: int, group: int) -> bool:
     """Whether large tiles suit; the answer is one for all T up to a power of two."""
-    return triton.next_power_of_2(tokens) * group > 64  # type: ignore[no-any-return]  # no types
+    return power_of_2(tokens) * group > 64
 
 
 def _tiles(tokens: int, group: int, shape: Layout, dtype: torch.dtype) -> tuple[int, int, int, int]:
@@ -198,7 +198,7 @@ def _tiles(tokens: int, group: int, shape: Layout, dtype: torch.dtype) -> tuple[
     """
     if dtype == torch.float32:
         return (32, 32, 4, 1) if shape.keys <= 128 else (16, 32, 4, 1)
-    few = triton.next_power_of_2(tokens) * group <= 16
+    few = power_of_2(tokens) * group <= 16
     if shape.keys > 256:  # a latent cache
         return (16, 32, 4, 2) if few else (64, 32, 8, 2)
     if few:

@@ -10,6 +10,7 @@ more, but half of its registers and products would be zeros.
 
 # mypy: disable-error-code="no-untyped-def"
 
+import functools
 from typing import NamedTuple
 
 import triton
@@ -33,17 +34,27 @@ class Layout(NamedTuple):
 
 def layout(k_cache: Tensor, v_cache: Tensor) -> Layout:
     """Blocks for caches [pages, page_size, Hk, D] and [.., Dv]."""
-    key_size, value_size = k_cache.shape[-1], v_cache.shape[-1]
-    keys, tail = triton.next_power_of_2(key_size), 0
+    same_strides = k_cache.stride() == v_cache.stride()
+    one_pool = same_strides and k_cache.data_ptr() == v_cache.data_ptr()
+    return _layout(k_cache.shape[3], v_cache.shape[3], same_strides, one_pool)
+
+
+@functools.cache
+def _layout(key_size: int, value_size: int, same_strides: bool, one_pool: bool) -> Layout:  # noqa: FBT001 - key of a cache
+    keys, tail = power_of_2(key_size), 0
     if keys > key_size > _PADDED:
         keys //= 2
-        tail = max(16, triton.next_power_of_2(key_size - keys))
-    values = triton.next_power_of_2(value_size)
-    same_strides = k_cache.stride() == v_cache.stride()
-    if same_strides and k_cache.data_ptr() == v_cache.data_ptr() and values == value_size == keys:
+        tail = max(16, power_of_2(key_size - keys))
+    values = power_of_2(value_size)
+    if one_pool and values == value_size == keys:
         return Layout(keys, tail, values, "columns")
     like_keys = same_strides and key_size == value_size and not tail
     return Layout(keys, tail, values, "like keys" if like_keys else "own")
+
+
+def power_of_2(size: int) -> int:
+    """The smallest that is not less; triton's own takes microseconds, and each layer asks."""
+    return 1 << (size - 1).bit_length()
 
 
 @triton.jit

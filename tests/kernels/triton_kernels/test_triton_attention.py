@@ -8,7 +8,7 @@ import torch
 
 from yaie_kernels import triton
 from yaie_kernels.testing import PagedCase, judge, paged_case
-from yaie_kernels.triton.decode import decode
+from yaie_kernels.triton.decode import Choice, decode
 from yaie_kernels.triton.extend import _tiles, extend
 from yaie_kernels.triton.layout import Layout, layout
 
@@ -144,9 +144,7 @@ def test_the_heads_of_a_latent_cache_may_be_many_programs(
         scale=0.06,
         window=None,
         softcap=None,
-        programs=programs,
-        heads=rows,
-        tiles=(16, 4, 1),
+        choice=Choice(rows, -(-40 // rows), programs, (16, 4, 1)),
     )
     plain = case.dense(torch.float32, 0.06, None, None)
     judge("decode", got, plain, case.dense(torch.float64, 0.06, None, None))
@@ -174,10 +172,8 @@ def test_any_number_of_programs_gives_the_answer(
     """A sequence is one program's, or several's; a program has some of many, or nothing."""
     shape = {"q_heads": 2, "kv_heads": 1, "head_dim": 64}
     case = paged_case([1] * 5, [1, 64, 65, 211, 3], dtype=dtype, device=device, **shape)
-    tiles = (16, 4, 1) if INTERPRETED else None
-    got = decode(
-        *case.args, scale=0.125, window=window, softcap=None, programs=programs, tiles=tiles
-    )
+    choice = Choice(16, 1, programs, (16, 4, 1))
+    got = decode(*case.args, scale=0.125, window=window, softcap=None, choice=choice)
     plain = case.dense(dtype, 0.125, window, None)
     judge("decode", got, plain, case.dense(torch.float64, 0.125, window, None))
 
@@ -246,7 +242,8 @@ def test_padded_rows_of_a_decode_step_are_neither_read_nor_written(
 ) -> None:
     """Rows of length 0 and rows without a query; their tables lead nowhere."""
     case = paged_case([1, 1, 1], [33, 70, 40], device=device, **SMALL)
-    options = {"scale": 0.125, "window": None, "softcap": None, "programs": programs}
+    choice = Choice(16, 1, programs, (32, 4, 1))
+    options: dict[str, Any] = {"scale": 0.125, "window": None, "softcap": None, "choice": choice}
     alone = decode(*case.args, **options)
     q = torch.cat([case.q[:2], case.q.new_full((1, 4, 64), torch.nan), case.q[2:]])
     lens = padded(case.seq_lens, 5)

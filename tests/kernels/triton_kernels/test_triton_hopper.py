@@ -81,11 +81,11 @@ def test_spare_tokens_and_rows_change_no_bit_and_are_not_written() -> None:
 
 
 def test_only_sizes_that_suit_are_given_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hopper, "_is_hopper", lambda device: True)
+    monkeypatch.setattr(hopper, "is_hopper", lambda device: True)
 
     def suits(key_size: int, page_size: int = 16, dtype: torch.dtype = torch.float16) -> bool:
         cache = torch.zeros(2, page_size, 2, key_size)
-        q = SimpleNamespace(dtype=dtype, is_cuda=True, device=torch.device("cuda"))
+        q = SimpleNamespace(dtype=dtype, device=torch.device("cuda"))
         return hopper.suits(cast(Tensor, q), cache, cache.clone())
 
     assert suits(128)
