@@ -31,9 +31,9 @@ def gate_of(x, GATE: tl.constexpr):
     return x / (1.0 + tl.exp(-tl.maximum(slope, -80.0)))  # exp stays finite
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _gemv_kernel(
-    x_ptr, residual_ptr, norm_ptr, weight_ptr, bias_ptr, out_ptr, total_ptr, eps, offset,
+    x_ptr, residual_ptr, norm_ptr, weight_ptr, bias_ptr, out_ptr, total_ptr, rows, eps, offset,
     ROWS: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
     HAS_RESIDUAL: tl.constexpr, HAS_NORM: tl.constexpr, HAS_BIAS: tl.constexpr, GATE: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PDL: tl.constexpr,
@@ -74,7 +74,7 @@ def _gemv_kernel(
         square = tl.zeros([BLOCK_K], dtype=tl.float32)
         for chunk in tl.static_range(CHUNKS):
             k = chunk * BLOCK_K + col
-            inside = k < K
+            inside = (k < K) & (tl.full([BLOCK_K], token, tl.int32) < rows)
             x = tl.load(x_ptr + token * K + k, mask=inside, other=0.0)
             if HAS_RESIDUAL:
                 residual = tl.load(residual_ptr + token * K + k, mask=inside, other=0.0)
@@ -101,7 +101,8 @@ def _gemv_kernel(
             if HAS_BIAS:
                 z += second_bias
             y = gate_of(y, GATE) * z
-        tl.store(out_ptr + token * N + out_col, y, mask=out_col < N)
+        live = (out_col < N) & (tl.full([BLOCK_N], token, tl.int32) < rows)
+        tl.store(out_ptr + token * N + out_col, y, mask=live)
 
 
 class Norm(NamedTuple):
@@ -145,9 +146,10 @@ def gemv(
         x if bias is None else bias,
         out,
         total,
+        rows,
         0.0 if norm is None else norm.eps,
         0.0 if norm is None else norm.offset,
-        ROWS=rows, N=n, K=cols,
+        ROWS=triton.next_power_of_2(rows), N=n, K=cols,
         HAS_RESIDUAL=residual is not None, HAS_NORM=norm is not None, HAS_BIAS=bias is not None,
         GATE=gate or "", BLOCK_N=block_n, BLOCK_K=block_k,
         **dependent(x), num_warps=warps,
