@@ -7,7 +7,6 @@ stacked weights and the names that checkpoints have for them.
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from torch.nn import functional
 
 import yaie_kernels as ops
 from yaie.layers.linear import Linear
@@ -40,7 +39,7 @@ class Router:
         """X [T, hidden] -> (experts [T, K] int64, shares [T, K] float32)."""
         moe = self.moe
         return ops.route_experts(
-            functional.linear(x.to(self.weight.dtype), self.weight),
+            ops.linear(x.to(self.weight.dtype), self.weight),
             self.bias,
             top_k=moe.experts_per_token,
             sigmoid=moe.scoring == "sigmoid",

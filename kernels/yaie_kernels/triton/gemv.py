@@ -31,9 +31,9 @@ def gate_of(x, GATE: tl.constexpr):
     return x / (1.0 + tl.exp(-tl.maximum(slope, -80.0)))  # exp stays finite
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _gemv_kernel(
-    x_ptr, residual_ptr, norm_ptr, weight_ptr, bias_ptr, out_ptr, total_ptr, eps, offset,
+    x_ptr, residual_ptr, norm_ptr, weight_ptr, bias_ptr, out_ptr, total_ptr, rows, eps, offset,
     ROWS: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
     HAS_RESIDUAL: tl.constexpr, HAS_NORM: tl.constexpr, HAS_BIAS: tl.constexpr, GATE: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PDL: tl.constexpr,
@@ -74,7 +74,7 @@ def _gemv_kernel(
         square = tl.zeros([BLOCK_K], dtype=tl.float32)
         for chunk in tl.static_range(CHUNKS):
             k = chunk * BLOCK_K + col
-            inside = k < K
+            inside = (k < K) & (tl.full([BLOCK_K], token, tl.int32) < rows)
             x = tl.load(x_ptr + token * K + k, mask=inside, other=0.0)
             if HAS_RESIDUAL:
                 residual = tl.load(residual_ptr + token * K + k, mask=inside, other=0.0)
@@ -101,7 +101,8 @@ def _gemv_kernel(
             if HAS_BIAS:
                 z += second_bias
             y = gate_of(y, GATE) * z
-        tl.store(out_ptr + token * N + out_col, y, mask=out_col < N)
+        live = (out_col < N) & (tl.full([BLOCK_N], token, tl.int32) < rows)
+        tl.store(out_ptr + token * N + out_col, y, mask=live)
 
 
 class Norm(NamedTuple):
@@ -136,7 +137,9 @@ def gemv(
     x = x.contiguous()
     total = x if residual is None else torch.empty_like(x)
     out = torch.empty((rows, n), dtype=x.dtype, device=x.device)
-    block_n, block_k, warps = tiles or choose_tiles(rows, cols)
+    block_n, block_k, warps = tiles or choose_tiles(
+        rows, cols, normed=norm is not None, gated=gate is not None
+    )
     _gemv_kernel[(triton.cdiv(n, block_n),)](
         x,
         x if residual is None else residual.contiguous(),
@@ -145,9 +148,10 @@ def gemv(
         x if bias is None else bias,
         out,
         total,
+        rows,
         0.0 if norm is None else norm.eps,
         0.0 if norm is None else norm.offset,
-        ROWS=rows, N=n, K=cols,
+        ROWS=triton.next_power_of_2(rows), N=n, K=cols,
         HAS_RESIDUAL=residual is not None, HAS_NORM=norm is not None, HAS_BIAS=bias is not None,
         GATE=gate or "", BLOCK_N=block_n, BLOCK_K=block_k,
         **dependent(x), num_warps=warps,
@@ -161,18 +165,27 @@ def registers(tiles: Tiles, k: int) -> int:
     return tiles.block_n * chunks * tiles.block_k // (64 * tiles.warps)
 
 
-def suits(rows: int, k: int) -> bool:
-    """Whether the rows are few enough: each multiplies all weights again, one by one."""
-    return rows == 1 or (rows == 2 and k <= 4096) or (rows <= 4 and k <= 3072)
+def suits(rows: int, k: int, *, plain: bool) -> bool:
+    """Whether this is the kernel for so many rows: each multiplies all weights again, one by one.
+
+    `plain`: without a norm, which every program would repeat for every row, and without a gate.
+    """
+    return rows == 1 or (plain and rows <= (4 if k <= 3072 else 2) and k <= 4096)
 
 
-def choose_tiles(rows: int, k: int) -> Tiles:
-    """Tiles with 4 to 16 KiB of weights to a warp's or a few warps' program (measured, H200).
+def choose_tiles(rows: int, k: int, *, normed: bool, gated: bool) -> Tiles:
+    """Tiles with 6 to 64 KiB of weights to a program (measured on an H200, the rule by columns).
 
-    Some rows want few warps, for each row's sums are joined between warps.
+    Some rows want few warps, for each row's sums are joined between warps. A long norm wants more
+    weights to a program, for each program repeats it.
     """
     if rows > 1:
         return Tiles(4, 256, 1) if k <= 1024 else Tiles(2, 512, 2)
-    if k < 4096:
-        return Tiles(max(1, 4096 // triton.next_power_of_2(k)), 1024, 4)
-    return Tiles(2 if k <= 16_384 else 1, 2048, 8)
+    if k >= 4096:
+        block_n = 2 if k <= 16_384 else 1
+        return Tiles(2 * block_n if normed and not gated else block_n, 2048, 8)
+    if k > 1024 and k % 1024:
+        return Tiles(4 if normed and not gated else 2, 512, 2)
+    return (
+        Tiles(max(1, 4096 // triton.next_power_of_2(k)), 1024, 4) if k > 512 else Tiles(8, 512, 2)
+    )

@@ -121,8 +121,8 @@ def _lines(weight: Tensor) -> int:
 
 def choose_tiles(n: int, *, gated: bool) -> Tiles:
     """Small tiles where there are few outputs, so that every multiprocessor has some."""
-    if n <= 2048:
-        return Tiles(8, 256, 1, 4)
+    if n <= 2048 and not gated:
+        return Tiles(8, 256, 1, 6)
     if n <= 16_384:
-        return Tiles(16, 256, 1, 3 if gated else 5)
+        return Tiles(16, 256, 1, 4 if gated else 5)
     return Tiles(32, 128, 2, 4 if gated else 5)
