@@ -9,7 +9,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from yaie.server.answer import Answer, relay
+from yaie.server.answer import Answer
 from yaie.server.body import Body
 from yaie.server.caller import Caller
 from yaie.server.door import opened
@@ -17,6 +17,7 @@ from yaie.server.http import json_response, left_response, service_of
 from yaie.server.items import EVENT_END, Event, Items, ItemStream
 from yaie.server.openai.chat import start_chat
 from yaie.server.output import Delta
+from yaie.server.relay import relay
 from yaie.server.responses.input import input_items, renamed, to_chat
 from yaie.server.responses.output import item_for
 from yaie.server.responses.store import Stored
