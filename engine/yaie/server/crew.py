@@ -110,7 +110,7 @@ class Crew:
             on_death()
 
 
-def hire(work: Sequence[Callable[[socket.socket], int]]) -> Crew:
+def start(work: Sequence[Callable[[socket.socket], int]]) -> Crew:
     """Start a process for each function. It is given its control socket and returns an exit status.
 
     To be called before this process has threads or an event loop.

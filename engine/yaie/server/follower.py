@@ -5,16 +5,12 @@ follow it in the same way.
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 
 from yaie.config import ModelInfo
 from yaie.server.client import AsyncEngine
 from yaie.server.ipc import Beat, EngineChannel, Events, Failed, FromEngine, Loading, Ready
 from yaie_api.errors import UnavailableError, YaieError
-from yaie_api.logs import fields
-
-log = logging.getLogger(__name__)
 
 
 class Follower:
@@ -24,6 +20,7 @@ class Follower:
         engine: told what the process says.
         on_ready: awaited before requests are taken (loads the tokenizer).
         on_failure: called when the process, or `on_ready`, cannot go on.
+        on_stage: told the stages of the process's start.
 
     """
 
@@ -32,10 +29,12 @@ class Follower:
         engine: AsyncEngine,
         on_ready: Callable[[ModelInfo], Awaitable[None]],
         on_failure: Callable[[YaieError], None],
+        on_stage: Callable[[str], None],
     ) -> None:
         self._engine = engine
         self._on_ready = on_ready
         self._on_failure = on_failure
+        self._on_stage = on_stage
         self._channel: EngineChannel | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -60,7 +59,7 @@ class Follower:
             self._engine.hangs = message.hangs
         elif isinstance(message, Loading):
             self._engine.stage = message.stage
-            log.info("loading", extra=fields(stage=message.stage))
+            self._on_stage(message.stage)
         elif isinstance(message, Failed):
             self._on_failure(UnavailableError(message.message))
         elif isinstance(message, Ready):

@@ -12,6 +12,7 @@ import socket
 from functools import partial
 from pathlib import Path
 
+from yaie.server import crew
 from yaie.server.assembly import (
     ServeOptions,
     answer_peer,
@@ -21,7 +22,6 @@ from yaie.server.assembly import (
 )
 from yaie.server.client import AsyncEngine
 from yaie.server.crew import Crew, Detach, Drain, Follow, decode_order
-from yaie.server.crew import hire as start_all
 from yaie.server.follower import Follower
 from yaie.server.listener import DrainingServer, join
 from yaie.server.peers import Peers
@@ -47,7 +47,7 @@ def hire(
         for place, one in enumerate(own, 1):
             foreign = [*first, *(other for other in own if other is not one)]
             work.append(partial(_run, options, Peers(folder, place, count), one, foreign))
-        return start_all(work)
+        return crew.start(work)
 
 
 def _run(
@@ -72,7 +72,7 @@ async def _serve(
 ) -> None:
     service = create_service(options, peers)
     server = DrainingServer(public_app(options, service), service, drain_s=options.drain_s)
-    follower = Follower(service.engine, service.load, _on_failure)
+    follower = Follower(service.engine, service.load, _leave_failure, _leave_stage)
     orders = asyncio.ensure_future(_obey(control, service.engine, follower, server))
     orders.add_done_callback(lambda _: server.end_now())
     try:
@@ -101,6 +101,11 @@ async def _obey(
                     server.drain()
 
 
-def _on_failure(error: YaieError) -> None:
-    """The first process meets the same one, and ends the server or starts the engine again."""
-    log.error("engine cannot be followed", extra=fields(reason=error.message))
+def _leave_failure(error: YaieError) -> None:
+    """The first process meets the same one: it says so, and ends the server or the engine."""
+    log.debug("engine cannot be followed", extra=fields(reason=error.message))
+
+
+def _leave_stage(stage: str) -> None:
+    """The first process logs it."""
+    del stage

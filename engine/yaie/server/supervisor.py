@@ -64,7 +64,7 @@ class Supervisor:
         silent_s: float = SILENT_S,
         crew: Crew | None = None,
     ) -> None:
-        self._follower = Follower(engine, on_ready, self._fail)
+        self._follower = Follower(engine, on_ready, self._fail, _log_stage)
         self._crew = crew or Crew()
         self._command = command
         self._engine = engine
@@ -161,6 +161,10 @@ class Supervisor:
         self._failure = error
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
+
+
+def _log_stage(stage: str) -> None:
+    log.info("loading", extra=fields(stage=stage))
 
 
 def private_folder() -> "tempfile.TemporaryDirectory[str]":
