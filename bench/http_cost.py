@@ -33,6 +33,7 @@ EXAMPLES = """examples:
   python bench/http_cost.py
   python bench/http_cost.py --apis chat,responses --streams 64 --rounds 5
   git worktree add ../before HEAD~1 && python bench/http_cost.py --tree ../before
+  python bench/http_cost.py --servers 2 --streams 256 --rate 80
 """
 REPOSITORY: Final = Path(__file__).resolve().parent.parent
 SOURCES: Final = ("api", "operator", "router", "engine", "kernels")
@@ -186,6 +187,8 @@ def server(args: argparse.Namespace) -> int:
         port=args.port,
         settings={"model": "bench"},
         names=("bench",),
+        # A tree from before there were several has no such option.
+        **({} if args.servers == 1 else {"api_server_count": args.servers}),
     )
     return run.serve(options)
 
@@ -250,10 +253,16 @@ class Served:
 
 
 def cpu_ns(pid: int) -> int:
-    """CPU time of a process with all its threads. The number of its clock is the one that
-    clock_getcpuclockid(3) tells.
+    """CPU time of a server's HTTP processes with all their threads. The number of a process's clock
+    is the one that clock_getcpuclockid(3) tells.
     """
-    return time.clock_gettime_ns((~pid << 3) | 2)
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    others = [int(one) for one in children if not _is_engine(int(one))]
+    return sum(time.clock_gettime_ns((~one << 3) | 2) for one in (pid, *others))
+
+
+def _is_engine(pid: int) -> bool:
+    return b"engine" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
 
 
 def measure(served: Served, api: str, streams: int, args: argparse.Namespace) -> Cost:
@@ -311,12 +320,12 @@ def _clients(
 
 
 @contextlib.contextmanager
-def serving(tree: Path, name: str, folder: Path) -> Iterator[Served]:
+def serving(tree: Path, name: str, folder: Path, servers: int) -> Iterator[Served]:
     """The HTTP process of a source tree, ready."""
     port, path = _free_port(), folder / f"board-{name}"
     board = Board(path)
     command = [sys.executable, __file__, "server", "--folder", str(folder / "model")]
-    command += ["--port", str(port), "--board", str(path)]
+    command += ["--port", str(port), "--board", str(path), "--servers", str(servers)]
     environment = os.environ | {"PYTHONPATH": ":".join(str(tree / one) for one in SOURCES)}
     process = subprocess.Popen(command, env=environment)
     try:
@@ -353,7 +362,10 @@ def compare(args: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         write_model_folder(folder / "model")
-        servers = [stack.enter_context(serving(tree, name, folder)) for name, tree in trees.items()]
+        servers = [
+            stack.enter_context(serving(tree, name, folder, args.servers))
+            for name, tree in trees.items()
+        ]
         print(f"{'api':12} {'streams':>7} {'tree':16} {'µs/token':>9} {'range':>13} ", end="")
         print(f"{'events':>7} {'reads':>6} {'ratio':>6}", flush=True)
         for api in args.apis:
@@ -398,6 +410,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="for each tree (default: 3)")
     parser.add_argument("--clients", type=int, default=2, help="client processes (default: 2)")
     parser.add_argument(
+        "--servers", type=int, default=1, help="HTTP processes of each server (default: 1)"
+    )
+    parser.add_argument(
         "--tree", type=Path, action="append", default=[], help="another checkout to compare with"
     )
     compare(parser.parse_args())
@@ -419,7 +434,7 @@ def _role_arguments() -> argparse.Namespace:
     parser.add_argument("role")
     for name in ("--board", "--folder"):
         parser.add_argument(name, type=Path)
-    for name in ("--port", "--streams", "--place"):
+    for name in ("--port", "--servers", "--streams", "--place"):
         parser.add_argument(name, type=int)
     for name in ("--path", "--request", "--address"):
         parser.add_argument(name)

@@ -59,6 +59,7 @@ def serve_options(args: argparse.Namespace) -> "ServeOptions":
         api_keys=api_keys(args.api_key, os.environ.get(ENV_API_KEY)),
         admin_host=args.admin_host,
         admin_port=args.admin_port,
+        api_server_count=args.api_server_count,
         drain_s=args.shutdown_timeout,
         sse_keep_alive_s=args.sse_keep_alive_interval,
         tenant_header=args.tenant_header and args.tenant_header.lower(),

@@ -34,6 +34,13 @@ def add_http_flags(group: "argparse._ArgumentGroup") -> None:
         metavar="ADDRESS",
         help="address of the admin port (default: %(default)s)",
     )
+    flag(
+        "--api-server-count",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="HTTP processes that share the port and the engine (default: %(default)s)",
+    )
     add_name_flag(group)
     flag(
         "--api-key",

@@ -139,7 +139,9 @@ def check(config: EngineConfig) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m yaie.runtime.process")
-    parser.add_argument("--address", required=True, help="ipc address of the HTTP process")
+    parser.add_argument(
+        "--address", required=True, help="ipc address of the HTTP process; of several, with commas"
+    )
     parser.add_argument("--config", required=True, help="EngineConfig as JSON")
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--log-format", default="auto", choices=("auto", "text", "json"))

@@ -24,9 +24,10 @@ async def reset_prefix_cache(request: Request) -> Response:
 
 async def load(request: Request) -> Response:
     """What the engine is doing, in numbers. `server_load` is vLLM's name for the requests."""
-    engine = service_of(request).engine
+    service = service_of(request)
+    engine, in_work = service.engine, await info.requests_in_work(service)
     known = {} if engine.stats is None else _load_of(engine.stats)
-    return json_response({"server_load": engine.num_live, "state": engine.state, **known})
+    return json_response({"server_load": in_work, "state": engine.state, **known})
 
 
 def _load_of(stats: Stats) -> dict[str, Any]:

@@ -99,8 +99,15 @@ class Generation(AsyncIterator[Tokens]):
 
     def handle(self, event: Accepted | Rejected | Tokens) -> None:
         if isinstance(event, Tokens):
-            if event.index in self._open:
-                self._keep(event)
+            if event.index not in self._open:
+                return
+            self._shown = True
+            self._arrived.append(event)
+            if event.finish_reason is not None:
+                self._open.discard(event.index)
+                if not self._open:
+                    self._end(abort=False)
+            self._wake()
         elif isinstance(event, Rejected):
             self.fail(error_of(event))
         elif not self._accepted.done():
@@ -168,15 +175,6 @@ class Generation(AsyncIterator[Tokens]):
             self._merged, self._arrived = by_output(self._arrived), []
             return self._merged.pop(0)
         return self._arrived.pop()
-
-    def _keep(self, tokens: Tokens) -> None:
-        self._shown = True
-        self._arrived.append(tokens)
-        if tokens.finish_reason is not None:
-            self._open.discard(tokens.index)
-            if not self._open:
-                self._end(abort=False)
-        self._wake()
 
     def _end(self, *, abort: bool) -> None:
         if not self._ended:

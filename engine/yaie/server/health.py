@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from yaie.server.client import EngineState
 from yaie.server.http import json_response, service_of
+from yaie.server.peers import AskReady
 from yaie.server.service import Service
 
 LIVE_SILENCE_S: Final = 120.0
@@ -55,15 +56,23 @@ async def livez(request: Request) -> Response:
 
 
 async def readyz(request: Request) -> Response:
+    """Of several HTTP processes all must be ready: a client cannot choose among them."""
     service = service_of(request)
-    verdict = readiness(
+    verdict = own_readiness(service)
+    if verdict.ok and not all(await service.peers.ask(AskReady(), bool)):
+        verdict = Health(ok=False, reason="another HTTP process is not ready")
+    return _respond(verdict, service)
+
+
+def own_readiness(service: Service) -> Health:
+    """Of this HTTP process, whatever the others say."""
+    return readiness(
         service.engine.state,
         service.engine.silence_s,
         draining=service.draining,
         loaded=service.tokenizer_or_none is not None,
         hangs=service.engine.hangs,
     )
-    return _respond(verdict, service)
 
 
 def _respond(verdict: Health, service: Service) -> Response:

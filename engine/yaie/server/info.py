@@ -9,7 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from yaie.server.http import json_response, service_of
-from yaie.server.metrics import CONTENT_TYPE
+from yaie.server.metrics import CONTENT_TYPE, Snapshot
+from yaie.server.peers import AskLoad, AskMetrics
 from yaie.server.service import Service
 from yaie_api import __version__
 
@@ -43,7 +44,10 @@ def _card(service: Service, name: str) -> dict[str, Any]:
 
 
 async def metrics(request: Request) -> Response:
-    return Response(service_of(request).metrics.render(), media_type=CONTENT_TYPE)
+    """Of all HTTP processes, whichever is asked. The engine's numbers are the same in each."""
+    service = service_of(request)
+    others = await service.peers.ask(AskMetrics(), Snapshot)
+    return Response(service.metrics.render(others), media_type=CONTENT_TYPE)
 
 
 async def version(request: Request) -> Response:
@@ -53,7 +57,13 @@ async def version(request: Request) -> Response:
 
 async def load(request: Request) -> Response:
     """Requests in work, as vLLM tells it. Read-only, so it stands on the public port too."""
-    return json_response({"server_load": service_of(request).engine.num_live})
+    return json_response({"server_load": await requests_in_work(service_of(request))})
+
+
+async def requests_in_work(service: Service) -> int:
+    """In all HTTP processes."""
+    others: list[int] = await service.peers.ask(AskLoad(), int)
+    return service.engine.num_live + sum(others)
 
 
 async def tokenizer_info(request: Request) -> Response:

@@ -4,6 +4,9 @@ Both sides speak msgpack through msgspec, never pickle. The HTTP process binds i
 its user can enter; each start of the engine process gets an address of its own, so a new one never
 reads the messages of a dead one. Many commands or events travel as one message. Beats have a socket
 of their own, because a thread of their own sends them.
+
+One engine process may serve several HTTP processes, each at an address of its own: what belongs to
+a request goes to the process that sent it, everything else to all of them.
 """
 
 import asyncio
@@ -16,6 +19,7 @@ import zmq
 
 from yaie.config import ModelInfo
 from yaie.core.messages import Command, Event
+from yaie.server.owners import Owners
 
 MAX_MESSAGE_BYTES: Final = 256 * 1024 * 1024
 HIGH_WATER_MARK: Final = 100_000
@@ -68,53 +72,72 @@ _decode_commands: Final = msgspec.msgpack.Decoder(list[Command]).decode
 
 
 class EnginePort:
-    """The engine's side: the loop's inbox and outbox. Blocking, for one thread."""
+    """The engine's side: the loop's inbox and outbox. Blocking, for one thread.
+
+    `address`: of the HTTP process; of several, with commas between them.
+    """
 
     def __init__(self, address: str) -> None:
         self._context = zmq.Context()
-        self._socket = _socket(self._context, zmq.PAIR)
-        self._socket.connect(address)
+        self._sockets = [_connected(self._context, zmq.PAIR, one) for one in address.split(",")]
+        self._poller = zmq.Poller()
+        for socket in self._sockets:
+            self._poller.register(socket, zmq.POLLIN)
+        self._owners = Owners(len(self._sockets))
 
     def send(self, message: FromEngine) -> None:
-        self._socket.send(_encode(message))
+        """Tell every HTTP process."""
+        encoded = _encode(message)
+        for socket in self._sockets:
+            socket.send(encoded)
 
     def drain(self, *, wait_s: float) -> list[Command]:
         """All commands that have arrived; waits up to `wait_s` for the first one."""
         commands: list[Command] = []
         if wait_s > 0:
-            self._socket.poll(int(min(wait_s, POLL_S) * 1000) or 1)
-        with contextlib.suppress(zmq.Again):
-            while True:
-                commands += _decode_commands(self._socket.recv(zmq.NOBLOCK))
+            self._poller.poll(int(min(wait_s, POLL_S) * 1000) or 1)
+        for place, socket in enumerate(self._sockets):
+            while _is_readable(socket):
+                arrived = _decode_commands(socket.recv(zmq.NOBLOCK))
+                self._owners.note(arrived, place)
+                commands += arrived
         return commands
 
     def publish(self, events: Sequence[Event]) -> None:
-        if events:
-            self.send(Events(list(events)))
+        """Tell each HTTP process what belongs to its requests."""
+        for socket, some in zip(self._sockets, self._owners.split(events), strict=True):
+            if some:
+                socket.send(_encode(Events(some)))
 
     def close(self) -> None:
-        self._socket.close(linger=1000)
+        for socket in self._sockets:
+            socket.close(linger=1000)
         self._context.term()
 
 
 class BeatPort:
-    """The engine's side of its beats, for the thread that sends them."""
+    """The engine's side of its beats, for the thread that sends them; see `EnginePort`."""
 
     def __init__(self, address: str) -> None:
         self._context = zmq.Context()
-        self._socket = _socket(self._context, zmq.PUSH)
-        self._socket.connect(beat_address(address))
+        self._sockets = [
+            _connected(self._context, zmq.PUSH, beat_address(one)) for one in address.split(",")
+        ]
 
     def send(self, beat: Beat) -> None:
-        """Send, or drop the beat when nobody reads."""
-        with contextlib.suppress(zmq.Again):
-            self._socket.send(_encode(beat), zmq.NOBLOCK)
+        """Send, or drop the beat where nobody reads."""
+        encoded = _encode(beat)
+        for socket in self._sockets:
+            with contextlib.suppress(zmq.Again):
+                socket.send(encoded, zmq.NOBLOCK)
 
     def close(self) -> None:
         """Send what waits, then close."""
-        if not self._socket.closed:
-            self._socket.close(linger=500)
-            self._context.term()
+        if self._context.closed:
+            return
+        for socket in self._sockets:
+            socket.close(linger=500)
+        self._context.term()
 
 
 class EngineChannel:
@@ -164,14 +187,31 @@ class EngineChannel:
         self._receive(self._socket)
 
     def _receive(self, socket: "zmq.Socket[bytes]") -> None:
-        # Asking first costs 1 µs, the exception of a receive too many 6 µs.
-        while not self._closed and int(socket.getsockopt(zmq.EVENTS)) & _READABLE:
+        while not self._closed and _is_readable(socket):
             self._on_message(_decode_from_engine(socket.recv(zmq.NOBLOCK)))
 
 
 def beat_address(address: str) -> str:
     """Where the beats of the engine process at `address` go."""
     return address + "-beat"
+
+
+def addresses(base: str, count: int) -> list[str]:
+    """An address for each of `count` HTTP processes."""
+    return [base, *(f"{base}.{place}" for place in range(1, count))]
+
+
+def _connected(
+    context: "zmq.Context[zmq.Socket[bytes]]", kind: int, address: str
+) -> "zmq.Socket[bytes]":
+    socket = _socket(context, kind)
+    socket.connect(address)
+    return socket
+
+
+def _is_readable(socket: "zmq.Socket[bytes]") -> bool:
+    """To ask costs 1 µs; the exception of a receive too many costs 6 µs."""
+    return bool(int(socket.getsockopt(zmq.EVENTS)) & _READABLE)
 
 
 def _socket(context: "zmq.Context[zmq.Socket[bytes]]", kind: int) -> "zmq.Socket[bytes]":

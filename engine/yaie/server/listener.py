@@ -17,6 +17,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from yaie.server.client import EngineState
+from yaie.server.crew import Crew
 from yaie.server.protocol import DeadlineH11
 from yaie.server.service import Service
 from yaie_api.errors import UnavailableError
@@ -58,13 +59,49 @@ class HttpServer(uvicorn.Server):
 
 
 class DrainingServer(HttpServer):
-    """Ends on signals, after what is running has ended."""
+    """Ends when it is told to, after what is running has ended."""
 
     def __init__(self, app: ASGIApp, service: Service, *, drain_s: float) -> None:
         super().__init__(app)
         self._service = service
         self._drain_s = drain_s
         self._drain_task: asyncio.Task[None] | None = None
+
+    def drain(self) -> None:
+        """Take no new requests; end when the running ones have ended."""
+        if self._drain_task is None:
+            self._service.draining = True
+            self._drain_task = asyncio.get_running_loop().create_task(self._drain())
+
+    def end_now(self) -> None:
+        """End whatever runs."""
+        self.force_exit = True
+        self.end()
+
+    async def _drain(self) -> None:
+        await self._finish()
+        self.end()
+
+    async def _finish(self) -> None:
+        """Until every request that has arrived is answered, whether the engine knows it yet or not.
+        What is left at the deadline ends with an error.
+        """
+        engine = self._service.engine
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._drain_s):
+                while requests := set(self.server_state.tasks):
+                    await asyncio.wait(requests)
+        if engine.num_live:
+            log.warning("drain deadline passed", extra=fields(requests=engine.num_live))
+            engine.detach(EngineState.STOPPED)
+
+
+class FirstServer(DrainingServer):
+    """Answers signals, for the other HTTP processes too."""
+
+    def __init__(self, app: ASGIApp, service: Service, crew: Crew, *, drain_s: float) -> None:
+        super().__init__(app, service, drain_s=drain_s)
+        self._crew = crew
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -80,45 +117,54 @@ class DrainingServer(HttpServer):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """First signal: drain. Second: end now."""
         del frame
-        if self._drain_task is not None:
-            self.force_exit = True
-            self.end()
+        if self._service.draining:
+            self._crew.end()
+            self.end_now()
             return
         log.info("draining", extra=fields(signal=signal.Signals(sig).name))
-        self._service.draining = True
-        self._drain_task = asyncio.get_running_loop().create_task(self._drain())
+        self._crew.drain()
+        self.drain()
 
     async def _drain(self) -> None:
-        """Until every request that has arrived is answered, whether the engine knows it yet or not.
-        What is left at the deadline ends with an error.
-        """
-        engine = self._service.engine
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._drain_s):
-                while requests := set(self.server_state.tasks):
-                    await asyncio.wait(requests)
-        if engine.num_live:
-            log.warning("drain deadline passed", extra=fields(requests=engine.num_live))
-            engine.detach(EngineState.STOPPED)
+        """The others are waited for before this one ends: until then it answers signals."""
+        await self._finish()
+        await self._crew.left(self._drain_s)
         self.end()
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A listening address, checked before anything heavy starts.
+def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A listening address, checked before anything heavy starts. `shared`: others may `join` it.
 
     Raises:
         UnavailableError: the address is taken or not ours.
 
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = _socket_for(host)
     try:
         listener.bind((host, port))
+        # Not before it is bound: two servers that are started by mistake would both get the port.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(shared))
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise UnavailableError(f"Cannot listen on {host}:{port}: {error.strerror}.") from error
+    return listener
+
+
+def join(shared: socket.socket) -> socket.socket:
+    """One more listener on an address that is shared: the kernel spreads connections over them."""
+    host, port = shared.getsockname()[:2]
+    listener = _socket_for(host)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    listener.bind((host, port))
+    listener.listen(BACKLOG)
+    return listener
+
+
+def _socket_for(host: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     return listener
 
 

@@ -5,8 +5,8 @@ Names and buckets stand in `yaie_api.metrics`; each server has a registry of its
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
-from itertools import accumulate
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, chain
 from typing import Final
 
 from prometheus_client import (
@@ -19,6 +19,7 @@ from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
+    Metric,
 )
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
@@ -27,6 +28,10 @@ from yaie.core.messages import Stats
 from yaie_api import metrics as names
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+Snapshot = list[tuple[str, list[tuple[str, dict[str, str], float]]]]
+"""Of each family: its name, and its samples as (name, labels, value)."""
 
 
 class ServerMetrics:
@@ -44,8 +49,7 @@ class ServerMetrics:
         self._unknown_fields = _counter(names.ENGINE_UNKNOWN_FIELDS, self.registry)
         for reason in ("stop", "length", "tool_calls", "abort", "error"):
             self._finished.labels(reason)
-        if engine is not None:
-            self.registry.register(engine)
+        self._engine = engine
 
     def answered(self, route: str, status: int) -> None:
         self._requests.labels(route, str(status)).inc()
@@ -64,9 +68,20 @@ class ServerMetrics:
     def unknown_fields(self, count: int) -> None:
         self._unknown_fields.inc(count)
 
-    def render(self) -> bytes:
-        """The text exposition."""
-        return generate_latest(self.registry)
+    def snapshot(self) -> Snapshot:
+        """What this process has measured, for another one to add."""
+        return [
+            (family.name, [(one.name, one.labels, one.value) for one in family.samples])
+            for family in self.registry.collect()
+        ]
+
+    def render(self, others: Sequence[Snapshot] = ()) -> bytes:
+        """The text exposition, with what other processes of this server have measured."""
+        shown = CollectorRegistry()
+        shown.register(_Sums(self.registry, others))
+        if self._engine is not None:
+            shown.register(self._engine)
+        return generate_latest(shown)
 
 
 class Latencies(Collector):
@@ -91,6 +106,35 @@ class Latencies(Collector):
         family = HistogramMetricFamily(self._metric.name, self._metric.help)
         family.add_metric([], buckets, self._sum)
         yield family
+
+
+class _Sums(Collector):
+    """The families of a registry with the samples of snapshots added to their own. All of them are
+    counters and histograms.
+    """
+
+    def __init__(self, registry: CollectorRegistry, others: Sequence[Snapshot]) -> None:
+        self._registry = registry
+        self._others = others
+
+    def collect(self) -> Iterator[Metric]:
+        found: dict[str, list[tuple[str, dict[str, str], float]]] = {}
+        for name, samples in chain.from_iterable(self._others):
+            found.setdefault(name, []).extend(samples)
+        for family in self._registry.collect():
+            yield _added(family, found.get(family.name, []))
+
+
+def _added(family: Metric, samples: Sequence[tuple[str, dict[str, str], float]]) -> Metric:
+    sums: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+    own = ((one.name, one.labels, one.value) for one in family.samples)
+    for name, labels, value in (*own, *samples):
+        key = (name, tuple(labels.items()))
+        sums[key] = sums.get(key, 0.0) + value
+    added = Metric(family.name, family.documentation, family.type)
+    for (name, label_items), value in sums.items():
+        added.add_sample(name, dict(label_items), value)
+    return added
 
 
 class EngineStatus(Collector):

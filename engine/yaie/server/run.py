@@ -1,4 +1,4 @@
-"""The HTTP process from start to end: sockets, the applications, the supervisor.
+"""The first HTTP process from start to end: sockets, the applications, the supervisor.
 
 The server listens at once and says "not ready" until the model is loaded.
 """
@@ -7,73 +7,60 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
 
 from yaie.config import ModelInfo
-from yaie.server import admin
+from yaie.server import admin, others
 from yaie.server.app import create_app
+from yaie.server.assembly import (
+    ServeOptions,
+    answer_peer,
+    create_service,
+    loop_factory,
+    public_app,
+)
 from yaie.server.client import AsyncEngine, EngineState
-from yaie.server.edge import Limits
-from yaie.server.listener import DrainingServer, HttpServer, bind, url_of
-from yaie.server.metrics import EngineStatus, ServerMetrics
-from yaie.server.options import ServiceOptions
+from yaie.server.crew import Crew
+from yaie.server.listener import DrainingServer, FirstServer, HttpServer, bind, url_of
 from yaie.server.origin import is_loopback
+from yaie.server.peers import Peers
 from yaie.server.service import Service
-from yaie.server.supervisor import SILENT_S, Supervisor
+from yaie.server.supervisor import Supervisor, private_folder
 from yaie_api.errors import YaieError
 from yaie_api.logs import fields
 
+__all__ = ["ServeOptions", "create_service", "serve"]
+
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServeOptions(ServiceOptions):
-    """How to serve; what to serve is in the engine's command.
-
-    Attributes:
-        command: argument list of an engine process for a given ipc address.
-        admin_port: where control endpoints listen; None: nowhere.
-        drain_s: how long running requests may take after SIGTERM.
-        restart_backoff_s: wait before the first restart of the engine; doubles with each one.
-        silent_s: silence after which an engine process is killed.
-
-    """
-
-    command: Callable[[str], Sequence[str]]
-    host: str = "127.0.0.1"
-    port: int = 8000
-    api_keys: tuple[str, ...] = ()
-    admin_host: str = "127.0.0.1"
-    admin_port: int | None = None
-    drain_s: float = 30.0
-    restart_backoff_s: float = 1.0
-    silent_s: float = SILENT_S
-    limits: Limits = field(default_factory=Limits)
 
 
 def serve(options: ServeOptions) -> int:
     """Serve until a signal. Returns the exit status: 0 after a signal, 1 when the engine failed."""
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(bind(options.host, options.port))
+        count = options.api_server_count
+        listener = stack.enter_context(bind(options.host, options.port, shared=count > 1))
         control = None
         if options.admin_port is not None:
             control = stack.enter_context(bind(options.admin_host, options.admin_port))
-        runner = stack.enter_context(asyncio.Runner(loop_factory=_loop_factory()))
-        return runner.run(_serve(options, listener, control))
-
-
-def create_service(options: ServeOptions) -> Service:
-    """The state of an HTTP process with these options, before any engine is there."""
-    engine = AsyncEngine()
-    status = EngineStatus(lambda: engine.stats, lambda: engine.restarts)
-    return Service(engine, ServerMetrics(status), options)
+        peers, crew = Peers(), Crew()
+        if count > 1:
+            folder = Path(stack.enter_context(private_folder()))
+            peers, crew = Peers(folder, 0, count), others.hire(options, listener, control, folder)
+            stack.callback(crew.end)
+        runner = stack.enter_context(asyncio.Runner(loop_factory=loop_factory()))
+        return runner.run(_serve(options, listener, control, crew, peers))
 
 
 async def _serve(
-    options: ServeOptions, listener: socket.socket, control: socket.socket | None
+    options: ServeOptions,
+    listener: socket.socket,
+    control: socket.socket | None,
+    crew: Crew,
+    peers: Peers,
 ) -> int:
-    service = create_service(options)
+    service = create_service(options, peers)
     engine = service.engine
 
     async def on_ready(info: ModelInfo) -> None:
@@ -86,22 +73,26 @@ async def _serve(
         on_ready,
         backoff_s=options.restart_backoff_s,
         silent_s=options.silent_s,
+        crew=crew,
     )
-    app = create_app(
-        service,
-        api_keys=options.api_keys,
-        limits=options.limits,
-        local_only=is_loopback(options.host),
-    )
-    server = DrainingServer(app, service, drain_s=options.drain_s)
+    server = FirstServer(public_app(options, service), service, crew, drain_s=options.drain_s)
     engine_task = asyncio.ensure_future(supervisor.run())
     engine_task.add_done_callback(lambda _: server.end())
+    crew.watch(partial(_end_without_one, server))
     log.info("listening", extra=fields(url=url_of(listener)))
     if _is_open(options.host, options):
         log.warning("anyone who reaches this address can use the model: no API key is set")
-    async with _admin(service, options, control):
+    async with peers.answering(partial(answer_peer, service)), _admin(service, options, control):
         await server.serve(sockets=[listener])
-        return await _end(supervisor, engine_task, engine)
+        if not service.draining:
+            crew.end()
+        others_ended_well = await crew.left(options.drain_s)
+        return max(await _end(supervisor, engine_task, engine), int(not others_ended_well))
+
+
+def _end_without_one(server: DrainingServer) -> None:
+    log.critical("an HTTP process has ended, and the server ends with it")
+    server.end_now()
 
 
 @contextlib.asynccontextmanager
@@ -164,10 +155,3 @@ def _describe(
         context_tokens=info.max_model_len,
         kv_tokens=info.kv_pages * info.page_size,
     )
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    import uvloop
-
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory

@@ -24,9 +24,10 @@ from yaie.server.options import ServiceOptions
 from yaie.server.output import Output
 from yaie.server.params import generation_defaults
 from yaie.server.parts import OutputParser
+from yaie.server.peers import AskResponse, Forget, Peers
 from yaie.server.prompt.tokenizer import Tokenizer
 from yaie.server.reasoning import ReasoningFormat
-from yaie.server.responses.store import ResponseStore
+from yaie.server.responses.store import ResponseStore, Stored
 from yaie.server.tools import ToolFormat
 from yaie.text import TextStream
 from yaie_api.errors import InvalidRequestError, NotFoundError, UnavailableError
@@ -56,6 +57,7 @@ class Service:
     tool_format: ToolFormat = field(default_factory=lambda: tools.format_for(None))
     reasoning_format: ReasoningFormat | None = None
     responses: ResponseStore = field(default_factory=ResponseStore)
+    peers: Peers = field(default_factory=Peers)
 
     def __post_init__(self) -> None:
         self.names = self.options.names
@@ -179,6 +181,24 @@ class Service:
             keep_token_ids=body.return_token_ids,
             keep_text=self.options.log_prompts,
         )
+
+    async def stored_response(self, tenant: str, response_id: str) -> Stored | None:
+        """A response that this HTTP process or another one keeps.
+
+        Raises:
+            UnavailableError: another one does not answer.
+
+        """
+        found = self.responses.get(tenant, response_id)
+        if found is not None:
+            return found
+        others = await self.peers.ask(AskResponse(tenant, response_id), Stored | None)
+        return next((one for one in others if one is not None), None)
+
+    async def forget_response(self, tenant: str, response_id: str) -> None:
+        """Wherever it is kept."""
+        if not self.responses.delete(tenant, response_id):
+            await self.peers.ask(Forget(tenant, response_id), bool)
 
     def caller(self, headers: Mapping[str, str]) -> Caller:
         """Who asks. To be called first in a handler: the clock starts here."""

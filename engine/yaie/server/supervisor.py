@@ -18,16 +18,9 @@ from typing import Final
 
 from yaie.config import ModelInfo
 from yaie.server.client import AsyncEngine, EngineState
-from yaie.server.ipc import (
-    EXIT_HANGS,
-    Beat,
-    EngineChannel,
-    Events,
-    Failed,
-    FromEngine,
-    Loading,
-    Ready,
-)
+from yaie.server.crew import Crew
+from yaie.server.follower import Follower
+from yaie.server.ipc import EXIT_HANGS
 from yaie_api.errors import UnavailableError, YaieError
 from yaie_api.logs import fields
 
@@ -55,6 +48,7 @@ class Supervisor:
         on_ready: awaited before requests are taken (loads the tokenizer).
         max_deaths: deaths within `window_s` after which the server gives up.
         silent_s: silence after which a process that serves is killed.
+        crew: the other HTTP processes that the engine process serves.
 
     """
 
@@ -68,25 +62,25 @@ class Supervisor:
         window_s: float = 600.0,
         backoff_s: float = 1.0,
         silent_s: float = SILENT_S,
+        crew: Crew | None = None,
     ) -> None:
+        self._follower = Follower(engine, on_ready, self._fail, _log_stage)
+        self._crew = crew or Crew()
         self._command = command
         self._engine = engine
-        self._on_ready = on_ready
         self._max_deaths = max_deaths
         self._window_s = window_s
         self._backoff_s = backoff_s
         self._silent_s = silent_s
         self._deaths: list[float] = []
         self._process: asyncio.subprocess.Process | None = None
-        self._channel: EngineChannel | None = None
         self._stopping = False
         self._failure: YaieError | None = None
         self._starts = 0
-        self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Serve until `stop`. Raises UnavailableError when the engine cannot be kept alive."""
-        with tempfile.TemporaryDirectory(prefix="yaie-", dir=_short_folder()) as folder:
+        with private_folder() as folder:
             while not self._stopping:
                 status = await self._one_process(Path(folder))
                 if not self._stopping:
@@ -114,17 +108,15 @@ class Supervisor:
     async def _one_process(self, folder: Path) -> int:
         self._starts += 1
         address = f"ipc://{folder}/engine-{self._starts}"
-        self._channel = channel = EngineChannel(address, self._receive)
-        self._engine.heard()
+        self._follower.follow(address)
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *self._command(address), stdin=asyncio.subprocess.PIPE
+                *self._command(self._crew.follow(address)), stdin=asyncio.subprocess.PIPE
             )
             return await self._watch(self._process)
         finally:
             await asyncio.sleep(LAST_WORDS_S)
-            self._channel = None  # a last word that says ready comes too late
-            channel.close()
+            self._follower.leave()
 
     async def _watch(self, process: asyncio.subprocess.Process) -> int:
         """Wait for the end of a process. It is killed when it was silent at two looks in a row: a
@@ -154,49 +146,32 @@ class Supervisor:
         self._deaths.append(time.monotonic())
         give_up = self._failure is not None or len(self._deaths) > self._max_deaths
         if give_up or not (served or self._engine.restarts):
-            self._engine.detach(EngineState.FAILED)
+            self._detach(EngineState.FAILED)
             raise self._failure or UnavailableError(f"The engine process ended: {_why(status)}.")
         log.error("engine died, starting it again", extra=fields(status=_why(status)))
-        self._engine.detach(EngineState.RESTARTING)
+        self._detach(EngineState.RESTARTING)
         await asyncio.sleep(self._backoff_s * 2 ** (len(self._deaths) - 1))
 
-    def _receive(self, message: FromEngine) -> None:
-        self._engine.heard()
-        if isinstance(message, Beat):
-            self._engine.hangs = message.hangs
-        elif isinstance(message, Events):
-            for event in message.events:
-                self._engine.dispatch(event)
-        elif isinstance(message, Loading):
-            self._engine.stage = message.stage
-            log.info("loading", extra=fields(stage=message.stage))
-        elif isinstance(message, Failed):
-            self._failure = UnavailableError(message.message)
-        elif isinstance(message, Ready):
-            self._hold(asyncio.get_running_loop().create_task(self._ready(message.info)))
+    def _detach(self, state: EngineState) -> None:
+        self._engine.detach(state)
+        self._crew.detach(state)
 
-    async def _ready(self, info: ModelInfo) -> None:
-        channel = self._channel
-        try:
-            await self._on_ready(info)
-        except YaieError as error:
-            self._failure = error
-            if self._process is not None:
-                self._process.kill()
-            return
-        if channel is self._channel and channel is not None:
-            self._engine.attach(channel, info)
-
-    def _hold(self, task: asyncio.Task[None]) -> None:
-        """The event loop keeps weak references only."""
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _fail(self, error: YaieError) -> None:
+        """The process cannot serve, or cannot be served for: it ends, and nothing follows it."""
+        self._failure = error
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
 
 
-def _short_folder() -> str:
-    """Where the 0700 folder of the socket goes: a unix socket's path has at most 107 bytes."""
+def _log_stage(stage: str) -> None:
+    log.info("loading", extra=fields(stage=stage))
+
+
+def private_folder() -> "tempfile.TemporaryDirectory[str]":
+    """A folder for sockets that only this user can enter. Their paths may have 107 bytes."""
     usual = tempfile.gettempdir()
-    return usual if len(usual) <= MAX_FOLDER_LENGTH else "/tmp"  # noqa: S108 - mkdtemp is safe there
+    base = usual if len(usual) <= MAX_FOLDER_LENGTH else "/tmp"  # noqa: S108 - mkdtemp is safe there
+    return tempfile.TemporaryDirectory(prefix="yaie-", dir=base)
 
 
 def _why(status: int) -> str:

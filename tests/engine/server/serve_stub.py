@@ -25,13 +25,14 @@ def main() -> int:
     parser.add_argument("--admin", action="store_true")
     parser.add_argument("--silent-s", type=float, default=10.0)
     parser.add_argument("--pod", default="")
+    parser.add_argument("--api-server-count", type=int, default=1)
     args = parser.parse_args()
     logs.configure(level="debug")
     DeadlineH11.header_deadline_s = args.header_s
     bind = run.bind
 
-    def bind_and_tell(host: str, port: int) -> object:
-        listener = bind(host, port)
+    def bind_and_tell(host: str, port: int, *, shared: bool = False) -> object:
+        listener = bind(host, port, shared=shared)
         with args.port_file.open("a") as file:
             file.write(f"{listener.getsockname()[1]}\n")
         return listener
@@ -50,6 +51,7 @@ def main() -> int:
             log_prompts=args.log_prompts,
             restart_backoff_s=args.backoff_s,
             silent_s=args.silent_s,
+            api_server_count=args.api_server_count,
             response_mark=mark_of_pod(args.pod),
             limits=Limits(body_s=args.body_s),
         )

@@ -7,7 +7,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from yaie.server.answer import Answer, relay
+from yaie.server.answer import Answer
 from yaie.server.anthropic.input import renamed, to_chat
 from yaie.server.anthropic.output import block_for
 from yaie.server.body import Body
@@ -17,6 +17,7 @@ from yaie.server.items import Event, Items, ItemStream
 from yaie.server.openai.chat import start_chat
 from yaie.server.output import Delta
 from yaie.server.prompt.prompts import chat_ids
+from yaie.server.relay import relay
 from yaie.server.stream import EventStream, until_disconnect
 from yaie_api import envelopes
 from yaie_api.anthropic import CountTokensRequest, MessagesRequest

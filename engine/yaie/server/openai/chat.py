@@ -10,7 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from yaie.server.answer import Answer, Choice, relay
+from yaie.server.answer import Answer, Choice
 from yaie.server.body import Body
 from yaie.server.caller import Caller
 from yaie.server.door import opened
@@ -21,6 +21,7 @@ from yaie.server.output import Delta
 from yaie.server.params import output_room, sampling_params
 from yaie.server.parts import ReasoningPart, TextPart, ToolCall
 from yaie.server.prompt.prompts import chat_ids
+from yaie.server.relay import relay
 from yaie.server.service import Service
 from yaie.server.stream import EventStream, until_disconnect
 from yaie.server.structured.output_form import form_of

@@ -13,7 +13,7 @@ import msgspec
 from starlette.responses import Response
 
 from yaie.core.messages import TokenLogprobs
-from yaie.server.answer import Answer, Choice, relay
+from yaie.server.answer import Answer, Choice
 from yaie.server.body import Body
 from yaie.server.http import json_response
 from yaie.server.openai.chunks import NULL, TextChunks, encode_json, field, usage_field
@@ -21,6 +21,7 @@ from yaie.server.openai.logprobs import CompletionLogprobs, TokenForms, prompt_l
 from yaie.server.output import Delta
 from yaie.server.parts import TextPart
 from yaie.server.prompt.tokenizer import Tokenizer
+from yaie.server.relay import relay
 from yaie_api.openai import CompletionRequest, Usage
 
 
@@ -44,6 +45,7 @@ class CompletionWriter:
         """Of each choice: its offsets go on from chunk to chunk."""
         self._encoders = [TextChunks(*head, index=i) for i in range(len(self._logprobs))]
         self._begun = [False] * len(self._encoders)
+        self._counts = body.continuous_usage
         self._no_usage = usage_field(None) if body.include_usage else b""
 
     async def stream(self, out: Body) -> None:
@@ -141,7 +143,7 @@ class CompletionWriter:
 
     def _usage_now(self) -> bytes:
         """What a chunk says of usage."""
-        return usage_field(self._usage()) if self._body.continuous_usage else self._no_usage
+        return usage_field(self._usage()) if self._counts else self._no_usage
 
     def _usage(self) -> Usage:
         return reduce(add, (answer.usage for answer in self._answers))

@@ -9,7 +9,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from yaie.server.answer import Answer, relay
+from yaie.server.answer import Answer
 from yaie.server.body import Body
 from yaie.server.caller import Caller
 from yaie.server.door import opened
@@ -17,6 +17,7 @@ from yaie.server.http import json_response, left_response, service_of
 from yaie.server.items import EVENT_END, Event, Items, ItemStream
 from yaie.server.openai.chat import start_chat
 from yaie.server.output import Delta
+from yaie.server.relay import relay
 from yaie.server.responses.input import input_items, renamed, to_chat
 from yaie.server.responses.output import item_for
 from yaie.server.responses.store import Stored
@@ -35,7 +36,7 @@ _LIFE: Final = (
 
 async def responses(request: Request) -> Any:
     service, caller, body, model = await opened(request, ResponsesRequest)
-    items = [*_earlier(service, caller, body), *input_items(body)]
+    items = [*await _earlier(service, caller, body), *input_items(body)]
     try:
         answer = await start_chat(service, to_chat(body, items), caller)
     except InvalidRequestError as error:
@@ -56,27 +57,27 @@ async def get_response(request: Request) -> Response:
             param="stream",
             code="unsupported_parameter",
         )
-    return json_response(_stored(request).response)
+    return json_response((await _stored(request)).response)
 
 
 async def get_input_items(request: Request) -> Response:
     """The items that the request itself had."""
-    data = _stored(request).input_items
+    data = (await _stored(request)).input_items
     ends = {"first_id": data[0].get("id"), "last_id": data[-1].get("id")} if data else {}
     empty = {"first_id": None, "last_id": None}
     return json_response({"object": "list", "data": data, "has_more": False} | empty | ends)
 
 
 async def delete_response(request: Request) -> Response:
-    response_id = _stored(request).response["id"]
+    response_id = (await _stored(request)).response["id"]
     service = service_of(request)
-    service.responses.delete(service.caller(request.headers).tenant, response_id)
+    await service.forget_response(service.caller(request.headers).tenant, response_id)
     return json_response({"id": response_id, "object": "response", "deleted": True})
 
 
 async def cancel_response(request: Request) -> Response:
     """Nothing runs in the background here: closing the connection is what cancels a response."""
-    _stored(request)
+    await _stored(request)
     raise InvalidRequestError(
         "Only responses in the background can be cancelled, and this server has none. "
         "Close the connection of a running one.",
@@ -84,9 +85,9 @@ async def cancel_response(request: Request) -> Response:
     )
 
 
-def _stored(request: Request) -> Stored:
+async def _stored(request: Request) -> Stored:
     service, response_id = service_of(request), request.path_params["response_id"]
-    found = service.responses.get(service.caller(request.headers).tenant, response_id)
+    found = await service.stored_response(service.caller(request.headers).tenant, response_id)
     if found is None:
         raise NotFoundError(
             f"There is no such response. {_LIFE}",
@@ -96,11 +97,13 @@ def _stored(request: Request) -> Stored:
     return found
 
 
-def _earlier(service: Service, caller: Caller, body: ResponsesRequest) -> list[dict[str, Any]]:
+async def _earlier(
+    service: Service, caller: Caller, body: ResponsesRequest
+) -> list[dict[str, Any]]:
     """The items of the conversation that this request goes on with."""
     if body.previous_response_id is None:
         return []
-    found = service.responses.get(caller.tenant, body.previous_response_id)
+    found = await service.stored_response(caller.tenant, body.previous_response_id)
     if found is None:
         raise InvalidRequestError(
             f"There is no such previous response. {_LIFE} Send its items as input instead.",
