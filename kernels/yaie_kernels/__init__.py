@@ -1,4 +1,4 @@
-"""Every operation of the engine: a torch reference that is also the CPU backend, and Triton."""
+"""Every operation of the engine: a torch reference that is the CPU backend too, Triton, CUDA."""
 
 from yaie_kernels.ops import (
     add_biases_,
@@ -6,6 +6,7 @@ from yaie_kernels.ops import (
     adjust_logits,
     ban_words_,
     copy_pages,
+    flash_attention,
     gelu_tanh_mul,
     latent_norm_rope_write,
     moe_mlp,
@@ -18,6 +19,7 @@ from yaie_kernels.ops import (
     sample,
     score_tokens,
     silu_mul,
+    swap_pages,
     write_kv,
 )
 
@@ -27,6 +29,7 @@ __all__ = [
     "adjust_logits",
     "ban_words_",
     "copy_pages",
+    "flash_attention",
     "gelu_tanh_mul",
     "latent_norm_rope_write",
     "moe_mlp",
@@ -39,5 +42,6 @@ __all__ = [
     "sample",
     "score_tokens",
     "silu_mul",
+    "swap_pages",
     "write_kv",
 ]
