@@ -143,7 +143,7 @@ def _compile(scratch: Path, archs: Sequence[int]) -> Path:
     cuda = bool(archs)
     kind = cpp_extension.CUDAExtension if cuda else cpp_extension.CppExtension
     codes = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in archs]
-    extension = kind(
+    extension = kind(  # type: ignore[no-untyped-call]  # torch's has no types
         name="yaie_ops",
         sources=[str(path) for path in sources(cuda=cuda)],
         include_dirs=[str(_HERE / "include")],
@@ -152,7 +152,7 @@ def _compile(scratch: Path, archs: Sequence[int]) -> Path:
             "nvcc": ["-O3", "--expt-relaxed-constexpr", "-lineinfo", *codes],
         },
     )
-    command = cpp_extension.BuildExtension.with_options(
+    command = cpp_extension.BuildExtension.with_options(  # type: ignore[no-untyped-call]  # same
         use_ninja=shutil.which("ninja") is not None, no_python_abi_suffix=True
     )(setuptools.Distribution({"name": "yaie_ops", "ext_modules": [extension]}))
     command.build_lib = command.build_temp = str(scratch)
