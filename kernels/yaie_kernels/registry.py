@@ -158,12 +158,13 @@ def _chain(operation: str, names: Sequence[str], *, must_have: bool = False) -> 
 
 
 def _module(name: str, *, must_have: bool) -> ModuleType | None:
-    module = importlib.import_module(f"yaie_kernels.{name}")
-    if name != "cuda" or module.build.load() is not None:
-        return module
-    if must_have:
-        raise RuntimeError(module.build.missing())
-    return None
+    if name == "cuda":
+        build = importlib.import_module("yaie_kernels.cuda.build")
+        if build.load() is None:
+            if must_have:
+                raise RuntimeError(build.missing())
+            return None
+    return importlib.import_module(f"yaie_kernels.{name}")
 
 
 _choice = parse(os.environ.get("YAIE_KERNELS", "auto"))

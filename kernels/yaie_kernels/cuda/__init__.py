@@ -9,12 +9,10 @@ are those of `yaie_kernels.ops`; `yaie_kernels.limits` says which arguments are 
 import torch
 from torch import Tensor
 
-from yaie_kernels.cuda import build
 from yaie_kernels.cuda.flash import flash_attention
 
 __all__ = [
     "add_rms_norm",
-    "build",
     "copy_pages",
     "flash_attention",
     "paged_attention",
