@@ -21,6 +21,8 @@ from pathlib import Path
 
 import torch
 
+from yaie_kernels.cuda import fake
+
 _HERE = Path(__file__).resolve().parent
 _LEAST_SM = 80  # asynchronous copies and bfloat16 on tensor cores
 
@@ -89,8 +91,14 @@ def load() -> Path | None:
     """Make torch.ops.yaie of a built library; None, at no cost later, where there is none."""
     path = find(folder(), capability())
     if path is not None:
-        torch.ops.load_library(path)  # type: ignore[no-untyped-call]  # torch's has no types
+        open_library(path)
     return path
+
+
+def open_library(path: Path) -> None:
+    """Register its operations, and the shapes of their results; once in a process."""
+    torch.ops.load_library(path)  # type: ignore[no-untyped-call]  # torch's has no types
+    fake.register()
 
 
 def missing() -> str:

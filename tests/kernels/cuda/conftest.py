@@ -30,13 +30,5 @@ def library() -> Path:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
             path = Path(done.stdout.splitlines()[-1])
-    torch.ops.load_library(path)
+    build.open_library(path)
     return path
-
-
-@pytest.fixture
-def kernels(library: Path) -> object:
-    """The operations under test."""
-    from yaie_kernels import cuda
-
-    return cuda
