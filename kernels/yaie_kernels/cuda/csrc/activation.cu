@@ -4,7 +4,7 @@
 namespace yaie::cuda {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 128;
 
 template <class T, int N>
 __global__ void silu_mul_kernel(SiluMul p) {
@@ -17,7 +17,7 @@ __global__ void silu_mul_kernel(SiluMul p) {
 #pragma unroll
   for (int i = 0; i < N; ++i) {
     const float value = to_float(x.at[i]);
-    x.at[i] = from_float<T>(value / (1.f + __expf(-value)) * to_float(up.at[i]));
+    x.at[i] = from_float<T>(__fdividef(value, 1.f + __expf(-value)) * to_float(up.at[i]));
   }
   x.store(static_cast<T*>(p.out) + row * p.cols + col);
 }

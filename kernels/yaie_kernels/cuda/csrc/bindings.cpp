@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <tuple>
 
 #include "yaie/ops.h"
@@ -47,8 +48,11 @@ void launch(const Tensor& on, const Params& params) {
 #endif
 }
 
+// Numbers in messages: `<<` of an integer crashed where torch came with a libstdc++ of its own.
+std::string text(int64_t number) { return std::to_string(number); }
+
 void check_rows(const char* name, const Tensor& x, int64_t dims) {
-  TORCH_CHECK(x.dim() == dims, name, ": want ", dims, " dimensions, not ", x.dim());
+  TORCH_CHECK(x.dim() == dims, name, ": want ", text(dims), " dimensions, not ", text(x.dim()));
   TORCH_CHECK(x.size(-1) <= 1 || x.stride(-1) == 1, name, ": the last dimension is not contiguous");
 }
 
@@ -61,14 +65,14 @@ void check_like(const char* name, const Tensor& x, const Tensor& like) {
 void check_index(const char* name, const Tensor& x, at::ScalarType dtype, int64_t size) {
   TORCH_CHECK(x.scalar_type() == dtype && x.dim() == 1 && x.is_contiguous(), name, ": want ",
               dtype, " in one contiguous dimension");
-  TORCH_CHECK(x.size(0) == size, name, ": want ", size, " entries, not ", x.size(0));
+  TORCH_CHECK(x.size(0) == size, name, ": want ", text(size), " entries, not ", text(x.size(0)));
 }
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps, double offset) {
   TORCH_CHECK(x.dim() == 2 || x.dim() == 3, "x: want [T,H] or [T,heads,D]");
   check_rows("x", x, x.dim());
   check_like("weight", weight, x);
-  TORCH_CHECK(weight.is_contiguous() && weight.numel() == x.size(-1), "weight: want ", x.size(-1));
+  TORCH_CHECK(weight.is_contiguous() && weight.numel() == x.size(-1), "weight: want ", text(x.size(-1)));
   const bool heads = x.dim() == 3;
   Tensor out = at::empty(x.sizes(), x.options());
   if (out.numel() == 0) return out;
@@ -86,7 +90,7 @@ std::tuple<Tensor, Tensor> add_rms_norm(const Tensor& x, const Tensor& residual,
   check_like("residual", residual, x);
   check_like("weight", weight, x);
   TORCH_CHECK(residual.sizes() == x.sizes(), "residual: want the shape of x");
-  TORCH_CHECK(weight.is_contiguous() && weight.numel() == x.size(1), "weight: want ", x.size(1));
+  TORCH_CHECK(weight.is_contiguous() && weight.numel() == x.size(1), "weight: want ", text(x.size(1)));
   Tensor out = at::empty(x.sizes(), x.options());
   Tensor total = at::empty(x.sizes(), x.options());
   if (out.numel() != 0)
@@ -101,7 +105,7 @@ void rope_(Tensor q, Tensor k, const Tensor& positions, const Tensor& cos_sin) {
   check_rows("q", q, 3);
   check_rows("k", k, 3);
   check_like("k", k, q);
-  TORCH_CHECK(k.size(0) == q.size(0), "k: want ", q.size(0), " tokens");
+  TORCH_CHECK(k.size(0) == q.size(0), "k: want ", text(q.size(0)), " tokens");
   check_index("positions", positions, at::kLong, q.size(0));
   TORCH_CHECK(cos_sin.scalar_type() == at::kFloat && cos_sin.is_contiguous() &&
                   cos_sin.dim() == 2 && cos_sin.size(1) % 2 == 0,
@@ -159,18 +163,27 @@ void swap_blocks(const Tensor& source_cache, Tensor target_cache, const Tensor& 
   copy_between(source_cache, target_cache, source, target);
 }
 
-constexpr int64_t kPrograms = 264;     // two a multiprocessor: more cost bandwidth
+// As it is, or a copy where rows do not begin at multiples of 16 bytes, as CUDA kernels read them.
+Tensor aligned(const Tensor& x) {
+  const int64_t size = x.element_size();
+  bool fits = reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
+  for (int64_t dim = 0; dim + 1 < x.dim(); ++dim) fits = fits && x.stride(dim) * size % 16 == 0;
+  return fits || x.is_cpu() ? x : x.clone(at::MemoryFormat::Contiguous);
+}
+
+constexpr int64_t kPrograms = 264;     // two a multiprocessor: more parts cost bandwidth
 constexpr int64_t kLeastTokens = 64;   // the smallest share of a part
 constexpr int64_t kMostTokens = 2048;  // longer shares make one sequence the tail of the batch
 constexpr int64_t kMaxSplits = 64;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-Tensor paged_attention(const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
+Tensor paged_attention(const Tensor& q_in, const Tensor& k_cache, const Tensor& v_cache,
                        const Tensor& block_tables, const Tensor& seq_lens, double scale,
                        int64_t max_seq_len, std::optional<int64_t> window,
                        std::optional<double> softcap, std::optional<int64_t> splits) {
-  check_rows("q", q, 3);
+  check_rows("q", q_in, 3);
+  const Tensor q = aligned(q_in);
   check_like("k_cache", k_cache, q);
   check_like("v_cache", v_cache, q);
   check_rows("block_tables", block_tables, 2);
@@ -181,7 +194,7 @@ Tensor paged_attention(const Tensor& q, const Tensor& k_cache, const Tensor& v_c
                   v_cache.sizes() == k_cache.sizes() && k_cache.size(3) == q.size(2),
               "caches: want two contiguous [pages, page_size, Hk, D], D of q");
   const int64_t batch = q.size(0), q_heads = q.size(1), kv_heads = k_cache.size(2);
-  TORCH_CHECK(kv_heads > 0 && q_heads % kv_heads == 0, "q: want a multiple of ", kv_heads,
+  TORCH_CHECK(kv_heads > 0 && q_heads % kv_heads == 0, "q: want a multiple of ", text(kv_heads),
               " heads");
   Tensor out = at::empty(q.sizes(), q.options());
   if (out.numel() == 0) return out;
@@ -191,7 +204,7 @@ Tensor paged_attention(const Tensor& q, const Tensor& k_cache, const Tensor& v_c
       std::max<int64_t>(1, std::min({filling, ceil_div(reach, kLeastTokens), kMaxSplits})));
   const int64_t parts =
       splits.value_or(std::max(wanted, std::min(ceil_div(reach, kMostTokens), kMaxSplits)));
-  TORCH_CHECK(parts >= 1, "splits: want at least 1");
+  TORCH_CHECK(parts >= 1 && parts <= kMaxSplits, "splits: want 1 to 64");
   Tensor part, lse;
   if (q.is_cuda() && parts > 1) {
     part = at::empty({batch, q_heads, parts, q.size(2)}, q.options().dtype(at::kFloat));
@@ -210,14 +223,6 @@ Tensor paged_attention(const Tensor& q, const Tensor& k_cache, const Tensor& v_c
   return out;
 }
 
-// As it is, or a copy where a head's rows do not lie 16 bytes apart as the CUDA kernels read them.
-Tensor aligned(const Tensor& x) {
-  const int64_t size = x.element_size();
-  bool fits = reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
-  for (int64_t dim = 0; dim < 3; ++dim) fits = fits && x.stride(dim) * size % 16 == 0;
-  return fits || x.is_cpu() ? x : x.clone(at::MemoryFormat::Contiguous);
-}
-
 Heads heads_of(const Tensor& x) {
   return {x.const_data_ptr(), x.stride(0), x.stride(1), x.stride(2)};
 }
@@ -230,7 +235,7 @@ void check_dense(const Tensor& q, const Tensor& k, const Tensor& v) {
   check_like("v", v, q);
   TORCH_CHECK(k.sizes() == v.sizes() && k.size(0) == q.size(0) && k.size(3) == q.size(3),
               "want q[B,Hq,T,D], k and v [B,Hk,S,D]");
-  TORCH_CHECK(k.size(1) > 0 && q.size(1) % k.size(1) == 0, "q: want a multiple of ", k.size(1),
+  TORCH_CHECK(k.size(1) > 0 && q.size(1) % k.size(1) == 0, "q: want a multiple of ", text(k.size(1)),
               " heads");
 }
 

@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(Backward<D>::kThreads) flash_backward_kernel(F
         const bool seen = !edge || (query < q_len && key < kv_len &&
                                     (!p.causal || key <= query + context));
         const float lse = kKeyRows ? other_lse[col] : own_lse[i / 2];
-        const float share = seen ? exp2f(p_[n][i] * factor - lse) : 0.f;
+        const float share = seen ? power_of_two(p_[n][i] * factor - lse) : 0.f;
         p_[n][i] = share;
         if constexpr (kFirst)
           ds[n][i] = share * (ds[n][i] - (kKeyRows ? other_delta[col] : own_delta[i / 2]));

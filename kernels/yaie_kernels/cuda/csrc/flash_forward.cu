@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(Forward<D>::kThreads) flash_forward_kernel(Fla
           peak = fmaxf(peak, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
         peak = row_max(peak);
         const float level = peak == -INFINITY ? 0.f : peak;  // a row may have seen nothing yet
-        const float shrink = exp2f((best[m][half] - level) * factor);
+        const float shrink = power_of_two((best[m][half] - level) * factor);
         best[m][half] = peak;
         float sum = 0;
 #pragma unroll
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(Forward<D>::kThreads) flash_forward_kernel(Fla
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
             float& score = scores[m][n][2 * half + i];
-            score = exp2f(score * factor - level * factor);
+            score = power_of_two(score * factor - level * factor);
             sum += score;
           }
         total[m][half] = total[m][half] * shrink + sum;

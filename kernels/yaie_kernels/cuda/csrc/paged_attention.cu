@@ -7,7 +7,7 @@
 namespace yaie::cuda {
 namespace {
 
-constexpr int kWarps = 4;
+constexpr int kPlainWarps = 4;
 constexpr int kHeads = 16;         // of a block on tensor cores
 constexpr int kPlainHeads = 4;     // of a block in float32
 constexpr int kMostTokens = 2048;  // of a part, if there are enough parts
@@ -48,19 +48,19 @@ __device__ void give_lse(const PagedAttention& p, int64_t head, float lse) {
   if (p.splits > 1) p.lse[(blockIdx.y * p.q_heads + head) * p.splits + blockIdx.z] = lse;
 }
 
-// Joins the warps: exchange holds best[warps][heads], total[warps][heads], acc[warps][heads][D].
-template <class T, int D, int HEADS>
+// Joins the warps: exchange holds best[WARPS][HEADS], total[WARPS][HEADS], acc[WARPS][HEADS][D].
+template <class T, int D, int HEADS, int WARPS>
 __device__ void join(const PagedAttention& p, const float* exchange, int64_t first_head,
                      int heads) {
   const float* best = exchange;
-  const float* total = best + kWarps * HEADS;
-  const float* acc = total + kWarps * HEADS;
+  const float* total = best + WARPS * HEADS;
+  const float* acc = total + WARPS * HEADS;
   for (int item = threadIdx.x; item < heads * D; item += blockDim.x) {
     const int head = item / D, col = item % D;
     float peak = -INFINITY;
-    for (int warp = 0; warp < kWarps; ++warp) peak = fmaxf(peak, best[warp * HEADS + head]);
+    for (int warp = 0; warp < WARPS; ++warp) peak = fmaxf(peak, best[warp * HEADS + head]);
     float sum = 0, value = 0;
-    for (int warp = 0; warp < kWarps; ++warp) {
+    for (int warp = 0; warp < WARPS; ++warp) {
       if (best[warp * HEADS + head] == -INFINITY) continue;  // it saw no token
       const float share = exp2f(best[warp * HEADS + head] - peak);
       sum += share * total[warp * HEADS + head];
@@ -71,19 +71,22 @@ __device__ void join(const PagedAttention& p, const float* exchange, int64_t fir
   }
 }
 
+// Two or more blocks fit on a multiprocessor, so that one block's start and end are hidden.
 template <int D>
 struct Tiles {
-  static constexpr int kKeys = D == 64 ? 32 : 16;
-  static constexpr int kStages = 3;
+  static constexpr int kWarps = D == 256 ? 2 : 4;
+  static constexpr int kKeys = 16;
+  static constexpr int kStages = D == 64 ? 4 : 3;
   static constexpr int kTileBytes = kKeys * D * 2;
   static constexpr int kWarpBytes = kStages * 2 * kTileBytes;
   static constexpr int kBytes = kWarps * kWarpBytes;
+  static_assert(kBytes >= kWarps * kHeads * (D + 2) * 4, "the exchange at the end");
 };
 
 template <class T, int D>
-__global__ void __launch_bounds__(kWarps* kWarp) paged_mma_kernel(PagedAttention p) {
+__global__ void __launch_bounds__(Tiles<D>::kWarps* kWarp) paged_mma_kernel(PagedAttention p) {
   using Shape = Tiles<D>;
-  constexpr int kKeys = Shape::kKeys, kStages = Shape::kStages;
+  constexpr int kKeys = Shape::kKeys, kStages = Shape::kStages, kWarps = Shape::kWarps;
   extern __shared__ __align__(128) unsigned char memory[];
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const int group = p.q_heads / p.kv_heads;
@@ -133,8 +136,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) paged_mma_kernel(PagedAttention
       const int row = lane / 4 + i % 2 * 8, col = k * 16 + lane % 4 * 2 + i / 2 * 8;
       const T* from = static_cast<const T*>(p.q) + blockIdx.y * p.q_token_stride +
                       (first_head + row) * p.q_head_stride + col;
-      // two 2-byte loads: a row of q may begin anywhere
-      q[k][i] = row < heads ? pack_two<T>(to_float(from[0]), to_float(from[1])) : 0;
+      q[k][i] = row < heads ? *reinterpret_cast<const uint32_t*>(from) : 0;
     }
 
   float acc[D / 8][4] = {};
@@ -174,7 +176,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) paged_mma_kernel(PagedAttention
           peak = fmaxf(peak, score);
         }
       peak = row_max(peak);  // finite: a tile has at least one token
-      const float shrink = exp2f(best[half] - peak);
+      const float shrink = power_of_two(best[half] - peak);
       best[half] = peak;
       total[half] *= shrink;
 #pragma unroll
@@ -187,7 +189,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) paged_mma_kernel(PagedAttention
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           float& score = scores[n][2 * half + i];
-          score = exp2f(score - peak);
+          score = power_of_two(score - peak);
           total[half] += score;
         }
     }
@@ -215,6 +217,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) paged_mma_kernel(PagedAttention
   for (int half = 0; half < 2; ++half) {
     const int row = warp * kHeads + lane / 4 + half * 8;
     const float sum = row_sum(total[half]);
+    if (lane / 4 + half * 8 >= heads) continue;
     if (lane % 4 == 0) {
       exchange[row] = best[half];
       exchange[kWarps * kHeads + row] = sum;
@@ -226,16 +229,16 @@ __global__ void __launch_bounds__(kWarps* kWarp) paged_mma_kernel(PagedAttention
         sums[row * D + n * 8 + lane % 4 * 2 + i] = acc[n][2 * half + i];
   }
   __syncthreads();
-  join<T, D, kHeads>(p, exchange, first_head, heads);
+  join<T, D, kHeads, kWarps>(p, exchange, first_head, heads);
 }
 
 // float32: a warp takes one token at a time, D / 32 columns a lane.
 template <int D>
-__global__ void __launch_bounds__(kWarps* kWarp) paged_plain_kernel(PagedAttention p) {
+__global__ void __launch_bounds__(kPlainWarps* kWarp) paged_plain_kernel(PagedAttention p) {
   constexpr int kCols = D / kWarp;
   using Row = Pack<float, kCols < 4 ? kCols : 4>;
   constexpr int kRows = kCols * sizeof(float) / sizeof(Row);
-  __shared__ float exchange[kWarps * kPlainHeads * (D + 2)];
+  __shared__ float exchange[kPlainWarps * kPlainHeads * (D + 2)];
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const int group = p.q_heads / p.kv_heads;
   const int blocks = (group + kPlainHeads - 1) / kPlainHeads;
@@ -258,7 +261,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) paged_plain_kernel(PagedAttenti
 #pragma unroll
     for (int i = 0; i < kCols; ++i) q[head][i] = head < heads ? from[column(i)] : 0.f;
   }
-  for (int token = span.begin + warp; token < span.end; token += kWarps) {
+  for (int token = span.begin + warp; token < span.end; token += kPlainWarps) {
     const int64_t slot =
         table[token / page_size] * static_cast<int64_t>(page_size) + token % page_size;
     const int64_t at = (slot * p.kv_heads + kv_head) * D;
@@ -290,30 +293,36 @@ __global__ void __launch_bounds__(kWarps* kWarp) paged_plain_kernel(PagedAttenti
     const int row = warp * kPlainHeads + head;
     if (lane == 0) {
       exchange[row] = best[head];
-      exchange[kWarps * kPlainHeads + row] = total[head];
+      exchange[kPlainWarps * kPlainHeads + row] = total[head];
     }
 #pragma unroll
     for (int i = 0; i < kCols; ++i)
-      exchange[2 * kWarps * kPlainHeads + row * D + column(i)] = acc[head][i];
+      exchange[2 * kPlainWarps * kPlainHeads + row * D + column(i)] = acc[head][i];
   }
   __syncthreads();
-  join<float, D, kPlainHeads>(p, exchange, first_head, heads);
+  join<float, D, kPlainHeads, kPlainWarps>(p, exchange, first_head, heads);
 }
 
 // out = sum over parts of part * 2^(lse - peak), divided by the sum of those factors.
 template <class T>
 __global__ void reduce_kernel(PagedAttention p) {
   const int64_t row = blockIdx.x;
+  const int lane = threadIdx.x % kWarp, col = threadIdx.x;
   const float* lse = p.lse + row * p.splits;
-  float peak = -INFINITY;
-  for (int part = 0; part < p.splits; ++part) peak = fmaxf(peak, lse[part]);
-  const int col = threadIdx.x;
-  float total = 0, value = 0;
-  for (int part = 0; part < p.splits; ++part) {
-    if (lse[part] == -INFINITY) continue;  // no tokens
-    const float share = exp2f(lse[part] - peak);
-    total += share;
-    value += share * p.part[(row * p.splits + part) * p.dim + col];
+  const float* part = p.part + row * p.splits * p.dim + col;
+  // lane l knows parts l and l + 32; there are at most 64
+  const float low = lane < p.splits ? lse[lane] : -INFINITY;
+  const float high = lane + kWarp < p.splits ? lse[lane + kWarp] : -INFINITY;
+  const float peak = warp_max(fmaxf(low, high));
+  const float share_low = low == -INFINITY ? 0.f : exp2f(low - peak);
+  const float share_high = high == -INFINITY ? 0.f : exp2f(high - peak);
+  const float total = warp_sum(share_low + share_high);
+  float value = 0;
+#pragma unroll 8
+  for (int i = 0; i < p.splits; ++i) {
+    const float share = __shfl_sync(kAll, i < kWarp ? share_low : share_high, i % kWarp);
+    const float x = part[static_cast<int64_t>(i) * p.dim];
+    if (share > 0) value += share * x;  // a part without tokens holds anything
   }
   static_cast<T*>(p.out)[row * p.dim + col] = from_float<T>(total > 0 ? value / total : 0.f);
 }
@@ -324,10 +333,10 @@ void launch(const PagedAttention& p, cudaStream_t stream) {
   const int64_t heads = kPlain ? kPlainHeads : kHeads;
   const dim3 grid(p.kv_heads * ceil_div(p.q_heads / p.kv_heads, heads), p.batch, p.splits);
   if constexpr (kPlain) {
-    paged_plain_kernel<D><<<grid, kWarps * kWarp, 0, stream>>>(p);
+    paged_plain_kernel<D><<<grid, kPlainWarps * kWarp, 0, stream>>>(p);
   } else {
     allow_shared(paged_mma_kernel<T, D>, Tiles<D>::kBytes);
-    paged_mma_kernel<T, D><<<grid, kWarps * kWarp, Tiles<D>::kBytes, stream>>>(p);
+    paged_mma_kernel<T, D><<<grid, Tiles<D>::kWarps * kWarp, Tiles<D>::kBytes, stream>>>(p);
   }
   if (p.splits > 1) reduce_kernel<T><<<p.batch * p.q_heads, D, 0, stream>>>(p);
 }

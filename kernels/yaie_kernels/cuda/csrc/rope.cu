@@ -37,8 +37,8 @@ template <class T, int N>
 void launch(const Rope& p, cudaStream_t stream) {
   const int64_t work = (p.q_heads + p.k_heads) * (p.half / N);
   const int threads = std::min<int64_t>(kThreads, ceil_div(work, kWarp) * kWarp);
-  // few tokens: a thread has one item, for latency
-  const dim3 blocks(p.tokens, p.tokens < 64 ? ceil_div(work, threads) : 1);
+  // not so many tokens: a thread has one item, for latency
+  const dim3 blocks(p.tokens, p.tokens < 1024 ? ceil_div(work, threads) : 1);
   rope_kernel<T, N><<<blocks, threads, 0, stream>>>(p);
 }
 

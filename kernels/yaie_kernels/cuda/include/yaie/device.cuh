@@ -72,15 +72,24 @@ __device__ inline float warp_max(float x) {
   return x;
 }
 
-// The sum over blockDim.x threads (a multiple of 32), for all of them.
-__device__ inline float block_sum(float x) {
+// The sum over the blockDim.x threads of a row, for all of them: a power of two up to 32, or a
+// multiple of 32 with one row a block.
+__device__ inline float row_sum_of_block(float x) {
   __shared__ float partial[kWarp];
-  x = warp_sum(x);
-  if (blockDim.x == kWarp) return x;
+  const int width = blockDim.x < kWarp ? blockDim.x : kWarp;
+  for (int step = width / 2; step; step /= 2) x += __shfl_xor_sync(kAll, x, step);
+  if (blockDim.x <= kWarp) return x;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   if (lane == 0) partial[warp] = x;
   __syncthreads();
   return warp_sum(lane < blockDim.x / kWarp ? partial[lane] : 0.f);
+}
+
+// 2^x to 2 units in the last place of float32, in one instruction.
+__device__ inline float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 
 // Lets a kernel use so much dynamic shared memory: a setting of the current device.
