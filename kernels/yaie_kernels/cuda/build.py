@@ -150,7 +150,7 @@ def _compile(scratch: Path, archs: Sequence[int]) -> Path:
 
     cuda = bool(archs)
     kind = cpp_extension.CUDAExtension if cuda else cpp_extension.CppExtension
-    codes = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in archs]
+    codes = [f"-gencode=arch=compute_{sm},code=sm_{sm}" for sm in map(_sm, archs)]
     extension = kind(  # type: ignore[no-untyped-call]  # torch's has no types
         name="yaie_ops",
         sources=[str(path) for path in sources(cuda=cuda)],
@@ -167,6 +167,11 @@ def _compile(scratch: Path, archs: Sequence[int]) -> Path:
     command.ensure_finalized()
     command.run()
     return scratch / "yaie_ops.so"
+
+
+def _sm(arch: int) -> str:
+    """As nvcc calls it; sm_90a has the warpgroup products, and runs on every 9.0 device."""
+    return "90a" if arch == 90 else str(arch)
 
 
 def _check_tools(compiler: str, cuda_home: str | None, *, cuda: bool) -> None:

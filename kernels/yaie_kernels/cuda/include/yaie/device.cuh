@@ -92,6 +92,15 @@ __device__ inline float power_of_two(float x) {
   return y;
 }
 
+// The sm number of the current device.
+inline int compute_capability() {
+  int device = 0, major = 0, minor = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  return 10 * major + minor;
+}
+
 // Lets a kernel use so much dynamic shared memory: a setting of the current device.
 template <class Kernel>
 void allow_shared(Kernel* kernel, int bytes) {

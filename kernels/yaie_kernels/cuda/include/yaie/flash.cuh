@@ -47,6 +47,9 @@ void launch_delta(const FlashBackward& p, cudaStream_t stream) {
   delta_kernel<T><<<ceil_div(rows, kRows), dim3(kWarp, kRows), 0, stream>>>(p, rows);
 }
 
+// On sm_90 alone, for some head sizes; false where it did nothing.
+bool run_sm90(const FlashForward&, Stream);
+
 // float32, without tensor cores.
 void run_plain(const FlashForward&, Stream);
 void run_plain(const FlashBackward&, Stream);

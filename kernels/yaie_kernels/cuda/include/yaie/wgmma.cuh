@@ -1,0 +1,124 @@
+// Warpgroup products of sm_90a: four warps multiply 64 rows by a tile in shared memory, while they
+// go on with other work. Needs `-gencode arch=compute_90a,code=sm_90a`.
+//
+// A tile in shared memory is blocks of 64 half-type columns; a block is rows of 128 bytes in
+// 16-byte chunks, chunk c of row r at c ^ (r % 8): the hardware's 128-byte swizzle, whose pattern
+// repeats every 1024 bytes, to which tiles are aligned.
+#pragma once
+
+#include "yaie/mma.cuh"
+
+namespace yaie::cuda {
+
+constexpr int kSwizzleRow = 128;    // bytes of a row of a block
+constexpr int kSwizzleAtom = 1024;  // bytes of eight rows
+
+template <int ROWS>
+__device__ inline uint32_t block_address(uint32_t tile, int row, int chunk) {
+  return tile + chunk / 8 * ROWS * kSwizzleRow + row * kSwizzleRow + ((chunk % 8 ^ row % 8) << 4);
+}
+
+// The right (or left) operand at `address`. `leading`: bytes between blocks of columns where the
+// product runs over rows (see multiply's TRANSPOSED), else unused.
+__device__ inline uint64_t operand(uint32_t address, uint32_t leading) {
+  return static_cast<uint64_t>((address & 0x3ffff) >> 4) |
+         static_cast<uint64_t>(leading >> 4) << 16 |
+         static_cast<uint64_t>(kSwizzleAtom >> 4) << 32 | uint64_t{1} << 62;
+}
+
+// What ordinary instructions wrote to shared memory is seen by warpgroup products after this and a
+// barrier.
+__device__ inline void publish_shared() {
+  asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
+}
+
+// Before products that read or write registers which other instructions wrote.
+__device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
+__device__ inline void commit_products() {
+  asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
+}
+
+// Until at most N of the groups committed last are under way.
+template <int N>
+__device__ inline void wait_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(N) : "memory");
+}
+
+// Keeps the compiler from moving uses of an accumulator above the wait for it.
+template <int N>
+__device__ inline void hold(float (&acc)[N][4]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i)
+#pragma unroll
+    for (int j = 0; j < 4; ++j) asm volatile("" : "+f"(acc[i][j])::"memory");
+}
+
+#define YAIE_ROW(a, i) "+f"(a[i][0]), "+f"(a[i][1]), "+f"(a[i][2]), "+f"(a[i][3])
+#define YAIE_ROWS_4(a, i) \
+  YAIE_ROW(a, i), YAIE_ROW(a, i + 1), YAIE_ROW(a, i + 2), YAIE_ROW(a, i + 3)
+#define YAIE_ROWS_8(a) YAIE_ROWS_4(a, 0), YAIE_ROWS_4(a, 4)
+#define YAIE_ROWS_16(a) YAIE_ROWS_8(a), YAIE_ROWS_4(a, 8), YAIE_ROWS_4(a, 12)
+#define YAIE_REGISTERS_32                                                                     \
+  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"   \
+  "%24,%25,%26,%27,%28,%29,%30,%31}"
+#define YAIE_REGISTERS_64                                                                     \
+  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"   \
+  "%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,"  \
+  "%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}"
+
+// scores[64 x 128] = left[64 x 16] x right[128 x 16]^T, added to scores if `add`; both operands
+// have the 16 columns side by side.
+#define YAIE_SCORES(TYPE)                                                              \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                            \
+               "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE " "        \
+               YAIE_REGISTERS_64 ", %64, %65, p, 1, 1, 0, 0;\n}\n"                     \
+               : YAIE_ROWS_16(acc)                                                     \
+               : "l"(left), "l"(right), "r"(static_cast<int>(add)))
+
+template <class T>
+__device__ inline void multiply_scores(float (&acc)[16][4], uint64_t left, uint64_t right,
+                                       bool add) {
+  if constexpr (std::is_same_v<T, __half>)
+    YAIE_SCORES("f16");
+  else
+    YAIE_SCORES("bf16");
+}
+
+// acc[64 x 8 N] += left[64 x 16] x right[16 x 8 N]: the product runs over rows of the tile.
+#define YAIE_VALUES(TYPE, SHAPE, REGISTERS, ROWS, A, B, C, D, R)                        \
+  asm volatile("wgmma.mma_async.sync.aligned." SHAPE ".f32." TYPE "." TYPE " " REGISTERS \
+               ", {" A "," B "," C "," D "}, " R ", 1, 1, 1, 1;\n"                       \
+               : ROWS(acc)                                                               \
+               : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right))
+
+template <class T>
+__device__ inline void multiply_values(float (&acc)[16][4], const Matrices& left,
+                                       uint64_t right) {
+  if constexpr (std::is_same_v<T, __half>)
+    YAIE_VALUES("f16", "m64n128k16", YAIE_REGISTERS_64, YAIE_ROWS_16, "%64", "%65", "%66", "%67",
+                "%68");
+  else
+    YAIE_VALUES("bf16", "m64n128k16", YAIE_REGISTERS_64, YAIE_ROWS_16, "%64", "%65", "%66", "%67",
+                "%68");
+}
+
+template <class T>
+__device__ inline void multiply_values(float (&acc)[8][4], const Matrices& left, uint64_t right) {
+  if constexpr (std::is_same_v<T, __half>)
+    YAIE_VALUES("f16", "m64n64k16", YAIE_REGISTERS_32, YAIE_ROWS_8, "%32", "%33", "%34", "%35",
+                "%36");
+  else
+    YAIE_VALUES("bf16", "m64n64k16", YAIE_REGISTERS_32, YAIE_ROWS_8, "%32", "%33", "%34", "%35",
+                "%36");
+}
+
+#undef YAIE_ROW
+#undef YAIE_ROWS_4
+#undef YAIE_ROWS_8
+#undef YAIE_ROWS_16
+#undef YAIE_REGISTERS_32
+#undef YAIE_REGISTERS_64
+#undef YAIE_SCORES
+#undef YAIE_VALUES
+
+}  // namespace yaie::cuda
