@@ -232,6 +232,7 @@ void launch(const FlashBackward& p, cudaStream_t stream) {
 }  // namespace
 
 void run(const FlashBackward& p, Stream stream) {
+  if (run_sm90(p, stream)) return;
   with_type(p.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     const auto on = static_cast<cudaStream_t>(stream);

@@ -16,21 +16,6 @@ struct Forward90 {
   static constexpr int kBytes = kSwizzleAtom + kQueryBytes + 4 * kTileBytes;
 };
 
-// Rows [first, first + ROWS) of a head into a tile of blocks; those from `limit` on are zeros.
-template <class T, int D, int ROWS, int THREADS>
-__device__ inline void fetch_blocks(uint32_t tile, const T* head, int64_t token_stride, int first,
-                                    int limit) {
-  constexpr int kChunks = D / 8;
-#pragma unroll
-  for (int i = 0; i < ROWS * kChunks / THREADS; ++i) {
-    const int item = i * THREADS + threadIdx.x;
-    const int row = item / kChunks, chunk = item % kChunks;
-    const bool here = first + row < limit;
-    copy_async(block_address<ROWS>(tile, row, chunk),
-               head + (here ? (first + row) * token_stride + chunk * 8 : 0), here);
-  }
-}
-
 template <class T, int D>
 __global__ void __launch_bounds__(Forward90<D>::kThreads) flash_forward_sm90_kernel(FlashForward p) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -79,13 +64,7 @@ __global__ void __launch_bounds__(Forward90<D>::kThreads) flash_forward_sm90_ker
   Matrices shares[kKeys / 16];
 
   auto multiply_keys = [&](Scores& scores, int tile) {
-    const uint32_t right = keys + tile % 2 * Shape::kTileBytes;
-#pragma unroll
-    for (int d = 0; d < D / 16; ++d) {
-      const int block = d / 4, inside = d % 4 * 32;  // 16 columns are 32 bytes of a block's row
-      multiply_scores<T>(scores, operand(mine + block * kQueries * kSwizzleRow + inside, 0),
-                         operand(right + block * kKeys * kSwizzleRow + inside, 0), d > 0);
-    }
+    multiply_tiles<T, D, kQueries, kKeys>(scores, mine, keys + tile % 2 * Shape::kTileBytes);
   };
   // Scores of a tile become exponentials; shrink is what the sums so far are to be scaled by.
   auto soften = [&](Scores& scores, int tile) {
@@ -129,11 +108,7 @@ __global__ void __launch_bounds__(Forward90<D>::kThreads) flash_forward_sm90_ker
   };
 
   auto multiply_shares = [&](int tile) {
-    const uint32_t right = values + tile % 2 * Shape::kTileBytes;
-#pragma unroll
-    for (int n = 0; n < kKeys / 16; ++n)
-      multiply_values<T>(acc, shares[n],
-                         operand(right + n * 16 * kSwizzleRow, kKeys * kSwizzleRow));
+    multiply_rows<T, D, kKeys>(acc, shares, values + tile % 2 * Shape::kTileBytes, true);
   };
 
   if (tiles > 0) {

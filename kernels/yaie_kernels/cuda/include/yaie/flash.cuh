@@ -49,6 +49,7 @@ void launch_delta(const FlashBackward& p, cudaStream_t stream) {
 
 // On sm_90 alone, for some head sizes; false where it did nothing.
 bool run_sm90(const FlashForward&, Stream);
+bool run_sm90(const FlashBackward&, Stream);
 
 // float32, without tensor cores.
 void run_plain(const FlashForward&, Stream);
