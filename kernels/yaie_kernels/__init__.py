@@ -1,4 +1,4 @@
-"""Every operation of the engine: a torch reference that is also the CPU backend, and Triton."""
+"""Every operation of the engine: a torch reference that is the CPU backend too, Triton, CUDA."""
 
 from yaie_kernels.ops import (
     Gate,
@@ -7,6 +7,7 @@ from yaie_kernels.ops import (
     adjust_logits,
     ban_words_,
     copy_pages,
+    flash_attention,
     gelu_tanh_mul,
     greedy,
     latent_norm_rope_write,
@@ -22,6 +23,7 @@ from yaie_kernels.ops import (
     sample,
     score_tokens,
     silu_mul,
+    swap_pages,
     write_kv,
 )
 
@@ -32,6 +34,7 @@ __all__ = [
     "adjust_logits",
     "ban_words_",
     "copy_pages",
+    "flash_attention",
     "gelu_tanh_mul",
     "greedy",
     "latent_norm_rope_write",
@@ -47,5 +50,6 @@ __all__ = [
     "sample",
     "score_tokens",
     "silu_mul",
+    "swap_pages",
     "write_kv",
 ]

@@ -1,4 +1,4 @@
-"""The operations of the engine, with their shapes; `dispatch` picks who computes them.
+"""The operations of the engine, with their shapes; `registry` picks who computes them.
 
 T tokens of a step, B sequences, H hidden size, Hq query heads, Hk KV heads (Hq = G * Hk),
 D head_dim, V vocabulary, E experts, I size inside an MLP. Caches are contiguous
@@ -13,7 +13,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from yaie_kernels.dispatch import backend
+from yaie_kernels.registry import backend
 
 Gate = Literal["silu", "gelu_tanh"]
 """What the first half of a gated projection goes through before it multiplies the second."""
@@ -25,7 +25,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, offset: float = 0.0) -> Tens
     x[T,H] or x[T,heads,D], weight[H] or [D] -> new contiguous tensor of x's shape and dtype.
     All in float32, the offset's sum too; rounded once.
     """
-    return backend(x).rms_norm(x, weight, eps, offset)  # type: ignore[no-any-return]  # module by name
+    return backend(x).rms_norm(x, weight, eps, offset)  # type: ignore[no-any-return]  # found by name
 
 
 def add_rms_norm(
@@ -77,12 +77,12 @@ def rope_(q: Tensor, k: Tensor, positions: Tensor, cos_sin: Tensor) -> None:
 
 def silu_mul(gate_up: Tensor) -> Tensor:
     """silu(gate) * up for gate_up[T,2I] = (gate | up) -> [T,I]."""
-    return backend(gate_up).silu_mul(gate_up)  # type: ignore[no-any-return]  # module by name
+    return backend(gate_up).silu_mul(gate_up)  # type: ignore[no-any-return]  # found by name
 
 
 def gelu_tanh_mul(gate_up: Tensor) -> Tensor:
     """gelu(gate) * up in gelu's tanh approximation; shapes as in `silu_mul`."""
-    return backend(gate_up).gelu_tanh_mul(gate_up)  # type: ignore[no-any-return]  # module by name
+    return backend(gate_up).gelu_tanh_mul(gate_up)  # type: ignore[no-any-return]  # found by name
 
 
 def route_experts(
@@ -106,7 +106,7 @@ def route_experts(
     (Softmax: Mixtral, Qwen; groups by their best: DeepSeek-V2; sigmoid, bias and groups by their
     two best: DeepSeek-V3.)
     """
-    return backend(logits).route_experts(  # type: ignore[no-any-return]  # module by name
+    return backend(logits).route_experts(  # type: ignore[no-any-return]  # found by name
         logits,
         bias,
         top_k=top_k,
@@ -345,3 +345,23 @@ def copy_pages(cache: Tensor, source: Tensor, target: Tensor) -> None:
     none of them is a source.
     """
     backend(cache).copy_pages(cache, source, target)
+
+
+def swap_pages(source_cache: Tensor, target_cache: Tensor, source: Tensor, target: Tensor) -> None:
+    """target_cache[target[i]] = source_cache[source[i]] for int64 page ids [N], targets distinct.
+
+    The caches may lie on different devices: the ids are on the CUDA one, host memory is pinned.
+    In stream order; read the host's side only after a synchronisation.
+    """
+    backend(source).swap_pages(source_cache, target_cache, source, target)
+
+
+def flash_attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: bool) -> Tensor:
+    """softmax(scale q k^T) v of dense tensors, differentiable -> [B,Hq,T,D].
+
+    q[B,Hq,T,D], k and v [B,Hk,S,D]. The queries stand at the end of the keys: causal query i sees
+    keys j <= i + S - T, and is zero where it sees none.
+    """
+    return backend(q).flash_attention(  # type: ignore[no-any-return]  # found by name
+        q, k, v, scale=scale, causal=causal
+    )

@@ -24,7 +24,8 @@ HEADS = HEADS if ON_GPU else [HEADS[0], HEADS[5], HEADS[10], HEADS[15]]
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if ON_GPU and "tests/kernels/triton_kernels/" in item.path.as_posix():
+        path = item.path.as_posix()
+        if ON_GPU and ("tests/kernels/triton_kernels/" in path or "tests/kernels/cuda/" in path):
             item.add_marker(pytest.mark.gpu)
 
 
@@ -37,6 +38,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "dtype" in metafunc.fixturenames:
         module = metafunc.module.__name__
         dtypes = DTYPES
+        if "test_cuda" in module:  # C++: bfloat16 on the CPU too
+            dtypes = [torch.float32, torch.float16, torch.bfloat16]
         if INTERPRETED:  # slow: rounding matters where values are stored, not in attention's sums
             dtypes = DTYPES[:1] if "attention" in module else DTYPES[1:]
         metafunc.parametrize("dtype", dtypes, ids=lambda dtype: str(dtype).removeprefix("torch."))

@@ -6,7 +6,7 @@ It runs on any device and dtype, which makes it the definition that kernels are 
 
 from yaie_kernels.reference.adjust import add_biases_, adjust_logits, ban_words_, remember_
 from yaie_kernels.reference.attention import paged_attention
-from yaie_kernels.reference.cache import copy_pages, write_kv
+from yaie_kernels.reference.cache import copy_pages, swap_pages, write_kv
 from yaie_kernels.reference.elementwise import (
     add_rms_norm,
     gelu_tanh_mul,
@@ -14,6 +14,7 @@ from yaie_kernels.reference.elementwise import (
     rope_,
     silu_mul,
 )
+from yaie_kernels.reference.flash import flash_attention
 from yaie_kernels.reference.fused import qk_norm_rope_write
 from yaie_kernels.reference.latent import latent_norm_rope_write
 from yaie_kernels.reference.linear import linear, norm_linear
@@ -28,6 +29,7 @@ __all__ = [
     "adjust_logits",
     "ban_words_",
     "copy_pages",
+    "flash_attention",
     "gelu_tanh_mul",
     "greedy",
     "latent_norm_rope_write",
@@ -43,5 +45,6 @@ __all__ = [
     "sample",
     "score_tokens",
     "silu_mul",
+    "swap_pages",
     "write_kv",
 ]
