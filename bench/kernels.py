@@ -87,12 +87,13 @@ def decode_calls(lengths, q_heads, kv_heads, head_dim, **change):
     lens = torch.tensor(lengths, device="cuda", dtype=torch.int32)
     starts = torch.arange(len(lengths) + 1, device="cuda", dtype=torch.int32)
     q = torch.randn(len(lengths), q_heads, head_dim, device="cuda", dtype=torch.bfloat16)
-    choice = choose(kv_heads, q_heads // kv_heads, layout(k, v), q.dtype, q.device)
-    choice = choice._replace(**change)
+    heads, reach = (kv_heads, q_heads // kv_heads), max(lengths)
+    choice = choose(len(lengths), heads, reach, layout(k, v), q.dtype, q.device)._replace(**change)
 
     def call(tables):
         return decode(
-            q, k, v, tables, lens, starts, scale=0.1, window=None, softcap=None, choice=choice
+            q, k, v, tables, lens, starts,
+            scale=0.1, max_seq_len=reach, window=None, softcap=None, choice=choice,
         )  # fmt: skip
 
     return [lambda tables=tables: call(tables) for tables in order], bytes_each
@@ -118,7 +119,7 @@ def bench_decode(*, sweep: bool) -> None:
     tiles = (None, (32, 4, 4), (64, 4, 2), (64, 4, 3), (128, 4, 2))
     for name, *shape in DECODE:
         label = f"decode {name} Hq{shape[1]} D{shape[3]}"
-        for tile, each in itertools.product(tiles, (2, 3, 4)) if sweep else ((None, None),):
+        for tile, each in itertools.product(tiles, (0, 2, 3, 4)) if sweep else ((None, None),):
             change = {} if each is None else {"programs": MULTIPROCESSORS * each // shape[2]}
             if tile is not None:
                 change["tiles"] = tile

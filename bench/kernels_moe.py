@@ -23,7 +23,7 @@ from torch.nn.functional import linear, silu
 import kernels as common
 import yaie_kernels as kernels
 from kernels import MULTIPROCESSORS, PAGE, RESULTS, ceiling, measure_ceilings, report
-from yaie_kernels.triton.decode import Choice, decode
+from yaie_kernels.triton.decode import Choice, choose_splits, decode
 from yaie_kernels.triton.extend import extend
 from yaie_kernels.triton.moe import Tiles, choose_tiles, moe_mlp
 
@@ -163,7 +163,7 @@ def bench_latent_decode(*, sweep: bool) -> None:
         q = torch.randn(batch, heads, 576, device="cuda", dtype=torch.bfloat16)
 
         def run(rounds=5, **choice):
-            options = {"scale": 0.07, "window": None, "softcap": None}
+            options = {"scale": 0.07, "max_seq_len": context, "window": None, "softcap": None}
             return seconds(
                 [lambda t=t: decode(
                     q, cache, cache[..., :512], t, lens, starts, **options, **choice)
@@ -177,9 +177,9 @@ def bench_latent_decode(*, sweep: bool) -> None:
             continue
         for rows, tiles in itertools.product(LATENT_ROWS[heads], LATENT_TILES):
             try:
-                blocks = -(-heads // rows)
-                programs = MULTIPROCESSORS * (2 if rows < 64 else 1) // blocks
-                time_s = run(3, choice=Choice(rows, blocks, programs, tiles))
+                filling = MULTIPROCESSORS * (2 if rows < 64 else 1)
+                splits, wanted = choose_splits(batch * -(-heads // rows), context, 0, filling)
+                time_s = run(3, choice=Choice(rows, tiles, splits=splits, wanted=wanted))
                 report(f"  {label} rows{rows} {tiles}", time_s, read_bytes=size)
             except triton.runtime.errors.OutOfResources as error:
                 print("  skipped", rows, tiles, error)

@@ -18,7 +18,7 @@ def paged_attention(
     *,
     scale: float,
     max_query_len: int,
-    max_seq_len: int,  # noqa: ARG001 - the kernels divide their work by the true lengths
+    max_seq_len: int,
     window: int | None = None,
     softcap: float | None = None,
     rows: Tensor | None = None,
@@ -27,7 +27,8 @@ def paged_attention(
     if max_query_len == 1:
         return decode(
             q, k_cache, v_cache, block_tables, seq_lens, query_start,
-            scale=scale, window=window, softcap=softcap, rows=rows, out=out,
+            scale=scale, max_seq_len=max_seq_len, window=window, softcap=softcap,
+            rows=rows, out=out,
         )  # fmt: skip
     return extend(
         q, k_cache, v_cache, block_tables, seq_lens, query_start,

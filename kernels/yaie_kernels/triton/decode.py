@@ -1,14 +1,11 @@
-"""Decode attention: one query per sequence, all tokens of a batch dealt evenly to the programs.
+"""Decode attention: one query per sequence, a sequence's tokens dealt to programs.
 
 All query heads of a KV head are one block of rows (or a few, where a latent cache serves a hundred
 of them), so each key and value is read once. Keys may be wider than values: `layout` says how.
-
-A fixed number of programs shares the work of a KV head. The sequences' tiles of BLOCK_N tokens lie
-in one line, row after row, and each program takes an equal stretch of it, which it finds from
-`seq_lens` on the device: true lengths count, whatever bound a captured graph was made for. A
-program writes the rows that lie wholly in its stretch; of one that goes on in the next program's
-(or came from the last one's) it writes a part, and a second kernel combines the parts. Rows of
-length 0 or without a query are padding and have no tiles, so they change no stretch and no bit.
+Large batches are balanced by their true lengths (`balanced`). In others a sequence's tokens are
+dealt to `splits` programs by its length, which the kernel reads, and a second kernel reduces; the
+host chooses only the number of splits, from the batch and an upper bound of the lengths. That
+begins sooner. Rows of length 0 or without a query are padding: nothing of them is read or written.
 
 Variants of the compiled kernel come from the constexprs, from `rows` (none, int32, int64), and
 from the alignment of q, the caches and `out` and of their strides, as in `extend`.
@@ -27,267 +24,174 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from yaie_kernels.triton.balanced import decode_balanced
 from yaie_kernels.triton.cache import needs_wide
 from yaie_kernels.triton.device import multiprocessors
-from yaie_kernels.triton.layout import Layout, add_tail, layout, own_values, power_of_2, table_of
+from yaie_kernels.triton.layout import Layout, layout, power_of_2, table_of
+from yaie_kernels.triton.online import attend_tokens, load_query, row_extent
 
-_SEARCH = tl.constexpr(128)  # rows whose lengths a program adds up at once
-_PARTS = tl.constexpr(16)  # parts combined at once
-
-
-@triton.jit
-def _row(lens_ptr, starts_ptr, row, there, window, HAS_WINDOW: tl.constexpr):
-    """(first token that is read, length, place of the query) of a row; no tokens if padding."""
-    length = tl.load(lens_ptr + row, mask=there, other=0)
-    query = tl.load(starts_ptr + row, mask=there, other=0)
-    after = tl.load(starts_ptr + row + 1, mask=there, other=0)
-    length = tl.where(after > query, length, 0)
-    first = tl.maximum(length - window, 0) if HAS_WINDOW else tl.zeros_like(length)
-    return first, length, query
-
-
-@triton.jit
-def _row_tiles(
-    lens_ptr, starts_ptr, row, there, window, BLOCK_N: tl.constexpr, HAS_WINDOW: tl.constexpr
-):
-    first, length, _query = _row(lens_ptr, starts_ptr, row, there, window, HAS_WINDOW)
-    return (length - first + BLOCK_N - 1) // BLOCK_N
-
-
-@triton.jit
-def _stretch(
-    lens_ptr, starts_ptr, batch, window, program, programs,
-    BLOCK_N: tl.constexpr, HAS_WINDOW: tl.constexpr,
-):  # fmt: skip
-    """(begin, end, tiles of a stretch, row of its first tile, that row's first tile)."""
-    index = tl.arange(0, _SEARCH)
-    work = 0
-    for base in range(0, batch, _SEARCH):
-        rows = base + index
-        tiles = _row_tiles(lens_ptr, starts_ptr, rows, rows < batch, window, BLOCK_N, HAS_WINDOW)
-        work += tl.sum(tiles, axis=0)
-    share = tl.cdiv(work, programs)
-    begin = tl.minimum(program * share, work)
-    row, row_begin, before = 0, 0, 0
-    for base in range(0, batch, _SEARCH):
-        rows = base + index
-        tiles = _row_tiles(lens_ptr, starts_ptr, rows, rows < batch, window, BLOCK_N, HAS_WINDOW)
-        ends = before + tl.cumsum(tiles, axis=0)
-        past = (ends <= begin) & (rows < batch)
-        row += tl.sum(past.to(tl.int32), axis=0)
-        row_begin = tl.maximum(row_begin, tl.max(tl.where(past, ends, 0), axis=0))
-        before += tl.sum(tiles, axis=0)
-    return begin, tl.minimum(begin + share, work), share, row, row_begin
-
-
-@triton.jit
-def _scratch(scratch_ptr, slots, value_dim):
-    """(parts [slots, value_dim], their lse [slots], int32 pairs of the programs) in one buffer."""
-    lse_ptr = scratch_ptr + slots * value_dim
-    return scratch_ptr, lse_ptr, (lse_ptr + slots).to(tl.pointer_type(tl.int32), bitcast=True)
-
-
-@triton.jit
-def _decode_tiles(
-    q, q_tail, low, high,
-    k_ptr, v_ptr, table, scale, softcap, factor,
-    cache_token_stride, value_token_stride, kv_head, head_dim, value_dim,
-    PAGE: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_TAIL: tl.constexpr, BLOCK_V: tl.constexpr, VALUES: tl.constexpr,
-    HAS_SOFTCAP: tl.constexpr, EVEN_D: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """Online softmax over the tokens [low, high) -> (sums of values, best score, sum of shares)."""
-    best = tl.full([BLOCK_G], float("-inf"), dtype=tl.float32)
-    total = tl.zeros([BLOCK_G], dtype=tl.float32)
-    acc = tl.zeros([BLOCK_G, BLOCK_V], dtype=tl.float32)
-    col = tl.arange(0, BLOCK_D)
-    offset = tl.arange(0, BLOCK_N)
-    in_row = kv_head * head_dim + col
-    for start in range(low, high, BLOCK_N):
-        token = start + offset
-        here = token < high
-        page = tl.load(table + token // PAGE, mask=here, other=0)
-        slot = (page.to(tl.int64) if WIDE else page) * PAGE + token % PAGE
-        base = slot * cache_token_stride
-        where = base[:, None] + in_row[None, :]
-        mask = here[:, None] if EVEN_D else here[:, None] & (col < head_dim)[None, :]
-        k = tl.load(k_ptr + where, mask=mask, other=0.0)
-        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
-        if BLOCK_TAIL:
-            scores = add_tail(
-                scores, q_tail, k_ptr, base, here, kv_head, head_dim, BLOCK_D, BLOCK_TAIL, PRECISION
-            )
-        if HAS_SOFTCAP:
-            bend = tl.exp2(scores * (scale * 2.8853900817779268 / softcap))
-            scores = softcap * (1.0 - 2.0 / (bend + 1.0))
-        scores = tl.where(here[None, :], scores, float("-inf"))
-        peak = tl.maximum(best, tl.max(scores, axis=1))
-        shrink = tl.exp2((best - peak) * factor)
-        p = tl.exp2(scores * factor - (peak * factor)[:, None])  # one fused multiply-add
-        total = total * shrink + tl.sum(p, axis=1)
-        if VALUES == "columns":
-            v = k
-        elif VALUES == "like keys":
-            v = tl.load(v_ptr + where, mask=mask, other=0.0)
-        else:
-            v = own_values(v_ptr, slot, here, value_token_stride, kv_head, value_dim, BLOCK_V)
-        acc = tl.dot(p.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
-        best = peak
-    return acc, best, total
+_EACH = 2  # programs a multiprocessor: more splits than that cost bandwidth (measured, H200)
+_LEAST_TOKENS = 64  # a program's smallest share
+_MOST_TOKENS = 2048  # longer shares make one long sequence the tail of the whole batch
+_MAX_SPLITS = 64
+_BALANCED_FROM = 1024  # rows times KV heads
 
 
 @triton.jit(
-    do_not_specialize=["window", "table_stride", "batch", "group"],
+    do_not_specialize=["window", "table_stride", "group", "splits", "wanted"],
     do_not_specialize_on_alignment=["tables_ptr", "rows_ptr", "lens_ptr", "starts_ptr"],
 )
 def _decode_kernel(
-    q_ptr, k_ptr, v_ptr, out_ptr, scratch_ptr, tables_ptr, rows_ptr, lens_ptr, starts_ptr,
+    q_ptr, k_ptr, v_ptr, out_ptr, part_ptr, tables_ptr, rows_ptr, lens_ptr, starts_ptr,
     scale, softcap, window,
     q_token_stride, q_head_stride, out_token_stride, table_stride,
-    cache_token_stride, value_token_stride, batch, group, head_dim, value_dim,
+    cache_token_stride, value_token_stride, group, head_dim, value_dim, splits, wanted,
     PAGE: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_TAIL: tl.constexpr, BLOCK_V: tl.constexpr, VALUES: tl.constexpr, BLOCKS: tl.constexpr,
-    HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr,
-    EVEN_D: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+    HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, SPLIT: tl.constexpr,
+    EVEN_D: tl.constexpr, WIDE: tl.constexpr, MOST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """out or part = softmax(q k^T) v over a stretch's share of each of its rows.
-
-    part[.., program, 0] is of the row that came from the last program, [.., 1] of the one that goes
-    on in the next; lse: log2 of the sum of exponentials. split[.., program] = (that row or -1, the
-    last program that has some of it).
+    """part = softmax(q k^T) v over this program's tokens, and after all parts their lse: log2 of
+    the sum of exponentials.
     """
     kv_head = tl.program_id(0) // BLOCKS
-    program, programs = tl.program_id(1), tl.num_programs(1)
-    at, end, share, row, row_begin = _stretch(
-        lens_ptr, starts_ptr, batch, window, program, programs, BLOCK_N, HAS_WINDOW
-    )
-    mine = tl.program_id(0) * programs + program
-    part_ptr, lse_ptr, split_ptr = _scratch(
-        scratch_ptr, tl.num_programs(0) * programs * 2 * BLOCK_G, value_dim
-    )
+    row = tl.program_id(1)
+    split = tl.program_id(2)
+    first, length, query = row_extent(lens_ptr, starts_ptr, row, True, window, HAS_WINDOW)
+    if length == 0:
+        return
+    begin, end = first, length
+    if SPLIT:
+        share = tl.minimum(tl.cdiv(length - first, wanted), MOST)
+        share = tl.maximum(share, tl.cdiv(length - first, splits))
+        share = tl.cdiv(share, BLOCK_N) * BLOCK_N
+        begin = first + split * share
+        end = tl.minimum(begin + share, length)
     lane = tl.program_id(0) % BLOCKS * BLOCK_G + tl.arange(0, BLOCK_G)
     head = kv_head * group + lane
-    col = tl.arange(0, BLOCK_D)
-    value_col = tl.arange(0, BLOCK_V)
-    live = (lane < group)[:, None] & (col < head_dim)[None, :]
-    stored = (lane < group)[:, None] & (value_col < value_dim)[None, :]
+    q, q_tail = load_query(
+        q_ptr, query, head, lane, q_token_stride, q_head_stride, group, head_dim,
+        BLOCK_D, BLOCK_TAIL,
+    )  # fmt: skip
     factor = 1.4426950408889634 if HAS_SOFTCAP else scale * 1.4426950408889634
-    split_row, split_last = -1, 0
-    while at < end:
-        first, length, query = _row(lens_ptr, starts_ptr, row, True, window, HAS_WINDOW)
-        tiles = (length - first + BLOCK_N - 1) // BLOCK_N
-        low, high = at - row_begin, tl.minimum(tiles, end - row_begin)
-        if high > low:
-            q_at = query.to(tl.int64) * q_token_stride + head[:, None] * q_head_stride
-            q = tl.load(q_ptr + q_at + col[None, :], mask=live, other=0.0)
-            q_tail = q  # not looked at without a tail
-            if BLOCK_TAIL:
-                tail_col = BLOCK_D + tl.arange(0, BLOCK_TAIL)
-                tail_live = (lane < group)[:, None] & (tail_col < head_dim)[None, :]
-                q_tail = tl.load(q_ptr + q_at + tail_col[None, :], mask=tail_live, other=0.0)
-            acc, best, total = _decode_tiles(
-                q, q_tail, first + low * BLOCK_N, tl.minimum(first + high * BLOCK_N, length),
-                k_ptr, v_ptr, table_of(tables_ptr, rows_ptr, row, table_stride),
-                scale, softcap, factor,
-                cache_token_stride, value_token_stride, kv_head, head_dim, value_dim,
-                PAGE, BLOCK_G, BLOCK_N, BLOCK_D, BLOCK_TAIL, BLOCK_V, VALUES,
-                HAS_SOFTCAP, EVEN_D, WIDE, PRECISION,
-            )  # fmt: skip
-            result = acc / total[:, None]
-            if high - low == tiles:
-                to = query.to(tl.int64) * out_token_stride + head * value_dim
-                tl.store(out_ptr + to[:, None] + value_col[None, :], result, mask=stored)
-            else:
-                slot = (mine * 2 + (low == 0).to(tl.int32)) * BLOCK_G + tl.arange(0, BLOCK_G)
-                part_at = slot.to(tl.int64)[:, None] * value_dim + value_col[None, :]
-                tl.store(part_ptr + part_at, result, mask=stored)
-                tl.store(lse_ptr + slot, best * factor + tl.log2(total), mask=lane < group)
-                if low == 0:
-                    split_row, split_last = row, (row_begin + tiles - 1) // share
-        at = row_begin + high
-        row_begin += tiles
-        row += 1
-    tl.store(split_ptr + mine * 2, split_row)
-    tl.store(split_ptr + mine * 2 + 1, split_last)
+    acc, best, total = attend_tokens(
+        q, q_tail, begin, end,
+        k_ptr, v_ptr, table_of(tables_ptr, rows_ptr, row, table_stride), scale, softcap, factor,
+        cache_token_stride, value_token_stride, kv_head, head_dim, value_dim,
+        PAGE, BLOCK_G, BLOCK_N, BLOCK_D, BLOCK_TAIL, BLOCK_V, VALUES,
+        HAS_SOFTCAP, EVEN_D, WIDE, PRECISION,
+    )  # fmt: skip
+    col = tl.arange(0, BLOCK_V)
+    stored = (lane < group)[:, None] & (col < value_dim)[None, :]
+    some = tl.where(total > 0, total, 1.0)  # a short sequence leaves late splits empty
+    result = acc / some[:, None]
+    if SPLIT:
+        q_heads = tl.num_programs(0) // BLOCKS * group
+        at = (row.to(tl.int64) * q_heads + head) * splits + split
+        tl.store(part_ptr + at[:, None] * value_dim + col[None, :], result, mask=stored)
+        lse = tl.where(total > 0, best * factor + tl.log2(some), float("-inf"))
+        parts = tl.num_programs(1).to(tl.int64) * q_heads * splits
+        tl.store(part_ptr + parts * value_dim + at, lse, mask=lane < group)
+    else:
+        at = query.to(tl.int64) * out_token_stride + head * value_dim
+        tl.store(out_ptr + at[:, None] + col[None, :], result, mask=stored)
 
 
 @triton.jit(
-    do_not_specialize=["group"],
-    do_not_specialize_on_alignment=["starts_ptr"],
+    do_not_specialize=["splits"],
+    do_not_specialize_on_alignment=["lens_ptr", "starts_ptr"],
 )
-def _combine_kernel(
-    scratch_ptr, out_ptr, starts_ptr, out_token_stride, group, value_dim,
-    BLOCKS: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_V: tl.constexpr,
+def _reduce_kernel(
+    part_ptr, out_ptr, lens_ptr, starts_ptr, out_token_stride, value_dim, splits,
+    BLOCK_S: tl.constexpr, BLOCK_V: tl.constexpr,
 ):  # fmt: skip
-    """out = sum_p part[p] 2**lse[p] / sum_p 2**lse[p] of the row that a program left unfinished."""
-    lane, program, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    mine = block * tl.num_programs(1) + program
-    part_ptr, lse_ptr, split_ptr = _scratch(
-        scratch_ptr, tl.num_programs(1) * tl.num_programs(2) * 2 * BLOCK_G, value_dim
-    )
-    row = tl.load(split_ptr + mine * 2)
-    in_group = block % BLOCKS * BLOCK_G + lane
-    if (row < 0) | (in_group >= group):
+    """out = sum_s part[s] 2**lse[s] / sum_s 2**lse[s]; empty splits have lse -inf."""
+    head, row = tl.program_id(0), tl.program_id(1)
+    _first, length, query = row_extent(lens_ptr, starts_ptr, row, True, 0, False)
+    if length == 0:
         return
-    parts = tl.load(split_ptr + mine * 2 + 1) - program + 1
+    at = (row.to(tl.int64) * tl.num_programs(0) + head) * splits
+    lse_ptr = part_ptr + tl.num_programs(1).to(tl.int64) * tl.num_programs(0) * splits * value_dim
+    split = tl.arange(0, BLOCK_S)
     col = tl.arange(0, BLOCK_V)
-    best = tl.full([], float("-inf"), tl.float32)
-    total = tl.zeros([], tl.float32)
-    acc = tl.zeros([BLOCK_V], tl.float32)
-    for base in range(0, parts, _PARTS):
-        part = base + tl.arange(0, _PARTS)
-        slot = ((mine + part) * 2 + (part == 0).to(tl.int32)) * BLOCK_G + lane
-        lse = tl.load(lse_ptr + slot, mask=part < parts, other=float("-inf"))
-        at = slot.to(tl.int64)[:, None] * value_dim + col[None, :]
-        mask = (part < parts)[:, None] & (col < value_dim)[None, :]
-        values = tl.load(part_ptr + at, mask=mask, other=0.0)
-        peak = tl.maximum(best, tl.max(lse, axis=0))
-        share = tl.exp2(lse - peak)
-        shrink = tl.exp2(best - peak)
-        total = total * shrink + tl.sum(share, axis=0)
-        acc = acc * shrink + tl.sum(values * share[:, None], axis=0)
-        best = peak
-    query = tl.load(starts_ptr + row).to(tl.int64)
-    head = block // BLOCKS * group + in_group
-    to = out_ptr + query * out_token_stride + head * value_dim
-    tl.store(to + col, acc / total, mask=col < value_dim)
+    lse = tl.load(lse_ptr + at + split, mask=split < splits, other=float("-inf"))
+    share = tl.exp2(lse - tl.max(lse, axis=0))
+    mask = (split < splits)[:, None] & (col < value_dim)[None, :]
+    part = tl.load(
+        part_ptr + (at + split)[:, None] * value_dim + col[None, :], mask=mask, other=0.0
+    )
+    out = tl.sum(part * share[:, None], axis=0) / tl.sum(share, axis=0)
+    to = out_ptr + query.to(tl.int64) * out_token_stride + head * value_dim
+    tl.store(to + col, out, mask=col < value_dim)
 
 
 class Choice(NamedTuple):
-    """How a decode step is cut: BLOCK_G, blocks of a group, programs of one, and its tiles."""
+    """How a decode step is cut."""
 
-    block_g: int
-    blocks: int
-    programs: int
+    block_g: int  # query heads of a program
     tiles: tuple[int, int, int]  # BLOCK_N, num_warps, num_stages
+    programs: int = 0  # of a block of heads, balanced; 0: a row has `splits`
+    splits: int = 1
+    wanted: int = 1  # splits, as long as their shares are not too long
+
+
+def choose(
+    batch: int,
+    heads: tuple[int, int],
+    max_tokens: int,
+    shape: Layout,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Choice:
+    """For `heads` = (KV heads, query heads of each) and rows of up to max_tokens."""
+    block_g, tiles, balanced = _by_shape(heads[1], shape, dtype)
+    blocks = heads[0] * -(-heads[1] // block_g)
+    count = multiprocessors(device)
+    if shape.keys <= 256 and batch * blocks >= _BALANCED_FROM:
+        tiles, each = balanced
+        return Choice(block_g, tiles, programs=max(1, each * count // blocks))
+    most = None  # of a latent cache: two rounds of small programs, one of large ones (measured)
+    if shape.keys > 256:
+        most = count * (_EACH if block_g < 64 else 1)
+    splits, wanted = choose_splits(batch * blocks, max_tokens, count * _EACH, most)
+    return Choice(block_g, tiles, splits=splits, wanted=wanted)
+
+
+def choose_splits(
+    rows: int, max_tokens: int, filling: int, most: int | None = None
+) -> tuple[int, int]:
+    """(programs for one of `rows` sequences and blocks of heads, how many of them it wants).
+
+    Enough of them for the `filling` programs of a full GPU, and more where a sequence is so long
+    that it needs them. `most`: at most so many in all, where a program fills a multiprocessor and
+    one more than fit at once costs another round.
+    """
+    share = -(-filling // rows) if most is None else most // rows
+    useful = -(-max_tokens // _LEAST_TOKENS)
+    wanted = max(1, min(share, useful, _MAX_SPLITS))
+    longest = min(-(-max_tokens // _MOST_TOKENS), _MAX_SPLITS)
+    return max(wanted, longest), wanted
 
 
 @functools.cache
-def choose(
-    kv_heads: int, group: int, shape: Layout, dtype: torch.dtype, device: torch.device
-) -> Choice:
-    block_g = _head_block(group, shape, dtype)
-    blocks = -(-group // block_g)
-    # all programs run at once
-    each = 3 if shape.keys <= 256 else 2 if block_g < 64 else 1  # of a multiprocessor
-    programs = max(1, each * multiprocessors(device) // (kv_heads * blocks))
-    return Choice(block_g, blocks, programs, _tiles(shape, block_g, dtype))
-
-
-def _head_block(group: int, shape: Layout, dtype: torch.dtype) -> int:
-    """Query heads of a program: all of a KV head's, as long as their sums fit its registers."""
+def _by_shape(
+    group: int, shape: Layout, dtype: torch.dtype
+) -> tuple[int, tuple[int, int, int], tuple[tuple[int, int, int], int]]:
+    """(BLOCK_G, tiles of split rows, (tiles, programs a multiprocessor) of balanced ones)."""
     most = group
-    if shape.values > 256:
+    if shape.values > 256:  # as many heads as their sums fit the registers
         most = 16 if dtype == torch.float32 else 64
-    return max(16, power_of_2(min(group, most)))
-
-
-def _tiles(shape: Layout, block_g: int, dtype: torch.dtype) -> tuple[int, int, int]:
+    block_g = max(16, power_of_2(min(group, most)))
     if dtype == torch.float32:
-        return (32, 4, 2) if shape.keys <= 256 else (16, 4, 1)
+        tiles = (32, 4, 2) if shape.keys <= 256 else (16, 4, 1)
+        return block_g, tiles, (tiles, 2)
     if shape.keys > 256:
-        return 64, 4 if block_g < 64 else 8, 2
-    return (64, 4, 3) if shape.keys <= 128 else (32, 4, 3)
+        return block_g, (64, 4 if block_g < 64 else 8, 2), ((64, 4, 2), 1)
+    if shape.keys > 128:
+        return block_g, (32, 4, 3), ((64, 4, 2), 2)
+    if shape.keys > 64:
+        return block_g, (64, 4, 3), ((64, 4, 2), 4)
+    return block_g, (64, 4, 3), ((128, 4, 3), 3)
 
 
 def decode(
@@ -299,6 +203,7 @@ def decode(
     query_start: Tensor,
     *,
     scale: float,
+    max_seq_len: int,
     window: int | None,
     softcap: float | None,
     rows: Tensor | None = None,
@@ -315,27 +220,39 @@ def decode(
         return out
     shape = layout(k_cache, v_cache)
     group = q_heads // kv_heads
-    choice = choice or choose(kv_heads, group, shape, q.dtype, q.device)
-    block_g, blocks, programs, (block_n, warps, stages) = choice
-    stretches = kv_heads * blocks * programs
-    slots = stretches * 2 * block_g
-    scratch = torch.empty(
-        slots * (value_dim + 1) + stretches * 2, dtype=torch.float32, device=q.device
-    )
-    _decode_kernel[(kv_heads * blocks, programs)](
-        q, k_cache, v_cache, out, scratch, block_tables, rows, seq_lens, query_start,
+    if choice is None:
+        reach = max_seq_len if window is None else min(window, max_seq_len)
+        choice = choose(batch, (kv_heads, group), reach, shape, q.dtype, q.device)
+    block_g, (block_n, warps, stages), programs, splits, wanted = choice
+    if programs:
+        decode_balanced(
+            q, k_cache, v_cache, block_tables, seq_lens, query_start, out,
+            scale=scale, window=window, softcap=softcap, rows=rows,
+            programs=programs, block_g=block_g, tiles=choice.tiles,
+        )  # fmt: skip
+        return out
+    blocks = -(-group // block_g)
+    part = out  # an unused pointer when nothing is split
+    if splits > 1:
+        part = torch.empty(
+            batch * q_heads * splits * (value_dim + 1), dtype=torch.float32, device=q.device
+        )
+    _decode_kernel[(kv_heads * blocks, batch, splits)](
+        q, k_cache, v_cache, out, part, block_tables, rows, seq_lens, query_start,
         scale, softcap or 0.0, window or 0,
         q.stride(0), q.stride(1), out.stride(0), block_tables.stride(0),
-        k_cache.stride(1), v_cache.stride(1), batch, group, head_dim, value_dim,
+        k_cache.stride(1), v_cache.stride(1), group, head_dim, value_dim, splits, wanted,
         PAGE=page_size, BLOCK_G=block_g, BLOCK_N=block_n, BLOCK_D=shape.keys,
         BLOCK_TAIL=shape.tail, BLOCK_V=shape.values, VALUES=shape.kind, BLOCKS=blocks,
-        HAS_WINDOW=window is not None, HAS_SOFTCAP=softcap is not None,
-        EVEN_D=shape.keys <= head_dim, WIDE=needs_wide(k_cache) or needs_wide(v_cache),
+        HAS_WINDOW=window is not None, HAS_SOFTCAP=softcap is not None, SPLIT=splits > 1,
+        EVEN_D=shape.keys <= head_dim, MOST=_MOST_TOKENS,
+        WIDE=needs_wide(k_cache) or needs_wide(v_cache),
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
         num_warps=warps, num_stages=stages,
     )  # fmt: skip
-    _combine_kernel[(min(group, block_g), programs, kv_heads * blocks)](
-        scratch, out, query_start, out.stride(0), group, value_dim,
-        BLOCKS=blocks, BLOCK_G=block_g, BLOCK_V=shape.values, num_warps=4,
-    )  # fmt: skip
+    if splits > 1:
+        _reduce_kernel[(q_heads, batch)](
+            part, out, seq_lens, query_start, out.stride(0), value_dim, splits,
+            BLOCK_S=power_of_2(splits), BLOCK_V=shape.values, num_warps=4,
+        )  # fmt: skip
     return out

@@ -7,7 +7,8 @@ may see; tiles wholly below its first token need no mask. Keys may be wider than
 The grid is flat and depends on the host through T and B alone: row b owns as many neighbouring
 programs as its blocks could be, floor(query_start[b] * group / BLOCK_M) + b being the first, and a
 program finds its row by counting the rows that begin at or before it. Programs without a block
-end at once, so a captured graph serves any division of its T tokens among B rows.
+end at once, so a captured graph serves any division of its T tokens among B rows. Blocks of usual
+sizes are computed otherwise on Hopper (`hopper`).
 
 Variants of the compiled kernel come from the constexprs, which a model, its dtype and the size
 class of T fix, from `rows` (none, int32, int64), and from the alignment of q, the caches and `out`

@@ -1,7 +1,6 @@
 """Extend attention for Hopper in Gluon: loads, products and softmax of a block at the same time.
 
-The work is cut into the blocks of `extend`, flat and by T and B alone; a program stays on each
-multiprocessor and takes block after block, so one's end overlaps the next one's beginning.
+The work and the grid are those of `extend`; this is how a block is computed where the sizes suit.
 One warp fetches: a key tile is BLOCK_N / PAGE copies of a page by the tensor memory accelerator,
 which needs no thread to compute addresses. Two warp groups of 64 packed rows each multiply; while
 one's softmax keeps the ordinary units busy, the other's products keep the tensor cores so, and
@@ -29,20 +28,18 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from yaie_kernels.triton.device import is_hopper, multiprocessors
+from yaie_kernels.triton.device import is_hopper
 
 BLOCK_M = 128
 _HALF = gl.constexpr(64)  # rows of a warp group, and columns of a copy (128 bytes, swizzled)
 _SEARCH = gl.constexpr(128)
-_REGISTERS = gl.constexpr(240)  # of a thread; the groups' and the fetching warp's make 504
-_FETCH_REGISTERS = gl.constexpr(24)
 _load_box = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared  # triton >= 3.9
 
 
 @gluon.jit
-def _find_block(starts_ptr, batch, group, program, BLOCK_M: gl.constexpr, WARPS: gl.constexpr):
-    """As in `extend`, among programs of one KV head."""
-    offset = gl.arange(0, _SEARCH, layout=gl.BlockedLayout([1], [32], [WARPS], [0]))
+def _find_block(starts_ptr, batch, group, program, BLOCK_M: gl.constexpr):
+    """As in `extend`."""
+    offset = gl.arange(0, _SEARCH, layout=gl.BlockedLayout([1], [32], [4], [0]))
     row = -1
     for base in range(0, batch + 1, _SEARCH):
         index = base + offset
@@ -51,43 +48,6 @@ def _find_block(starts_ptr, batch, group, program, BLOCK_M: gl.constexpr, WARPS:
         row += gl.sum(((first <= program) & (index <= batch)).to(gl.int32), axis=0)
     first = gl.load(starts_ptr + row, mask=row >= 0, other=0) * group // BLOCK_M + row
     return row, program - first
-
-
-@gluon.jit
-def _block(
-    round_, me, programs, kv_heads, lens_ptr, starts_ptr, batch, group, window,
-    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HAS_WINDOW: gl.constexpr, WARPS: gl.constexpr,
-):  # fmt: skip
-    """What a resident program does in a round: a block of BLOCK_M packed rows of a KV head.
-
-    Long blocks come first, and the order of the programs turns about, so all get about the same.
-    -> (row, KV head, first of its queries, their number, length, first packed row, the last tile,
-    number of tiles, of which the turns [0, masked) and [edge, tiles) need a mask); no tiles where
-    there is no work.
-    """
-    resident = gl.num_programs(0)
-    item = round_ * resident + (me if round_ % 2 == 0 else resident - 1 - me)
-    program = programs - 1 - item // kv_heads
-    row, block = _find_block(starts_ptr, batch, group, program, BLOCK_M, WARPS)
-    there = (row >= 0) & (row < batch)
-    first_query = gl.load(starts_ptr + row, mask=there, other=0)
-    queries = gl.load(starts_ptr + row + 1, mask=there, other=0) - first_query
-    length = gl.load(lens_ptr + row, mask=there, other=0)
-    begin = block * BLOCK_M
-    own_first = length - queries + begin // group
-    own_last = gl.minimum(length - queries + (begin + BLOCK_M - 1) // group, length - 1)
-    last = own_last // BLOCK_N
-    tiles = last + 1
-    masked = tiles - (own_first + 1) // BLOCK_N
-    edge = tiles
-    if HAS_WINDOW:
-        edge = tiles - gl.cdiv(gl.maximum(own_last - window + 1, 0), BLOCK_N)
-        tiles = tiles - gl.maximum(own_first - window + 1, 0) // BLOCK_N
-        masked = gl.minimum(masked, tiles)
-        edge = gl.maximum(masked, gl.minimum(edge, tiles))
-    tiles = gl.where((begin < queries * group) & (length > 0), tiles, 0)
-    kv_head = item % kv_heads
-    return row, kv_head, first_query, queries, length, begin, last, tiles, masked, edge
 
 
 @gluon.jit
@@ -108,33 +68,18 @@ def _fetch_tile(desc, ring, turn, pages, column, PAGE: gl.constexpr):
 
 @gluon.jit
 def _fetch(
-    k_desc, v_desc, keys, values, tables_ptr, rows_ptr, table_stride,
-    me, rounds, programs, kv_heads, lens_ptr, starts_ptr, batch, group, window,
-    PAGE: gl.constexpr, BLOCK_M: gl.constexpr, HAS_WINDOW: gl.constexpr,
+    k_desc, v_desc, keys, values, table, tiles, last, last_page, column, PAGE: gl.constexpr
 ):  # fmt: skip
-    """The fetching warp: of each block the tiles last, last - 1, .. of keys and values."""
-    BLOCK_N: gl.constexpr = keys[0].shape[1]
-    HEAD: gl.constexpr = keys[0].shape[2]
-    PAGES: gl.constexpr = BLOCK_N // PAGE
-    turn = 0
-    for round_ in range(rounds):
-        row, kv_head, _query, _queries, length, _begin, last, tiles, _masked, _edge = _block(
-            round_, me, programs, kv_heads, lens_ptr, starts_ptr, batch, group, window,
-            BLOCK_M, BLOCK_N, HAS_WINDOW, 1,
-        )  # fmt: skip
-        if tiles > 0:
-            line = row if rows_ptr is None else gl.load(rows_ptr + row)
-            table = tables_ptr + line.to(gl.int64) * table_stride
-            last_page = (length - 1) // PAGE
-            for tile in range(last, last - tiles, -1):
-                pages = ()
-                for j in gl.static_range(PAGES):
-                    page = gl.load(table + gl.minimum(tile * PAGES + j, last_page))
-                    # the compiler knows no starred expression
-                    pages = pages + (page,)  # type: ignore[assignment]  # noqa: RUF005
-                _fetch_tile(k_desc, keys, turn, pages, kv_head * HEAD, PAGE)
-                _fetch_tile(v_desc, values, turn, pages, kv_head * HEAD, PAGE)
-                turn += 1
+    """The fetching warp: tiles last, last - 1, .. of keys and values."""
+    PAGES: gl.constexpr = keys[0].shape[1] // PAGE
+    for turn in range(tiles):
+        pages = ()
+        for j in gl.static_range(PAGES):
+            page = gl.load(table + gl.minimum((last - turn) * PAGES + j, last_page))
+            # the compiler knows no starred expression
+            pages = pages + (page,)  # type: ignore[assignment]  # noqa: RUF005
+        _fetch_tile(k_desc, keys, turn, pages, column, PAGE)
+        _fetch_tile(v_desc, values, turn, pages, column, PAGE)
 
 
 @gluon.jit
@@ -201,6 +146,16 @@ def _clear_stale(v, tokens, ROWS: gl.constexpr):
 
 
 @gluon.jit
+def _see(scores, first, own, window, HAS_WINDOW: gl.constexpr):
+    """Scores of the tile that begins at token `first` as the rows at positions `own` see them."""
+    token = first + gl.arange(0, scores.shape[1], layout=gl.SliceLayout(0, scores.type.layout))
+    seen = gl.expand_dims(token, 0) <= gl.expand_dims(own, 1)
+    if HAS_WINDOW:
+        seen = seen & (gl.expand_dims(token, 0) > gl.expand_dims(own - window, 1))
+    return gl.where(seen, scores, float("-inf"))
+
+
+@gluon.jit
 def _masked_tiles(
     acc, best, total, q_tile, keys, values, begin, end, last, own, length,
     scale, softcap, window, factor,
@@ -212,11 +167,8 @@ def _masked_tiles(
         scores = warpgroup_mma_wait(0, deps=[_score(q_tile, keys, turn)])
         _leave(keys, turn)
         first = (last - turn) * BLOCK_N
-        token = first + gl.arange(0, BLOCK_N, layout=gl.SliceLayout(0, scores.type.layout))
-        seen = gl.expand_dims(token, 0) <= gl.expand_dims(own, 1)
-        if HAS_WINDOW:
-            seen = seen & (gl.expand_dims(token, 0) > gl.expand_dims(own - window, 1))
-        scores = gl.where(seen, _bend(scores, scale, softcap, HAS_SOFTCAP), float("-inf"))
+        scores = _bend(scores, scale, softcap, HAS_SOFTCAP)
+        scores = _see(scores, first, own, window, HAS_WINDOW)
         p, best, total, shrink = _softmax(scores, best, total, factor, True)
         v = _wait_full(values, turn)
         if first + BLOCK_N > length:
@@ -230,16 +182,25 @@ def _masked_tiles(
 
 @gluon.jit
 def _open_tiles(
-    acc, best, total, q_tile, keys, values, begin, end, scale, softcap, factor,
-    HAS_SOFTCAP: gl.constexpr,
+    acc, best, total, q_tile, keys, values, begin, end, last, own, length,
+    scale, softcap, window, factor,
+    HAS_WINDOW: gl.constexpr, HAS_SOFTCAP: gl.constexpr, ROWS: gl.constexpr,
 ):  # fmt: skip
-    """The same over tiles that every row sees, the next scores computed during a softmax."""
+    """The same where every row sees all tiles but the first: the next scores are computed during
+    a softmax.
+    """
+    BLOCK_N: gl.constexpr = keys[0].shape[1]
     scores = warpgroup_mma_wait(0, deps=[_score(q_tile, keys, begin)])
     _leave(keys, begin)
+    first = (last - begin) * BLOCK_N
     scores = _bend(scores, scale, softcap, HAS_SOFTCAP)
-    p, best, total, shrink = _softmax(scores, best, total, factor, False)
+    scores = _see(scores, first, own, window, HAS_WINDOW)
+    p, best, total, shrink = _softmax(scores, best, total, factor, True)
     acc = _rescale(acc, shrink)
     shares = _operand(p, acc, q_tile.dtype)
+    v = _wait_full(values, begin)
+    if first + BLOCK_N > length:
+        _clear_stale(v, length - first, ROWS)
     for turn in range(begin + 1, end):
         coming = _score(q_tile, keys, turn)
         v = _wait_full(values, turn - 1)
@@ -259,20 +220,20 @@ def _open_tiles(
 
 
 @gluon.jit
-def _attend_block(
+def _attend(
     q_ptr, out_ptr, q_tile, keys, values, scale, softcap, window,
-    q_token_stride, q_head_stride, out_token_stride,
-    kv_head, first_query, queries, length, begin, group, last, turn, tiles, masked, edge,
+    q_token_stride, q_head_stride, out_token_stride, first_query, queries, packed_begin,
+    kv_head, group, length, tiles, last, masked, edge,
     HAS_WINDOW: gl.constexpr, HAS_SOFTCAP: gl.constexpr,
 ):  # fmt: skip
-    """64 packed rows from `begin` on over all tiles, of which the first is that of `turn`."""
+    """A warp group: 64 packed rows over all tiles; all but turns (masked, edge) need a mask."""
     HEAD: gl.constexpr = q_tile.shape[1]
     BLOCK_N: gl.constexpr = keys[0].shape[1]
     ROWS: gl.constexpr = gl.BlockedLayout([1, 8], [256 // HEAD, HEAD // 8], [4, 1], [1, 0])
     SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD, 16])
-    packed = begin + gl.arange(0, _HALF, layout=gl.SliceLayout(1, ROWS))
-    at = (first_query + packed // group).to(gl.int64) * q_token_stride
+    packed = packed_begin + gl.arange(0, _HALF, layout=gl.SliceLayout(1, ROWS))
+    at = (first_query + packed // group) * q_token_stride
     at += (kv_head * group + packed % group) * q_head_stride
     col = gl.arange(0, HEAD, layout=gl.SliceLayout(0, ROWS))
     live = gl.expand_dims(packed < queries * group, 1)
@@ -281,57 +242,32 @@ def _attend_block(
     fence_async_shared()
 
     factor = 1.4426950408889634 if HAS_SOFTCAP else scale * 1.4426950408889634
-    row = begin + gl.arange(0, _HALF, layout=gl.SliceLayout(1, SCORES))
+    row = packed_begin + gl.arange(0, _HALF, layout=gl.SliceLayout(1, SCORES))
     own = length - queries + row // group
     best = gl.full([_HALF], float("-inf"), gl.float32, layout=gl.SliceLayout(1, SCORES))
     total = gl.zeros([_HALF], gl.float32, layout=gl.SliceLayout(1, SCORES))
     acc = gl.zeros([_HALF, HEAD], gl.float32, layout=SUMS)
     acc, best, total = _masked_tiles(
-        acc, best, total, q_tile, keys, values, turn, turn + masked, last + turn, own, length,
+        acc, best, total, q_tile, keys, values, 0, masked, last, own, length,
         scale, softcap, window, factor, HAS_WINDOW, HAS_SOFTCAP, ROWS,
     )  # fmt: skip
-    if masked < edge:
-        acc, best, total = _open_tiles(
-            acc, best, total, q_tile, keys, values, turn + masked, turn + edge,
-            scale, softcap, factor, HAS_SOFTCAP,
-        )  # fmt: skip
+    acc, best, total = _open_tiles(
+        acc, best, total, q_tile, keys, values, masked, edge, last, own, length,
+        scale, softcap, window, factor, HAS_WINDOW, HAS_SOFTCAP, ROWS,
+    )  # fmt: skip
     if HAS_WINDOW:
         acc, best, total = _masked_tiles(
-            acc, best, total, q_tile, keys, values, turn + edge, turn + tiles, last + turn, own,
-            length, scale, softcap, window, factor, HAS_WINDOW, HAS_SOFTCAP, ROWS,
+            acc, best, total, q_tile, keys, values, edge, tiles, last, own, length,
+            scale, softcap, window, factor, HAS_WINDOW, HAS_SOFTCAP, ROWS,
         )  # fmt: skip
     out = _rescale(acc, 1.0 / gl.where(total > 0, total, 1.0))
-    packed = begin + gl.arange(0, _HALF, layout=gl.SliceLayout(1, SUMS))
-    at = (first_query + packed // group).to(gl.int64) * out_token_stride
+    packed = packed_begin + gl.arange(0, _HALF, layout=gl.SliceLayout(1, SUMS))
+    at = (first_query + packed // group) * out_token_stride
     at += (kv_head * group + packed % group) * HEAD
     col = gl.arange(0, HEAD, layout=gl.SliceLayout(0, SUMS))
     live = gl.expand_dims(packed < queries * group, 1)
     out_at = out_ptr + gl.expand_dims(at, 1) + gl.expand_dims(col, 0)
     gl.store(out_at, out.to(q_tile.dtype), mask=live)
-
-
-@gluon.jit
-def _attend(
-    q_ptr, out_ptr, q_tile, keys, values, scale, softcap, half,
-    q_token_stride, q_head_stride, out_token_stride,
-    me, rounds, programs, kv_heads, lens_ptr, starts_ptr, batch, group, window,
-    BLOCK_M: gl.constexpr, HAS_WINDOW: gl.constexpr, HAS_SOFTCAP: gl.constexpr,
-):  # fmt: skip
-    """A warp group: of each block the packed rows from `half` on."""
-    turn = 0
-    for round_ in range(rounds):
-        _row, kv_head, first_query, queries, length, begin, last, tiles, masked, edge = _block(
-            round_, me, programs, kv_heads, lens_ptr, starts_ptr, batch, group, window,
-            BLOCK_M, keys[0].shape[1], HAS_WINDOW, 4,
-        )  # fmt: skip
-        if tiles > 0:
-            _attend_block(
-                q_ptr, out_ptr, q_tile, keys, values, scale, softcap, window,
-                q_token_stride, q_head_stride, out_token_stride, kv_head, first_query, queries,
-                length, begin + half, group, last, turn, tiles, masked, edge,
-                HAS_WINDOW, HAS_SOFTCAP,
-            )  # fmt: skip
-            turn += tiles
 
 
 @gluon.jit
@@ -348,18 +284,44 @@ def _ring(dtype: gl.constexpr, STAGES: gl.constexpr, ROWS: gl.constexpr, HEAD: g
 
 
 @gluon.jit(
-    do_not_specialize=["window", "table_stride", "programs", "kv_heads", "batch", "group"],
+    do_not_specialize=["window", "table_stride", "batch", "group"],
     do_not_specialize_on_alignment=["tables_ptr", "rows_ptr", "lens_ptr", "starts_ptr"],
 )
 def _hopper_kernel(
     q_ptr, k_desc, v_desc, out_ptr, tables_ptr, rows_ptr, lens_ptr, starts_ptr,
     scale, softcap, window,
-    q_token_stride, q_head_stride, out_token_stride, table_stride,
-    programs, kv_heads, batch, group,
+    q_token_stride, q_head_stride, out_token_stride, table_stride, batch, group,
     PAGE: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD: gl.constexpr,
     STAGES: gl.constexpr, HAS_WINDOW: gl.constexpr, HAS_SOFTCAP: gl.constexpr,
 ):  # fmt: skip
-    """out = softmax(q k^T, causal) v, block after block of BLOCK_M packed rows and a KV head."""
+    """out = softmax(q k^T, causal) v for BLOCK_M packed rows of one sequence and KV head."""
+    kv_head = gl.program_id(0)
+    program = gl.num_programs(1) - 1 - gl.program_id(1)  # a row's longest blocks first
+    row, block = _find_block(starts_ptr, batch, group, program, BLOCK_M)
+    if (row < 0) | (row == batch):
+        return
+    first_query = gl.load(starts_ptr + row).to(gl.int64)
+    queries = (gl.load(starts_ptr + row + 1) - first_query).to(gl.int32)
+    length = gl.load(lens_ptr + row)
+    packed_begin = block * BLOCK_M
+    if (packed_begin >= queries * group) | (length == 0):
+        return
+    line = row if rows_ptr is None else gl.load(rows_ptr + row)
+    table = tables_ptr + line.to(gl.int64) * table_stride
+
+    own_first = length - queries + packed_begin // group
+    own_last = gl.minimum(length - queries + (packed_begin + BLOCK_M - 1) // group, length - 1)
+    last = own_last // BLOCK_N
+    tiles = last + 1
+    masked = gl.maximum(tiles - (own_first + 1) // BLOCK_N, 1) - 1
+    edge = tiles
+    if HAS_WINDOW:
+        all_see = gl.cdiv(gl.maximum(own_last - window + 1, 0), BLOCK_N)  # the first such tile
+        edge = tiles - all_see
+        tiles = tiles - gl.maximum(own_first - window + 1, 0) // BLOCK_N
+        masked = gl.minimum(masked, tiles - 1)
+        edge = gl.maximum(masked + 1, gl.minimum(edge, tiles))
+
     DTYPE: gl.constexpr = q_ptr.dtype.element_ty
     q_tiles = gl.allocate_shared_memory(
         DTYPE, [BLOCK_M // _HALF, _HALF, HEAD], gl.NVMMASharedLayout(128, 16, 2)
@@ -367,30 +329,26 @@ def _hopper_kernel(
     keys = _ring(DTYPE, STAGES, BLOCK_N, HEAD)
     values = _ring(DTYPE, STAGES, BLOCK_N, HEAD)
     fence_async_shared()
-    me = gl.program_id(0)
-    rounds = gl.cdiv(programs * kv_heads, gl.num_programs(0))
+    half = packed_begin + _HALF
     gl.warp_specialize(
         [
             (_attend, (
-                q_ptr, out_ptr, q_tiles.index(0), keys, values, scale, softcap, 0,
-                q_token_stride, q_head_stride, out_token_stride,
-                me, rounds, programs, kv_heads, lens_ptr, starts_ptr, batch, group, window,
-                BLOCK_M, HAS_WINDOW, HAS_SOFTCAP,
+                q_ptr, out_ptr, q_tiles.index(0), keys, values, scale, softcap, window,
+                q_token_stride, q_head_stride, out_token_stride, first_query, queries, packed_begin,
+                kv_head, group, length, tiles, last, masked, edge, HAS_WINDOW, HAS_SOFTCAP,
             )),
             (_attend, (
-                q_ptr, out_ptr, q_tiles.index(1), keys, values, scale, softcap, _HALF,
-                q_token_stride, q_head_stride, out_token_stride,
-                me, rounds, programs, kv_heads, lens_ptr, starts_ptr, batch, group, window,
-                BLOCK_M, HAS_WINDOW, HAS_SOFTCAP,
+                q_ptr, out_ptr, q_tiles.index(1), keys, values, scale, softcap, window,
+                q_token_stride, q_head_stride, out_token_stride, first_query, queries, half,
+                kv_head, group, length, tiles, last, masked, edge, HAS_WINDOW, HAS_SOFTCAP,
             )),
             (_fetch, (
-                k_desc, v_desc, keys, values, tables_ptr, rows_ptr, table_stride,
-                me, rounds, programs, kv_heads, lens_ptr, starts_ptr, batch, group, window,
-                PAGE, BLOCK_M, HAS_WINDOW,
+                k_desc, v_desc, keys, values, table, tiles, last, (length - 1) // PAGE,
+                kv_head * HEAD, PAGE,
             )),
         ],
         [4, 1],  # warps of the second group and of the fetching one
-        [_REGISTERS, _FETCH_REGISTERS],
+        [240, 24],  # their registers
     )  # fmt: skip
 
 
@@ -438,12 +396,10 @@ def extend_hopper(
         TensorDescriptor(cache, shape, strides, [page_size, _HALF.value], _BOX)
         for cache in (k_cache, v_cache)
     )
-    programs = q.shape[0] * group // BLOCK_M + batch
-    _hopper_kernel[(min(programs * kv_heads, multiprocessors(q.device)),)](
+    _hopper_kernel[(kv_heads, q.shape[0] * group // BLOCK_M + batch)](
         q, k_desc, v_desc, out, block_tables, rows, seq_lens, query_start,
         scale, softcap or 0.0, window or 0,
-        q.stride(0), q.stride(1), out.stride(0), block_tables.stride(0),
-        programs, kv_heads, batch, group,
+        q.stride(0), q.stride(1), out.stride(0), block_tables.stride(0), batch, group,
         PAGE=page_size, BLOCK_M=BLOCK_M, BLOCK_N=block_n, HEAD=head, STAGES=stages,
         HAS_WINDOW=window is not None, HAS_SOFTCAP=softcap is not None, num_warps=4,
     )  # fmt: skip

@@ -8,7 +8,7 @@ import torch
 
 from yaie_kernels import triton
 from yaie_kernels.testing import PagedCase, judge, paged_case
-from yaie_kernels.triton.decode import Choice, decode
+from yaie_kernels.triton.decode import Choice, choose, choose_splits, decode
 from yaie_kernels.triton.extend import _tiles, extend
 from yaie_kernels.triton.layout import Layout, layout
 
@@ -133,19 +133,25 @@ def test_values_may_be_of_another_size_than_keys(
     check(paged_case(queries, lengths, dtype=dtype, device=device, **WIDE_KEYS[sizes]))
 
 
-@pytest.mark.parametrize(("programs", "rows"), [(1, 16), (3, 16), (3, 64)])
-def test_the_heads_of_a_latent_cache_may_be_many_programs(
-    programs: int, rows: int, device: str
-) -> None:
+CUTS = {
+    "one program": {},
+    "3 splits": {"splits": 3, "wanted": 3},
+    "7 splits": {"splits": 7, "wanted": 7},
+    "1 balanced": {"programs": 1},
+    "2 balanced": {"programs": 2},
+    "7 balanced": {"programs": 7},
+    "40 balanced": {"programs": 40},
+}
+
+
+@pytest.mark.parametrize("cut", [key for key in CUTS if key[0] in "o3"])
+@pytest.mark.parametrize("rows", [16, 64])
+def test_the_heads_of_a_latent_cache_may_be_many_programs(cut: str, rows: int, device: str) -> None:
     shape = WIDE_KEYS["latent 288, values 256"] | {"q_heads": 40}
     case = paged_case([1] * 2, [5, 67], device=device, **shape)
-    got = decode(
-        *case.args,
-        scale=0.06,
-        window=None,
-        softcap=None,
-        choice=Choice(rows, -(-40 // rows), programs, (16, 4, 1)),
-    )
+    choice = Choice(rows, (16, 4, 1), **CUTS[cut])
+    options: dict[str, Any] = {"scale": 0.06, "window": None, "softcap": None}
+    got = decode(*case.args, **options, max_seq_len=67, choice=choice)
     plain = case.dense(torch.float32, 0.06, None, None)
     judge("decode", got, plain, case.dense(torch.float64, 0.06, None, None))
 
@@ -165,22 +171,53 @@ def test_wide_keys_are_a_full_block_and_a_tail() -> None:
 
 
 @pytest.mark.parametrize("window", [None, 70])
-@pytest.mark.parametrize("programs", [1, 2, 3, 7, 40])
-def test_any_number_of_programs_gives_the_answer(
-    programs: int, window: int | None, dtype: torch.dtype, device: str
+@pytest.mark.parametrize("cut", CUTS)
+def test_any_cut_gives_the_answer(
+    cut: str, window: int | None, dtype: torch.dtype, device: str
 ) -> None:
-    """A sequence is one program's, or several's; a program has some of many, or nothing."""
+    """Short sequences leave splits empty; a balanced program has parts of many, or nothing."""
     shape = {"q_heads": 2, "kv_heads": 1, "head_dim": 64}
     case = paged_case([1] * 5, [1, 64, 65, 211, 3], dtype=dtype, device=device, **shape)
-    choice = Choice(16, 1, programs, (16, 4, 1))
-    got = decode(*case.args, scale=0.125, window=window, softcap=None, choice=choice)
+    choice = Choice(16, (16, 4, 1), **CUTS[cut])
+    options: dict[str, Any] = {"scale": 0.125, "window": window, "softcap": None}
+    got = decode(*case.args, **options, max_seq_len=211, choice=choice)
     plain = case.dense(dtype, 0.125, window, None)
     judge("decode", got, plain, case.dense(torch.float64, 0.125, window, None))
 
 
+def test_splits_fill_the_gpu_and_follow_the_length_bound() -> None:
+    assert choose_splits(8, 100, 264) == (2, 2)
+    assert choose_splits(8, 40960, 264) == (33, 33)
+    assert choose_splits(512, 512, 264) == (1, 1)
+    assert choose_splits(512, 40960, 264) == (20, 1), "one long sequence must not be one program"
+
+
+def test_splits_of_a_latent_cache_fit_the_gpu_at_once() -> None:
+    """One program more than fit would cost another round of all."""
+    for rows in (64, 32, 2, 500):
+        splits, wanted = choose_splits(rows, 2048, 264, 264)
+        assert splits == wanted
+        assert splits == 1 or rows * splits <= 264
+        assert splits == 32 or rows * (splits + 1) > 264
+
+
+def test_large_batches_are_balanced_whatever_the_bound() -> None:
+    shape, device = Layout(128, 0, 128, "like keys"), torch.device("cpu")
+
+    def programs(batch: int, bound: int) -> int:
+        return choose(batch, (8, 2), bound, shape, torch.bfloat16, device).programs
+
+    assert programs(1, 40960) == 0
+    assert programs(256, 500) == programs(512, 40960) > 0
+
+
 def test_a_decode_step_may_have_more_rows_than_one_search(device: str) -> None:
     lengths = [1 + index % 40 for index in range(300)]
-    check(paged_case([1] * 300, lengths, device=device, q_heads=1, kv_heads=1, head_dim=16))
+    case = paged_case([1] * 300, lengths, device=device, q_heads=1, kv_heads=1, head_dim=16)
+    options: dict[str, Any] = {"scale": 0.25, "window": None, "softcap": None, "max_seq_len": 40}
+    got = decode(*case.args, **options, choice=Choice(16, (32, 4, 1), programs=5))
+    plain = case.dense(torch.float32, 0.25, None, None)
+    judge("decode", got, plain, case.dense(torch.float64, 0.25, None, None))
 
 
 @pytest.mark.parametrize("bound", [67, 1500])
@@ -236,14 +273,12 @@ def test_the_answer_may_be_written_into_a_larger_tensor(queries: list[int], devi
     assert (large == 9.0).all()
 
 
-@pytest.mark.parametrize("programs", [1, 3, 7])
-def test_padded_rows_of_a_decode_step_are_neither_read_nor_written(
-    programs: int, device: str
-) -> None:
+@pytest.mark.parametrize("cut", CUTS)
+def test_padded_rows_of_a_decode_step_are_neither_read_nor_written(cut: str, device: str) -> None:
     """Rows of length 0 and rows without a query; their tables lead nowhere."""
     case = paged_case([1, 1, 1], [33, 70, 40], device=device, **SMALL)
-    choice = Choice(16, 1, programs, (32, 4, 1))
-    options: dict[str, Any] = {"scale": 0.125, "window": None, "softcap": None, "choice": choice}
+    options: dict[str, Any] = {"scale": 0.125, "window": None, "softcap": None, "max_seq_len": 70}
+    options["choice"] = Choice(16, (32, 4, 1), **CUTS[cut])
     alone = decode(*case.args, **options)
     q = torch.cat([case.q[:2], case.q.new_full((1, 4, 64), torch.nan), case.q[2:]])
     lens = padded(case.seq_lens, 5)
@@ -295,7 +330,7 @@ def test_wide_offsets_give_the_answer(
     queries: list[int], device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Caches past 2**31 elements use 64-bit offsets; a small one is made to."""
-    for module in ("decode", "extend"):
+    for module in ("balanced", "decode", "extend"):
         monkeypatch.setattr(f"yaie_kernels.triton.{module}.needs_wide", lambda cache: True)
     shape = {"q_heads": 4, "kv_heads": 2, "head_dim": 64}
     check(paged_case(queries, [33, 40], device=device, **shape))
