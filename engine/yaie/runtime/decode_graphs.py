@@ -25,10 +25,17 @@ from yaie.runtime.slots import Slots
 MEASURED = (1, 4, 16, 64, 256, 512, 1024)
 SIZES = (1, 2, 4, 8, *range(16, 129, 16), *range(160, 513, 32), *range(576, 1025, 64))
 TAILS: tuple[Tail, ...] = ("greedy", "plain", "filtered", "logits")
+CONTEXTS = (2048, 16384)
+"""Contexts that attention is divided for. Any graph is right for any context; one that was made for
+longer ones starts more programs than short ones need.
+"""
+USUAL: tuple[Tail, ...] = ("greedy", "plain")
+"""Tails that have a graph for short contexts, too."""
 
 
 class DecodeKey(NamedTuple):
     rows: int
+    context: int
     tail: Tail
 
 
@@ -65,7 +72,7 @@ class DecodeGraph:
 
 
 class DecodeGraphs:
-    """Graphs by (rows, tail), sharing one memory pool and one input buffer.
+    """Graphs by (rows, context, tail), sharing one memory pool and one input buffer.
 
     Args:
         recorder: records steps.
@@ -88,13 +95,13 @@ class DecodeGraphs:
         self.model = model
         self.kv = kv
         self.slots = slots
-        self.max_model_len = max_model_len
         largest = slots.scratch
         self.sizes = [*(size for size in SIZES if size < largest), largest]
         self.captured: dict[DecodeKey, DecodeGraph] = {}
         self._logits = logits
         self._recorder = recorder
-        self._ran: set[int] = set()
+        self._ran: set[tuple[int, int]] = set()
+        self._contexts = sorted({min(context, max_model_len) for context in CONTEXTS})
         self._slots = torch.full((largest,), slots.scratch, device=model.options.device)
         self._positions = torch.zeros_like(self._slots)
         self._columns = torch.arange(largest + 1, dtype=torch.int32, device=model.options.device)
@@ -104,18 +111,22 @@ class DecodeGraphs:
         padded = next((size for size in self.sizes if size >= len(arrays.slots)), None)
         if padded is None:
             return None
+        longest = int(arrays.seq_lens.max())
+        contexts = sorted(self._contexts, key=lambda context: (context < longest, context))
         keys = (
-            DecodeKey(rows, stand_in)
+            DecodeKey(rows, context, stand_in)
             for rows in self.sizes[self.sizes.index(padded) :]
             for stand_in in STAND_INS[tail]
+            for context in contexts
         )
         return next((self.captured[key] for key in keys if key in self.captured), None)
 
     def keys(self) -> Iterator[DecodeKey]:
         """What is to be captured, the largest first: it sizes the pool."""
         for rows in reversed(self.sizes):
-            for tail in TAILS:
-                yield DecodeKey(rows, tail)
+            for context in reversed(self._contexts):
+                for tail in TAILS if context == self._contexts[-1] else USUAL:
+                    yield DecodeKey(rows, context, tail)
 
     def capture(self, key: DecodeKey) -> None:
         """Record one graph, on the scratch slot.
@@ -127,10 +138,10 @@ class DecodeGraphs:
         rows = key.rows
         self._slots[:rows] = self.slots.scratch
         self._positions[:rows] = 0
-        if rows not in self._ran:
+        if (rows, key.context) not in self._ran:
             for tail in TAILS:  # every draw, so that nothing is left to compile later
                 self._recorder.run(partial(self._step, key._replace(tail=tail)))
-            self._ran.add(rows)
+            self._ran.add((rows, key.context))
         graph, drawn = self._recorder.record(lambda: self._step(key))
         self.captured[key] = DecodeGraph(
             rows,
@@ -147,7 +158,8 @@ class DecodeGraphs:
         self._slots.fill_(self.slots.scratch)
         self._positions.zero_()
         for key, graph in self.captured.items():
-            if key.tail == "greedy" and key.rows in MEASURED:
+            usual = key.tail == "greedy" and key.context == self._contexts[0]
+            if usual and key.rows in MEASURED:
                 yield StepLoad(key.rows), self._recorder.seconds(graph.graph)
 
     def _step(self, key: DecodeKey) -> Draw | None:
@@ -163,7 +175,7 @@ class DecodeGraphs:
             seq_lens=seq_lens.int(),
             query_start=self._columns[: rows + 1],
             max_query_len=1,
-            max_seq_len=self.max_model_len,
+            max_seq_len=key.context,
             rows=slots,
         )
         step = StepInput(positions, kv_slots, (segment,), self.kv.caches)

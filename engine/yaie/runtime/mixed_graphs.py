@@ -28,6 +28,8 @@ from yaie.runtime.kv_tensors import KVTensors
 from yaie.runtime.sampler import Draw, draw
 from yaie.runtime.slots import Slots
 
+CONTEXT = 4096
+"""The context that the decodes' attention is divided for; any other is right, too."""
 CHUNKS = 16
 """Prefill rows of a graph; a step with more of them runs eagerly."""
 TOKENS = (*range(64, 1025, 64), *range(1280, 4097, 256))
@@ -235,7 +237,7 @@ class MixedGraphs:
             seq_lens=seq_lens[:rows],
             query_start=buffer[layout.decode_start],
             max_query_len=1,
-            max_seq_len=longest,
+            max_seq_len=min(longest, CONTEXT),
             rows=slots[:rows],
         )
         chunks = Segment(
