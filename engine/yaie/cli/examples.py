@@ -12,7 +12,7 @@ EXAMPLES: Final = {
     ),
     "warmup": (
         "yaie warmup hf://Qwen/Qwen3-0.6B",
-        "TRITON_CACHE_DIR=/cache/triton yaie warmup ./my-model --max-num-seqs 512",
+        "yaie warmup ./my-model --max-num-seqs 512   # with TRITON_CACHE_DIR on a volume",
     ),
     "run-batch": (
         "yaie run-batch -i requests.jsonl -o answers.jsonl --model builtin://yaie-demo",

@@ -20,8 +20,11 @@ def plan(roster: Roster, budget: int) -> Step:
     """A step of about `budget` tokens; all decodes run, however many they are."""
     step = Step(budget)
     _decode(roster, step)
-    _prefill(roster, step)
-    if step.budget > 0 and roster.n_waiting and roster.seats.free:
+    prompts = [sequence for sequence in roster.running if not sequence.decoding]
+    if prompts and _left(prompts[0]) > step.budget > 1:
+        _share(roster, step, prompts[0], prompts[1:])
+    else:
+        _prefill(step, prompts)
         _admit(roster, step)
     return step
 
@@ -70,20 +73,47 @@ def _grow(roster: Roster, sequence: Sequence, step: Step) -> bool:
     return True
 
 
-def _prefill(roster: Roster, step: Step) -> None:
+def _left(sequence: Sequence) -> int:
+    """Tokens of its prompt that are still to be computed."""
+    return len(sequence.tokens) - sequence.scheduled
+
+
+def _share(roster: Roster, step: Step, first: Sequence, others: list[Sequence]) -> None:
+    """`first` is a long prompt, which takes several steps. It has half of this one for certain;
+    prompts that are done much sooner may have the other half, so that they need not wait for it.
+    """
+    first_left, half = _left(first), step.budget // 2
+    kept, step.budget = step.budget - half, half
+    shorter = [other for other in others if 2 * _left(other) <= first_left]
+    _prefill(step, sorted(shorter, key=_left))
+    _admit(roster, step, longest=first_left // 2, least_important=first.request.priority)
+    step.budget += kept
+    _prefill(step, [first])
+
+
+def _prefill(step: Step, prompts: Iterable[Sequence]) -> None:
     """Go on with prompts that are computed in part."""
-    for sequence in roster.running:
+    for sequence in prompts:
         if step.budget <= 0:
             return
-        if not sequence.decoding:
-            step.prefill(sequence)
+        step.prefill(sequence)
 
 
-def _admit(roster: Roster, step: Step) -> None:
-    """Start waiting sequences in policy order until slots, budget or pages run out."""
+def _admit(
+    roster: Roster, step: Step, *, longest: int | None = None, least_important: int = 0
+) -> None:
+    """Start waiting sequences in policy order until slots, budget or pages run out, or until one
+    comes that is longer than `longest`, or less important.
+    """
+    if step.budget <= 0 or not roster.n_waiting or not roster.seats.free:
+        return
     queue, n_followers = roster.queue, 0
     queue.refresh(roster.running)
     while step.budget > 0 and roster.seats.free and (sequence := queue.peek()):
+        if longest is not None and (
+            _left(sequence) > longest or sequence.request.priority > least_important
+        ):
+            return
         outcome = roster.admit(sequence)
         if outcome is None:
             return

@@ -16,8 +16,9 @@ from yaie.core.batch import Batch
 
 SIZES = (
     *(16, 24, 32, 48),
-    *range(64, 1025, 64),
-    *range(1280, 4097, 256),
+    *range(64, 385, 64),
+    *(512, 640, 768, 1024),
+    *range(1536, 4097, 512),
     *(size for k in range(12, 24) for size in (3 << (k - 1), 2 << k)),
 )
 """Upper bounds of buckets in tokens. Captured graphs have these sizes, too: a matrix product of 512

@@ -22,15 +22,18 @@ from yaie.runtime.kv_tensors import KVTensors
 from yaie.runtime.sampler import Draw, draw
 from yaie.runtime.slots import Slots
 
-MEASURED = (1, 4, 16, 64, 256, 512, 1024)
-SIZES = (1, 2, 4, 8, *range(16, 129, 16), *range(160, 513, 32), *range(576, 1025, 64))
+SIZES = (1, 2, 4, 8, *range(16, 129, 16), *range(160, 513, 32), *range(640, 1025, 128))
+FEW_SIZES = (1, 4, 16, 64, 128, 256, 512)
+"""Rows of graphs with rarer tails, and of those that are timed: the others are padded more."""
+SMALL = 128
+"""Up to so many rows a greedy draw and short contexts have graphs of their own. In larger steps
+they gain less than one per cent.
+"""
 TAILS: tuple[Tail, ...] = ("greedy", "plain", "filtered", "logits")
 CONTEXTS = (2048, 16384)
 """Contexts that attention is divided for. Any graph is right for any context; one that was made for
 longer ones starts more programs than short ones need.
 """
-USUAL: tuple[Tail, ...] = ("greedy", "plain")
-"""Tails that have a graph for short contexts, too."""
 
 
 class DecodeKey(NamedTuple):
@@ -124,9 +127,14 @@ class DecodeGraphs:
     def keys(self) -> Iterator[DecodeKey]:
         """What is to be captured, the largest first: it sizes the pool."""
         for rows in reversed(self.sizes):
+            small, rare = rows <= SMALL, rows in FEW_SIZES or rows == self.sizes[-1]
+            tails = {"greedy": small, "plain": True, "filtered": rare, "logits": rare}
             for context in reversed(self._contexts):
-                for tail in TAILS if context == self._contexts[-1] else USUAL:
-                    yield DecodeKey(rows, context, tail)
+                short = context < self._contexts[-1]
+                for tail in TAILS:
+                    usual = tail in {"greedy", "plain"}
+                    if tails[tail] and (not short or (small and usual)):
+                        yield DecodeKey(rows, context, tail)
 
     def capture(self, key: DecodeKey) -> None:
         """Record one graph, on the scratch slot.
@@ -139,8 +147,7 @@ class DecodeGraphs:
         self._slots[:rows] = self.slots.scratch
         self._positions[:rows] = 0
         if (rows, key.context) not in self._ran:
-            for tail in TAILS:  # every draw, so that nothing is left to compile later
-                self._recorder.run(partial(self._step, key._replace(tail=tail)))
+            self._recorder.run(partial(self._step, key, every_draw=True))
             self._ran.add((rows, key.context))
         graph, drawn = self._recorder.record(lambda: self._step(key))
         self.captured[key] = DecodeGraph(
@@ -158,11 +165,11 @@ class DecodeGraphs:
         self._slots.fill_(self.slots.scratch)
         self._positions.zero_()
         for key, graph in self.captured.items():
-            usual = key.tail == "greedy" and key.context == self._contexts[0]
-            if usual and key.rows in MEASURED:
+            few = key.rows in FEW_SIZES or key.rows == self.sizes[-1]
+            if key.tail == "plain" and key.context == self._contexts[-1] and few:
                 yield StepLoad(key.rows), self._recorder.seconds(graph.graph)
 
-    def _step(self, key: DecodeKey) -> Draw | None:
+    def _step(self, key: DecodeKey, *, every_draw: bool = False) -> Draw | None:
         rows, page_size = key.rows, self.kv.page_size
         slots, positions = self._slots[:rows], self._positions[:rows]
         page = self.slots.tables[slots, positions // page_size]
@@ -181,6 +188,9 @@ class DecodeGraphs:
         step = StepInput(positions, kv_slots, (segment,), self.kv.caches)
         hidden = self.model.forward(self.slots.last_token[slots], step)
         logits = self.model.logits(hidden)
+        if every_draw:  # so that nothing is left to compile when they are captured
+            for tail in ("greedy", "plain", "filtered"):
+                draw(logits, self.slots, slots, seq_lens, how=tail)
         if key.tail == "logits":
             self._logits[:rows].copy_(logits)
             return None

@@ -196,3 +196,15 @@ def test_a_burst_drains_in_order() -> None:
     firsts = [report.first_s[number] for number in range(200)]
     assert firsts == sorted(firsts)
     assert len(report.ended) == 200
+
+
+def test_short_prompts_do_not_wait_for_a_long_one_that_came_before() -> None:
+    """Prompts of 8,000 tokens take a quarter of a second each; those that come meanwhile do not."""
+    long = [Arrival(at_s, 8000, 64) for at_s in (4.0, 8.0, 12.0)]
+    arrivals = sorted([*poisson(20, seconds=15), *long])
+    report = serve(GRAPHS_8B, arrivals, ON_GPU)
+    ttft_s = dict(enumerate(report.ttft_s()))
+    of_long = [s for number, s in ttft_s.items() if arrivals[number].n_prompt == 8000]
+    others = [s for number, s in ttft_s.items() if arrivals[number].n_prompt < 8000]
+    assert percentile(others, 0.99) < 0.12
+    assert 0.15 < max(of_long) < 0.4
