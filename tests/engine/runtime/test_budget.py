@@ -208,3 +208,18 @@ def test_short_prompts_do_not_wait_for_a_long_one_that_came_before() -> None:
     others = [s for number, s in ttft_s.items() if arrivals[number].n_prompt < 8000]
     assert percentile(others, 0.99) < 0.12
     assert 0.15 < max(of_long) < 0.4
+
+
+def test_a_request_joins_the_next_step_although_another_one_is_in_flight() -> None:
+    """It comes 1 ms into a decode step of 4.7 ms, and is computed in the step after that one."""
+    arrivals = [Arrival(0.0, 16, 200), Arrival(0.5, 200, 4)]
+    report = serve(GRAPHS_8B, arrivals, ON_GPU)
+    prefill_s = GRAPHS_8B.seconds(chunk(1, 200))
+    assert report.ttft_s()[1] <= GRAPHS_8B.seconds(StepLoad(1)) + prefill_s + 1e-3
+
+
+def test_a_step_that_ends_sooner_than_expected_is_not_waited_for() -> None:
+    """The machine becomes four times faster; nobody tells the loop."""
+    steps = [Arrival(0.0, 16, 400)]
+    slow, fast = (serve(replace(GRAPHS_8B, decode_s=s), steps, ON_GPU) for s in (8e-3, 2e-3))
+    assert fast.now_s < 0.3 * slow.now_s

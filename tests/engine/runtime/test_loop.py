@@ -9,6 +9,7 @@ from engine_harness import PAGE, VOCAB, Rig, generate, isolated
 from yaie.core.batch import Batch, StepResult
 from yaie.core.messages import Abort, Accepted, Rejected, Stats, Tokens
 from yaie.core.outputs import BROKEN
+from yaie.runtime import phases
 from yaie.runtime.compiling import TokenMasks
 from yaie.runtime.loop import IDLE_WAIT_S, FatalRunnerError
 from yaie.runtime.stub import StubRunner, _Ticket, hashed, scripted
@@ -222,3 +223,16 @@ def test_the_age_of_the_last_step_grows_only_while_there_is_work() -> None:
     assert rig.loop.last_step_age_s() == 7
     rig.step()
     assert rig.loop.last_step_age_s() == 0
+
+
+def test_kernels_compiled_after_the_start_are_counted() -> None:
+    phases.begin_compilation()
+    phases.end_compilation()
+    rig = Rig()
+    rig.run(generate("a", [1, 2, 3]))
+    assert rig.port.of(Stats)[-1].late_compilations == 0
+    phases.begin_compilation()
+    phases.end_compilation()
+    rig.now += 1.0
+    rig.run(generate("b", [1, 2, 3]))
+    assert rig.port.of(Stats)[-1].late_compilations == 1
