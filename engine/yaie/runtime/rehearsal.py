@@ -63,7 +63,7 @@ def rehearse(
     Args:
         runner: nothing runs on it yet.
         seats: its slots.
-        longest: tokens that a block table has room for.
+        longest: tokens of the longest sequence: the model has no position beyond it.
         step_tokens: most tokens of a step.
         page_size: tokens in a page.
         vocab_size: ids are below it.

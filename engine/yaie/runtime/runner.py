@@ -78,6 +78,7 @@ class ModelRunner:
         self.device = model.options.device
         self.cuda = self.device.type == "cuda"
         self.depth = 1 if self.cuda else 0
+        self.max_model_len = max_model_len
         max_pages = -(-max_model_len // kv.page_size) + 1
         self.slots = Slots(max_num_seqs, max_pages, self.device)
         self.sampler = Sampler(self.slots, model.vocab_size, self.device)
@@ -113,7 +114,7 @@ class ModelRunner:
             rehearse(
                 self,
                 seats=self.slots.scratch,
-                longest=self.slots.host_tables.shape[1] * self.kv.page_size,
+                longest=self.max_model_len,
                 step_tokens=step_tokens,
                 page_size=self.kv.page_size,
                 vocab_size=self.model.vocab_size,

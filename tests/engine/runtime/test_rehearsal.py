@@ -5,13 +5,13 @@ from yaie.runtime.rehearsal import rehearse
 
 
 def rehearsed(**settings: object) -> Answers:
-    answers = Answers(**settings)
+    answers = Answers(max_model_len=64, **settings)
     runner = answers.engine.runner
     rehearse(
         runner,
         seats=runner.slots.scratch,
-        longest=64,
-        step_tokens=48,
+        longest=runner.max_model_len,
+        step_tokens=4096,
         page_size=runner.kv.page_size,
         vocab_size=runner.model.vocab_size,
     )
@@ -19,8 +19,9 @@ def rehearsed(**settings: object) -> Answers:
 
 
 def test_answers_after_a_rehearsal_are_those_without_one() -> None:
-    assert rehearsed().of(REQUESTS) == Answers().of(REQUESTS)
+    assert rehearsed().of(REQUESTS) == Answers(max_model_len=64).of(REQUESTS)
 
 
 def test_one_seat_is_enough() -> None:
-    assert rehearsed(max_num_seqs=1).of(REQUESTS) == Answers(max_num_seqs=1).of(REQUESTS)
+    alone = Answers(max_model_len=64, max_num_seqs=1)
+    assert rehearsed(max_num_seqs=1).of(REQUESTS) == alone.of(REQUESTS)
