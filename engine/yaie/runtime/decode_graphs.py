@@ -26,8 +26,8 @@ SIZES = (1, 2, 4, 8, *range(16, 129, 16), *range(160, 513, 32), *range(640, 1025
 FEW_SIZES = (1, 4, 16, 64, 128, 256, 512)
 """Rows of graphs with rarer tails, and of those that are timed: the others are padded more."""
 SMALL = 128
-"""Up to so many rows a greedy draw and short contexts have graphs of their own. In larger steps
-they gain less than one per cent.
+"""Up to so many rows a greedy draw and long contexts have graphs of their own. In larger steps the
+first gains less than one per cent, and the rows alone fill the device, however long they are.
 """
 TAILS: tuple[Tail, ...] = ("greedy", "plain", "filtered", "logits")
 CONTEXTS = (2048, 16384)
@@ -129,12 +129,12 @@ class DecodeGraphs:
         for rows in reversed(self.sizes):
             small, rare = rows <= SMALL, rows in FEW_SIZES or rows == self.sizes[-1]
             tails = {"greedy": small, "plain": True, "filtered": rare, "logits": rare}
-            for context in reversed(self._contexts):
-                short = context < self._contexts[-1]
-                for tail in TAILS:
-                    usual = tail in {"greedy", "plain"}
-                    if tails[tail] and (not short or (small and usual)):
-                        yield DecodeKey(rows, context, tail)
+            for tail in (tail for tail in TAILS if tails[tail]):
+                contexts = {self._contexts[-1]} if small else set()
+                if not small or tail in {"greedy", "plain"}:
+                    contexts.add(self._contexts[0])
+                for context in sorted(contexts, reverse=True):
+                    yield DecodeKey(rows, context, tail)
 
     def capture(self, key: DecodeKey) -> None:
         """Record one graph, on the scratch slot.
@@ -166,7 +166,7 @@ class DecodeGraphs:
         self._positions.zero_()
         for key, graph in self.captured.items():
             few = key.rows in FEW_SIZES or key.rows == self.sizes[-1]
-            if key.tail == "plain" and key.context == self._contexts[-1] and few:
+            if key.tail == "plain" and key.context == self._contexts[0] and few:
                 yield StepLoad(key.rows), self._recorder.seconds(graph.graph)
 
     def _step(self, key: DecodeKey, *, every_draw: bool = False) -> Draw | None:

@@ -28,7 +28,7 @@ from yaie.runtime.kv_tensors import KVTensors
 from yaie.runtime.sampler import Draw, draw
 from yaie.runtime.slots import Slots
 
-CONTEXT = 4096
+CONTEXT = 2048
 """The context that the decodes' attention is divided for; any other is right, too."""
 CHUNKS = 16
 """Prefill rows of a graph; a step with more of them runs eagerly."""
