@@ -2,10 +2,11 @@
 
 All query heads of a KV head are one block of rows (or a few, where a latent cache serves a hundred
 of them), so each key and value is read once. Keys may be wider than values: `layout` says how.
-Large batches are balanced by their true lengths (`balanced`); the largest need no such care. In others a sequence's tokens are
-dealt to `splits` programs by its length, which the kernel reads, and a second kernel reduces; the
-host chooses only the number of splits, from the batch and an upper bound of the lengths. That
-begins sooner. Rows of length 0 or without a query are padding: nothing of them is read or written.
+Large batches are balanced by their true lengths (`balanced`); the largest need no such care. In
+others a sequence's tokens are dealt to `splits` programs by its length, which the kernel reads, and
+a second kernel reduces; the host chooses only the number of splits, from the batch and an upper
+bound of the lengths. That begins sooner. Rows of length 0 or without a query are padding: nothing
+of them is read or written.
 
 Variants of the compiled kernel come from the constexprs, from `rows` (none, int32, int64), and
 from the alignment of q, the caches and `out` and of their strides, as in `extend`.

@@ -208,7 +208,8 @@ def test_large_batches_are_balanced_whatever_the_bound() -> None:
         return choose(batch, (8, 2), bound, shape, torch.bfloat16, device).programs
 
     assert programs(1, 40960) == 0
-    assert programs(256, 500) == programs(512, 40960) > 0
+    assert programs(256, 500) == programs(256, 40960) > 0
+    assert programs(512, 40960) == 0, "so many rows balance themselves"
 
 
 def test_a_decode_step_may_have_more_rows_than_one_search(device: str) -> None:
