@@ -187,7 +187,8 @@ class EngineLoop(Generic[TicketT]):
         scheduler, now = self._scheduler, self._clock()
         if scheduler.has_prefill:
             decodes, position = scheduler.n_decoding, scheduler.prefill_position
-            arriving = scheduler.arriving_per_s(now)
+            # Where nobody waits, prompts are computed fast enough.
+            arriving = scheduler.arriving_per_s(now) if scheduler.n_waiting else 0.0
             self._step_budget = self._budget.tokens(decodes, position, arriving)
         return scheduler.schedule(now, self._step_budget)
 
