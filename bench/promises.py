@@ -174,8 +174,8 @@ def prefix_cache(base: str, rng: random.Random) -> Finding:
 
 
 async def gaps_under_prefill(base: str, rng: random.Random) -> tuple[list[float], float, float]:
-    """The largest gap of each of 15 streams while a long prompt is computed; the usual gap before it
-    came; and how long it took.
+    """The largest gap of each of 15 streams while a long prompt is computed; the usual gap before
+    it came; and how long it took.
     """
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         arrivals: list[list[float]] = [[] for _ in range(CONCURRENT - 1)]
