@@ -75,6 +75,7 @@ class _Row:
 
     measured: dict[int, Point] = field(default_factory=dict)
     curve: list[Point] | None = None
+    best: float | None = None
 
     def observe(self, point: Point) -> None:
         bucket = _bucket(point.size)
@@ -83,7 +84,7 @@ class _Row:
             old.size + NEWEST * (point.size - old.size),
             old.seconds + NEWEST * (point.seconds - old.seconds),
         )
-        self.curve = None
+        self.curve = self.best = None
 
     def points(self) -> list[Point]:
         """By size, made consistent: time grows with size, and at most in proportion to it."""
@@ -95,6 +96,14 @@ class _Row:
     def largest(self) -> float:
         """The largest size with prefill that was measured; 0: none."""
         return self.points()[-1].size
+
+    @property
+    def token_s(self) -> float:
+        """Seconds of a token at the size that computes most of them a second; 0: none measured."""
+        if self.best is None:
+            rates = (point.seconds / point.size for point in self.points() if point.size)
+            self.best = min(rates, default=0.0)
+        return self.best
 
     @property
     def smallest(self) -> float:
@@ -133,6 +142,8 @@ class StepCosts:
     def __init__(self, context_weight: float = 0.0) -> None:
         self._context_weight = context_weight
         self._rows: dict[int, _Row] = {}
+        self._orders: dict[int, list[_Row]] = {}
+        """Rows by how alike they are to a decode bucket: a step looks up all its sizes in one."""
 
     def observe(self, load: StepLoad, seconds: float) -> None:
         """A step took `seconds`."""
@@ -140,8 +151,11 @@ class StepCosts:
         if expected is not None:
             seconds = min(seconds, OUTLIER * expected)
         without = max(seconds - self._context_s(load), seconds / 2, SHORTEST_S)
-        row = self._rows.setdefault(_decode_bucket(load.decodes), _Row())
-        row.observe(Point(load.size, without))
+        bucket = _decode_bucket(load.decodes)
+        if bucket not in self._rows:
+            self._rows[bucket] = _Row()
+            self._orders.clear()
+        self._rows[bucket].observe(Point(load.size, without))
 
     def seconds(self, load: StepLoad) -> float | None:
         """Expected seconds of a step; None: nothing like it was ever measured."""
@@ -151,10 +165,7 @@ class StepCosts:
     def _context_s(self, load: StepLoad) -> float:
         if not load.context or not self._context_weight:
             return 0.0
-        rows = [row for row in self._alike(load.decodes) if row.largest]
-        if not rows:
-            return 0.0
-        token_s = min(p.seconds / p.size for p in rows[0].points() if p.size)
+        token_s = next((row.token_s for row in self._alike(load.decodes) if row.largest), 0.0)
         return self._context_weight * load.context * token_s
 
     def of(self, decodes: int, size: float) -> float | None:
@@ -180,7 +191,10 @@ class StepCosts:
     def _alike(self, decodes: int) -> list[_Row]:
         """Rows by how far their decode buckets are from that of `decodes`."""
         own = _decode_bucket(decodes)
-        return [self._rows[key] for key in sorted(self._rows, key=lambda key: abs(key - own))]
+        if own not in self._orders:
+            keys = sorted(self._rows, key=lambda key: abs(key - own))
+            self._orders[own] = [self._rows[key] for key in keys]
+        return self._orders[own]
 
 
 def _shifted(row: _Row, other: _Row, size: float) -> float:

@@ -100,6 +100,7 @@ class DecodeGraphs:
         self.slots = slots
         largest = slots.scratch
         self.sizes = [*(size for size in SIZES if size < largest), largest]
+        self._few = {*FEW_SIZES, largest}
         self.captured: dict[DecodeKey, DecodeGraph] = {}
         self._logits = logits
         self._recorder = recorder
@@ -124,10 +125,10 @@ class DecodeGraphs:
         )
         return next((self.captured[key] for key in keys if key in self.captured), None)
 
-    def keys(self) -> Iterator[DecodeKey]:
+    def planned(self) -> Iterator[DecodeKey]:
         """What is to be captured, the largest first: it sizes the pool."""
         for rows in reversed(self.sizes):
-            small, rare = rows <= SMALL, rows in FEW_SIZES or rows == self.sizes[-1]
+            small, rare = rows <= SMALL, rows in self._few
             tails = {"greedy": small, "plain": True, "filtered": rare, "logits": rare}
             for tail in (tail for tail in TAILS if tails[tail]):
                 contexts = {self._contexts[-1]} if small else set()
@@ -165,8 +166,8 @@ class DecodeGraphs:
         self._slots.fill_(self.slots.scratch)
         self._positions.zero_()
         for key, graph in self.captured.items():
-            few = key.rows in FEW_SIZES or key.rows == self.sizes[-1]
-            if key.tail == "plain" and key.context == self._contexts[0] and few:
+            usual = key.tail == "plain" and key.context == self._contexts[0]
+            if usual and key.rows in self._few:
                 yield StepLoad(key.rows), self._recorder.seconds(graph.graph)
 
     def _step(self, key: DecodeKey, *, every_draw: bool = False) -> Draw | None:

@@ -15,9 +15,9 @@ from yaie.models.model import Model
 from yaie.runtime.arrange import StepArrays
 from yaie.runtime.capture import Recorder, StepGraph, Tail
 from yaie.runtime.cost import StepLoad
-from yaie.runtime.decode_graphs import DecodeGraphs, DecodeKey
+from yaie.runtime.decode_graphs import DecodeGraphs
 from yaie.runtime.kv_tensors import KVTensors
-from yaie.runtime.mixed_graphs import CHUNKS, MixedGraphs, MixedKey
+from yaie.runtime.mixed_graphs import CHUNKS, MixedGraphs
 from yaie.runtime.slots import Slots
 from yaie.runtime.wishes import Plan
 from yaie_api.logs import fields
@@ -47,7 +47,6 @@ class StepGraphs:
         max_mixed_tokens: int,
     ) -> None:
         self._recorder = recorder
-        self._exhausted = False
         options, rows = model.options, slots.scratch + CHUNKS
         logits = torch.empty((rows, model.vocab_size), dtype=options.dtype, device=options.device)
         self.decode = DecodeGraphs(
@@ -69,9 +68,13 @@ class StepGraphs:
     def capture(self) -> None:
         """Capture all graphs, or as many as there is memory for."""
         started, free = time.monotonic(), self._recorder.free_bytes()
-        keys: list[DecodeKey | MixedKey] = [*self.mixed.keys(), *self.decode.keys()]
-        for key in keys:
-            self._capture(key)
+        try:
+            for mixed in self.mixed.planned():
+                self.mixed.capture(mixed)
+            for decode in self.decode.planned():
+                self.decode.capture(decode)
+        except torch.OutOfMemoryError as error:
+            log.warning("no memory for more CUDA graphs", extra=fields(reason=str(error)))
         log.info(
             "graphs are captured",
             extra=fields(
@@ -85,16 +88,3 @@ class StepGraphs:
     def measure(self) -> list[tuple[StepLoad, float]]:
         """Seconds that some captured steps take on this device."""
         return [*self.decode.measure(), *self.mixed.measure()]
-
-    def _capture(self, key: DecodeKey | MixedKey) -> None:
-        """Capture, unless memory is short: then no later capture is tried."""
-        if self._exhausted:
-            return
-        try:
-            if isinstance(key, DecodeKey):
-                self.decode.capture(key)
-            else:
-                self.mixed.capture(key)
-        except torch.OutOfMemoryError as error:
-            self._exhausted = True
-            log.warning("no memory for more CUDA graphs", extra=fields(reason=str(error)))

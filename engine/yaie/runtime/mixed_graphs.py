@@ -179,7 +179,7 @@ class MixedGraphs:
                         return found
         return None
 
-    def keys(self) -> Iterator[MixedKey]:
+    def planned(self) -> Iterator[MixedKey]:
         """What is to be captured, the largest first: it sizes the pool."""
         for tokens in reversed(self._tokens):
             for rows in reversed(self._rows):

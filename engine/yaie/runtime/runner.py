@@ -85,11 +85,9 @@ class ModelRunner:
         self.pooler = Pooler(model, max_num_seqs)
         self.graphs: StepGraphs | None = None
         if self.cuda and capture_graphs:
-            self.capture_with(CudaRecorder(), max_model_len, max_mixed_tokens)
+            self.capture_with(CudaRecorder(), max_mixed_tokens)
 
-    def capture_with(
-        self, recorder: Recorder, max_model_len: int, max_mixed_tokens: int = 1024
-    ) -> None:
+    def capture_with(self, recorder: Recorder, max_mixed_tokens: int) -> None:
         """Have steps captured by `recorder`, when `warm_up` is called."""
         # Latent attention gathers its tables, by segments that do not overlap.
         tables_in_place = all(layer.value_size for layer in self.model.caches)
@@ -98,7 +96,7 @@ class ModelRunner:
             self.model,
             self.kv,
             self.slots,
-            max_model_len=max_model_len,
+            max_model_len=self.max_model_len,
             max_mixed_tokens=max_mixed_tokens if tables_in_place else 0,
         )
 

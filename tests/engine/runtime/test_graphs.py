@@ -28,7 +28,7 @@ class Captured(Answers):
         super().__init__(**settings)
         runner = self.engine.runner
         self.recorder = RerunRecorder()
-        runner.capture_with(self.recorder, self.engine.info.max_model_len, max_mixed_tokens=128)
+        runner.capture_with(self.recorder, max_mixed_tokens=128)
         assert runner.graphs is not None
         with torch.inference_mode():
             runner.warm_up()
