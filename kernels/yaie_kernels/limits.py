@@ -34,6 +34,8 @@ def _decode(
     max_seq_len: int,
     window: int | None = None,
     softcap: float | None = None,
+    rows: Tensor | None = None,
+    out: Tensor | None = None,
 ) -> bool:
     return (
         max_query_len == 1

@@ -207,8 +207,9 @@ def paged_attention(
     k_cache[..,Hk,D], v_cache[..,Hk,Dv]; for a latent cache (Hk = 1) v_cache is k_cache[..., :Dv].
     block_tables[lines,max_pages] int32 (row stride free): row b's is line rows[b], or line b
     without rows[B] int32 or int64. seq_lens[B] int32, query_start[B+1] int32; a row of length 0 or
-    without queries is padding: nothing of it is read or written. max_query_len and max_seq_len
-    are upper bounds known to the host; a max_query_len of 1 means decode.
+    without queries is padding: nothing of it is read or written. max_query_len is an
+    upper bound known to the host; 1 means decode. max_seq_len is one, or a guess: longer sequences
+    are right, too, but their work may be divided less well.
     Nothing that padding holds changes a bit of the answer. In longer steps its amount does not
     either, up to the next power of two of T; a decode chooses its splits by B and max_seq_len.
     out[T,Hq,Dv]: written and returned instead of a new tensor; its last two dimensions are dense.

@@ -23,7 +23,7 @@ class Segment:
         seq_lens: [B] int32 context length of each row, this step's tokens included.
         query_start: [B + 1] int32 offsets of the rows' tokens, relative to `first`.
         max_query_len: most tokens of one row.
-        max_seq_len: longest context of a row (or an upper bound, inside a CUDA graph).
+        max_seq_len: longest context of a row (or a guess, inside a CUDA graph: see `ops`).
         rows: [B] the line of each row in `block_tables`; None: row b has line b.
 
     Inside a CUDA graph segments may overlap: a row of length 0 or without tokens is padding, and

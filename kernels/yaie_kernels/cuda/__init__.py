@@ -60,17 +60,23 @@ def paged_attention(
     v_cache: Tensor,
     block_tables: Tensor,
     seq_lens: Tensor,
-    query_start: Tensor,  # noqa: ARG001 - one query a sequence
+    query_start: Tensor,
     *,
     scale: float,
-    max_query_len: int,  # noqa: ARG001 - same
+    max_query_len: int,  # noqa: ARG001 - one query a sequence
     max_seq_len: int,
     window: int | None = None,
     softcap: float | None = None,
+    rows: Tensor | None = None,
+    out: Tensor | None = None,
     splits: int | None = None,
 ) -> Tensor:
     """Decode only. `splits` overrides into how many parts a sequence is cut, for tuning."""
-    out: Tensor = torch.ops.yaie.paged_attention.default(
-        q, k_cache, v_cache, block_tables, seq_lens, scale, max_seq_len, window, softcap, splits
+    tables = block_tables if rows is None else block_tables.index_select(0, rows)
+    computed: Tensor = torch.ops.yaie.paged_attention.default(
+        q, k_cache, v_cache, tables, seq_lens, scale, max_seq_len, window, softcap, splits
     )
-    return out
+    if out is None:
+        return computed
+    padding = (seq_lens == 0) | (query_start[1:] == query_start[:-1])
+    return out.copy_(torch.where(padding[:, None, None], out, computed))

@@ -62,6 +62,32 @@ def test_window_and_softcap(
     check(paged_case([1, 1, 1], [7, 67, 33], device=device, **shape), window, softcap, splits)
 
 
+@pytest.mark.parametrize("kind", [torch.int32, torch.int64])
+def test_tables_are_read_by_line_and_padding_is_left_alone(kind: torch.dtype, device: str) -> None:
+    """As a captured step calls it: lines of a larger table, a larger result, empty rows behind."""
+    case = paged_case([1] * 3, [5, 40, 17], q_heads=4, kv_heads=2, head_dim=64, device=device)
+    q, k, v, tables, lens, starts = case.args
+    bounds = {"scale": 0.125, "max_query_len": 1, "max_seq_len": 40}
+    want = cuda.paged_attention(*case.args, **bounds)
+    lines = torch.zeros((9, tables.shape[1]), dtype=torch.int32, device=device)
+    rows = torch.tensor([7, 2, 4, 0, 0], dtype=kind, device=device)
+    lines[rows[:3].long()] = tables
+    arguments = (
+        torch.cat((q, q[:2])),
+        k,
+        v,
+        lines,
+        torch.cat((lens, lens.new_zeros(2))),
+        torch.cat((starts, starts[-1:], starts[-1:])),
+    )
+    out = torch.full((5, 4, 64), 9.0, device=device)
+    accepts = LIMITS["cuda", "paged_attention"]
+    assert accepts(*arguments, **bounds, rows=rows, out=out)
+    assert cuda.paged_attention(*arguments, **bounds, rows=rows, out=out) is out
+    assert torch.equal(out[:3], want)
+    assert (out[3:] == 9.0).all()
+
+
 def test_an_empty_batch_has_an_empty_result(device: str) -> None:
     case = paged_case([], [], q_heads=4, kv_heads=2, head_dim=64, device=device)
     out = cuda.paged_attention(*case.args, scale=1.0, max_query_len=1, max_seq_len=1)
