@@ -141,7 +141,9 @@ class StepBudget:
         return self._costs.seconds(StepLoad(decodes, 1, tokens, context))
 
     def _paying(self, decodes: int) -> int:
-        """Fewest tokens that take as long as what their step costs without them."""
+        """Fewest tokens that take as long as what their step costs without them; twice as long where
+        that cost alone misses the target: as steps are long anyway, there should be few of them.
+        """
         smallest, largest = self._costs.span(decodes)
         if not self.limits.pay_overhead or smallest >= largest:
             return 0
@@ -149,7 +151,8 @@ class StepBudget:
         if few is None or most is None:
             return 0
         token_s = max((most - few) / (largest - smallest), SHORTEST_S / largest)
-        return int(few / token_s - smallest)
+        paying = int(few / token_s - smallest)
+        return 2 * paying if few > AIM * self.limits.target_s else paying
 
 
 def _fastest(known: list[tuple[int, float]], limit_s: float) -> int:

@@ -84,7 +84,10 @@ def _extend_tiles(
         # under a window a row may have seen nothing yet
         level = tl.where(peak == float("-inf"), 0.0, peak) if HAS_WINDOW else peak
         shrink = tl.exp2((best - level) * factor)
-        p = tl.exp2(scores * factor - (level * factor)[:, None])  # one fused multiply-add
+        if PRECISION == "ieee":  # the difference first: a rounded product would be as far off
+            p = tl.exp2((scores - level[:, None]) * factor)
+        else:
+            p = tl.exp2(scores * factor - (level * factor)[:, None])  # one fused multiply-add
         total = total * shrink + tl.sum(p, axis=1)
         if VALUES == "columns":
             v = k
