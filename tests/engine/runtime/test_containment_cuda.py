@@ -14,7 +14,7 @@ import torch
 from engine.models.oracle import reference, save
 from yaie.config import EngineConfig
 from yaie.core.batch import Batch
-from yaie.core.messages import Command, Event, Generate, Tokens
+from yaie.core.messages import Abort, Command, Event, Generate, Tokens
 from yaie.core.request import SamplingParams
 from yaie.runtime import factory
 from yaie.runtime.factory import Engine
@@ -29,6 +29,7 @@ NEIGHBOURS = (1, 16, 37)
 LONG = 240
 PROMPTS = 24
 """More than a captured step has room for: they run eagerly, and need memory."""
+CACHE_TOKENS = 8192
 SLACK_BYTES = 8 * 2**20
 """Room for blocks of the allocator's small pool (2 MiB each), none for the large one (20 MiB)."""
 LARGE_BYTES = 2**20 + 2**18
@@ -71,6 +72,9 @@ class Served:
         for length in NEIGHBOURS:
             self.send(f"neighbour {length}", reference(VARIANT, length).prompt)
 
+    def abort(self, name: str) -> None:
+        self.port.inbox.append(Abort(name))
+
     def finish(self) -> None:
         while self.loop.step():
             continue
@@ -94,9 +98,9 @@ def served(folder: Path) -> Iterator[Served]:
         model=str(folder),
         device="cuda",
         dtype="float32",
-        kv_cache_tokens=8192,
+        kv_cache_tokens=CACHE_TOKENS,
         max_num_batched_tokens=4096,
-        max_num_seqs=32,
+        max_num_seqs=64,
         step_time_target_s=math.inf,
     )
     served = Served(factory.create(config))
@@ -146,6 +150,34 @@ def test_steps_that_find_no_memory_are_made_smaller(
         assert served.port.codes[f"after {number}"] is None
         assert served.port.tokens[f"after {number}"] == served.port.tokens[f"before {number}"]
     del taken
+
+
+def test_a_full_cache_serves_what_is_left_after_half_went_away(served: Served) -> None:
+    """Three times what the cache holds is asked for at once; when a request was preempted for lack
+    of a page, every second one is aborted. The others end with all their tokens.
+    """
+    served.engine.scheduler.reset_prefix_cache()
+    empty = served.engine.scheduler.stats()
+    numbers = range(3 * CACHE_TOKENS // LONG)
+    served.send_neighbours()
+    for number in numbers:
+        served.send(f"asks {number}", long_prompt(number)[: LONG - 64])
+    for _ in range(400):
+        served.loop.step()
+        if served.engine.scheduler.stats().preemptions > empty.preemptions:
+            break
+    assert served.engine.scheduler.stats().preemptions > empty.preemptions
+    for number in numbers[::2]:
+        served.abort(f"asks {number}")
+    served.finish()
+    served.assert_neighbours_right()
+    ended = [number for number in numbers if served.port.codes[f"asks {number}"] is None]
+    assert ended == list(numbers)
+    lengths = {len(served.port.tokens[f"asks {number}"]) for number in numbers[1::2]}
+    assert lengths == {64}
+    after = served.engine.scheduler.stats()
+    assert after.running + after.waiting == 0
+    assert after.pages_free + after.pages_cached == empty.pages_free + empty.pages_cached
 
 
 def test_a_request_that_breaks_every_step_ends_alone(
