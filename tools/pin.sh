@@ -11,3 +11,5 @@ pin() { # pin FILE OPTION...
 pin control-plane --extra operator --extra router
 pin engine --extra engine
 pin dev --extra all --group dev
+.venv/bin/uv pip compile --quiet --group pyproject.toml:kernels --generate-hashes --no-header --no-annotate \
+  --constraint constraints/engine.txt --universal --python-version 3.11 --output-file constraints/kernels.txt

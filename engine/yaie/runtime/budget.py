@@ -141,8 +141,8 @@ class StepBudget:
         return self._costs.seconds(StepLoad(decodes, 1, tokens, context))
 
     def _paying(self, decodes: int) -> int:
-        """Fewest tokens that take as long as what their step costs without them; twice as long where
-        that cost alone misses the target: as steps are long anyway, there should be few of them.
+        """Fewest tokens that take as long as what their step costs without them, or twice as long
+        where that cost alone misses the target: as steps are long anyway, they should be few.
         """
         smallest, largest = self._costs.span(decodes)
         if not self.limits.pay_overhead or smallest >= largest:

@@ -153,6 +153,7 @@ def _compile(scratch: Path, archs: Sequence[int]) -> Path:
     codes = [f"-gencode=arch=compute_{sm},code=sm_{sm}" for sm in map(_sm, archs)]
     extension = kind(  # type: ignore[no-untyped-call]  # torch's has no types
         name="yaie_ops",
+        library_dirs=_runtime(cpp_extension.CUDA_HOME, scratch) if cuda else [],
         sources=[str(path) for path in sources(cuda=cuda)],
         include_dirs=[str(_HERE / "include")],
         extra_compile_args={
@@ -167,6 +168,17 @@ def _compile(scratch: Path, archs: Sequence[int]) -> Path:
     command.ensure_finalized()
     command.run()
     return scratch / "yaie_ops.so"
+
+
+def _runtime(cuda_home: str, scratch: Path) -> list[str]:
+    """Folders in which the linker finds the CUDA runtime, beside those that a toolkit has: a
+    toolkit from wheels has it in `lib`, under the name of its version alone.
+    """
+    versions = sorted(Path(cuda_home, "lib").glob("libcudart.so.*"))
+    if not versions or Path(cuda_home, "lib64", "libcudart.so").exists():
+        return []
+    (scratch / "libcudart.so").symlink_to(versions[-1])
+    return [str(scratch)]
 
 
 def _sm(arch: int) -> str:

@@ -31,4 +31,4 @@ VARIANTS = [
 def test_a_variant_matches_on_the_gpu(variant: str, graphs: bool, tmp_path: Path) -> None:
     runner = load_runner(save(variant, tmp_path), pages=PAGES, device="cuda", graphs=graphs)
     for one in travel(variant, runner, sampling=SCORED if graphs else GREEDY).values():
-        check(variant, one.start, one.ids, one.logits)
+        check(variant, one.start, one.ids, one.logits, devices=("cpu", "cuda"))

@@ -32,4 +32,4 @@ def test_a_variant_matches_on_the_gpu(
     folder = oracle.save(variant, tmp_path)
     runner = load_runner(folder, pages=PAGES, mla_form=form, device="cuda", graphs=graphs)
     for one in travel(variant, runner, sampling=SCORED if graphs else GREEDY).values():
-        oracle.check(variant, one.start, one.ids, one.logits)
+        oracle.check(variant, one.start, one.ids, one.logits, devices=("cpu", "cuda"))
