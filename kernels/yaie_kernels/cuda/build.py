@@ -153,7 +153,7 @@ def _compile(scratch: Path, archs: Sequence[int]) -> Path:
     codes = [f"-gencode=arch=compute_{sm},code=sm_{sm}" for sm in map(_sm, archs)]
     extension = kind(  # type: ignore[no-untyped-call]  # torch's has no types
         name="yaie_ops",
-        library_dirs=_runtime(cpp_extension.CUDA_HOME, scratch) if cuda else [],
+        library_dirs=_runtime(Path(cpp_extension.CUDA_HOME or ""), scratch) if cuda else [],
         sources=[str(path) for path in sources(cuda=cuda)],
         include_dirs=[str(_HERE / "include")],
         extra_compile_args={
@@ -170,12 +170,12 @@ def _compile(scratch: Path, archs: Sequence[int]) -> Path:
     return scratch / "yaie_ops.so"
 
 
-def _runtime(cuda_home: str, scratch: Path) -> list[str]:
+def _runtime(cuda_home: Path, scratch: Path) -> list[str]:
     """Folders in which the linker finds the CUDA runtime, beside those that a toolkit has: a
     toolkit from wheels has it in `lib`, under the name of its version alone.
     """
-    versions = sorted(Path(cuda_home, "lib").glob("libcudart.so.*"))
-    if not versions or Path(cuda_home, "lib64", "libcudart.so").exists():
+    versions = sorted((cuda_home / "lib").glob("libcudart.so.*"))
+    if not versions or (cuda_home / "lib64/libcudart.so").exists():
         return []
     (scratch / "libcudart.so").symlink_to(versions[-1])
     return [str(scratch)]
