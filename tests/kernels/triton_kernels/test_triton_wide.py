@@ -13,7 +13,7 @@ from yaie_kernels.triton.wide import Tiles
 
 PLAIN = [Tiles(32, 256, 1, 3), Tiles(64, 64, 1, 5)]
 SHARED = [Tiles(16, 128, 4, 4), Tiles(32, 256, 2, 3), Tiles(64, 128, 4, 4)]
-BOXES = [Tiles(64, 128, 1, 4, boxes=True), Tiles(64, 128, 2, 4, True), Tiles(128, 64, 1, 5, True)]
+BOXES = [Tiles(64, 128, 1, 4, boxes=True), Tiles(64, 128, 2, 4, boxes=True)]
 OUTPUTS = [1024, 2048, 2560, 3072, 4096, 6144, 14_336, 151_936]
 INPUTS = [1024, 2048, 3072, 4096, 14_336]
 
@@ -75,7 +75,7 @@ def test_padding_changes_no_other_row(half: torch.dtype, device: str, tiles: Til
     assert torch.equal(wide.wide(x[:20], weight, None, tiles), got[:20])
 
 
-@pytest.mark.parametrize("rows", [5, 16, 17, 33, 65, 129, 256])
+@pytest.mark.parametrize("rows", [5, 16, 17, 33, 65, 96, 128])
 @pytest.mark.parametrize("gated", [False, True])
 def test_chosen_tiles_fit(rows: int, gated: bool) -> None:
     for n, k in itertools.product(OUTPUTS, INPUTS):
@@ -89,10 +89,25 @@ def test_chosen_tiles_fit(rows: int, gated: bool) -> None:
         assert tiles.split == 1 or -(-n // 64) * -(-rows // tiles.block_m) <= wide._COUNTS
 
 
-def test_what_the_library_does_better_stays_with_it() -> None:
-    assert wide.choose_tiles(128, 4096, 14_336, gated=False) is None
-    assert wide.choose_tiles(256, 3072, 1024, gated=True) is None
-    assert wide.choose_tiles(16, 4096, 1024, gated=False) is None
+@pytest.mark.parametrize(
+    ("rows", "n", "k", "gated"),
+    [
+        (16, 4096, 1024, False),
+        (64, 2048, 2048, False),
+        (80, 4096, 1024, False),
+        (128, 3072, 1024, True),
+        (128, 4096, 14_336, False),
+        (24, 128_256, 4096, False),
+    ],
+)
+def test_what_another_does_as_well_stays_with_it(rows: int, n: int, k: int, gated: bool) -> None:
+    assert wide.choose_tiles(rows, n, k, gated=gated) is None
+
+
+@pytest.mark.parametrize("rows", [1, 4, 129, 192])
+def test_one_row_and_hundreds_are_for_others(half: torch.dtype, device: str, rows: int) -> None:
+    x, weight = (normal(size, 2048, dtype=half, device=device) for size in (rows, 1024))
+    assert wide.choose(x, weight, gated=False) is None
 
 
 @pytest.mark.parametrize("rows", [16, 17, 64, 100])
