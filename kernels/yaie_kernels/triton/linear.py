@@ -1,7 +1,8 @@
-"""Projections: our kernels for up to 16 rows in half precision, the library for all else.
+"""Projections: our kernels for few rows in half precision, the library for all else.
 
-The library reaches about a third of the memory's bandwidth with one row of a small model. Float32
-stays with it, so that greedy tokens of that dtype are the same whatever the batch.
+The library reaches about a third of the memory's bandwidth with one row of a small model, and with
+some dozens of rows its products still wait for one another. Float32 stays with it, so that greedy
+tokens of that dtype are the same whatever the batch.
 """
 
 # ruff: noqa: PLR0917 - the operations' signatures are positional by contract
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from yaie_kernels.triton import wide
 from yaie_kernels.triton.elementwise import add_rms_norm, gelu_tanh_mul, rms_norm, silu_mul
 from yaie_kernels.triton.gemv import Norm, gemv, suits
 from yaie_kernels.triton.skinny import ROWS, skinny
@@ -22,6 +24,9 @@ _MOST_COLUMNS = 4096
 def linear(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, *, gate: str | None = None
 ) -> Tensor:
+    tiles = wide.choose(x, weight, gated=gate is not None)
+    if tiles is not None:
+        return wide.wide(x, weight, bias, tiles, gate=gate)
     if not _is_ours(x, weight):
         y = functional.linear(x, weight, bias)
         return y if gate is None else _GATES[gate](y)

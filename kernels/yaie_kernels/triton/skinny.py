@@ -16,15 +16,13 @@ from yaie_kernels.triton.gemv import gate_of
 from yaie_kernels.triton.launch import await_previous, dependent
 
 ROWS = 16
-_LINE = 64  # elements of a cache line of 128 bytes, at two bytes each
+LINE = 64  # elements of a cache line of 128 bytes, at two bytes each
 _PREFETCHED_COLUMNS = 2048
-_PREFETCHED_WEIGHTS = (
-    2**23
-)  # of larger ones most programs start after the wait: it costs (measured)
+PREFETCHED_WEIGHTS = 2**23  # of larger ones most programs start after the wait: it costs (measured)
 
 
 @triton.jit
-def _prefetch(at):
+def prefetch(at):
     """Bring the lines at these addresses into the L2 cache."""
     tl.inline_asm_elementwise(
         "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [at.to(tl.int64, bitcast=True)],
@@ -47,9 +45,9 @@ def _skinny_kernel(
     weight_at = weight_ptr + weight_row.to(tl.int64)[:, None] * K
     if PDL and LINES > 0:
         line = tl.arange(0, LINES) * LINE
-        _prefetch(weight_at + line[None, :])
+        prefetch(weight_at + line[None, :])
         if GATED:
-            _prefetch(weight_at + (line + N * K)[None, :])
+            prefetch(weight_at + (line + N * K)[None, :])
     await_previous(PDL)
 
     col = tl.arange(0, BLOCK_K)
@@ -106,7 +104,7 @@ def skinny(
         N=n, K=cols, HAS_BIAS=bias is not None, GATE=gate or "",
         BLOCK_M=ROWS, BLOCK_N=block_n, BLOCK_K=block_k, STAGES=stages,
         LINES=_lines(weight),
-        LINE=_LINE,
+        LINE=LINE,
         **dependent(x), num_warps=warps,
     )  # fmt: skip
     return out
@@ -114,9 +112,9 @@ def skinny(
 
 def _lines(weight: Tensor) -> int:
     """Cache lines of each row to ask for before the wait: a power of two, or none."""
-    if weight.numel() > _PREFETCHED_WEIGHTS:
+    if weight.numel() > PREFETCHED_WEIGHTS:
         return 0
-    return 1 << max(1, min(weight.shape[1], _PREFETCHED_COLUMNS) // _LINE).bit_length() - 1
+    return 1 << max(1, min(weight.shape[1], _PREFETCHED_COLUMNS) // LINE).bit_length() - 1
 
 
 def choose_tiles(n: int, *, gated: bool) -> Tiles:

@@ -9,7 +9,7 @@ HIDDEN, INNER, LAYERS = 1024, 1536, 24
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("rows", [1, 2, 4, 16])
+@pytest.mark.parametrize("rows", [1, 2, 4, 16, 33, 100, 256])
 def test_a_captured_chain_gives_what_its_kernels_give_alone(rows: int, device: str) -> None:
     """Each projection reads weights before its input is there; buffers are reused all the time."""
     if device != "cuda":

@@ -7,7 +7,7 @@ from torch.nn import functional
 from yaie_kernels import reference, triton
 from yaie_kernels.testing import judge
 
-ROWS = [1, 2, 3, 15, 16, 17]
+ROWS = [1, 2, 3, 15, 16, 17, 33, 127, 255, 256]
 SHAPES = [(64, 256), (37, 520), (200, 1288)]  # the last two are multiples of no tile
 GATES = [None, "silu", "gelu_tanh"]
 Parts = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
@@ -39,7 +39,7 @@ def test_linear(rows: int, n: int, k: int, dtype: torch.dtype, device: str) -> N
 
 
 @pytest.mark.parametrize("gate", GATES[1:])
-@pytest.mark.parametrize("rows", [1, 5, 17])
+@pytest.mark.parametrize("rows", [1, 5, 17, 33, 255])
 def test_a_gated_linear(gate: str, rows: int, dtype: torch.dtype, device: str) -> None:
     x, _, _, weight, bias = parts(rows, 2 * 37, 520, dtype, device)
     exact = reference.linear(x.double(), weight.double(), bias.double(), gate=gate)
@@ -67,7 +67,7 @@ def test_a_linear_after_a_norm(
     judge("norm_linear", got, plain, exact)
 
 
-@pytest.mark.parametrize("rows", [2, 9, 16])
+@pytest.mark.parametrize("rows", [2, 9, 16, 17, 64, 200])
 def test_a_row_does_not_depend_on_the_others(rows: int, dtype: torch.dtype, device: str) -> None:
     x, residual, norm, weight, _ = parts(rows, 96, 520, dtype, device)
     other = torch.cat((x[:1], torch.randn_like(x[1:]) * 100))
