@@ -252,6 +252,7 @@ def sample(
     seed: Tensor,
     position: Tensor,
     *,
+    rows: Tensor | None = None,
     filtered: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One token id per row -> (tokens, finite, peak) as of `greedy`.
@@ -260,11 +261,12 @@ def sample(
     logits[B,V] any float dtype; temperature[B] float32 (below 1e-5: argmax, lowest id on ties);
     top_k[B] int32 (0 = off); top_p[B] float32 (1 = off); min_p[B] float32 (0 = off); seed[B] and
     position[B] int64: the draw is a function of these two and the row's logits alone.
+    rows[B] int64: row b's temperature, filters and seed are those at rows[b] of longer tensors.
     Filters apply in the order temperature, top-k, top-p, min-p; tokens tied with the last kept
     one are kept. filtered=False: the host knows that no row has top-k or top-p, which spares work.
     """
     return backend(logits).sample(  # type: ignore[no-any-return]  # module chosen by name
-        logits, temperature, top_k, top_p, min_p, seed, position, filtered=filtered
+        logits, temperature, top_k, top_p, min_p, seed, position, rows=rows, filtered=filtered
     )
 
 

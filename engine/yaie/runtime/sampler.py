@@ -54,12 +54,13 @@ def draw(
     else:
         tokens, finite, peak = ops.sample(
             logits,
-            slots.temperature[rows],
-            slots.top_k[rows],
-            slots.top_p[rows],
-            slots.min_p[rows],
-            slots.seed[rows],
+            slots.temperature,
+            slots.top_k,
+            slots.top_p,
+            slots.min_p,
+            slots.seed,
             positions,
+            rows=rows,
             filtered=how == "filtered",
         )
     slots.last_token[rows] = tokens

@@ -48,8 +48,12 @@ def sample(
     seed: Tensor,
     position: Tensor,
     *,
+    rows: Tensor | None = None,
     filtered: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:
+    if rows is not None:
+        temperature, top_k, top_p = temperature[rows], top_k[rows], top_p[rows]
+        min_p, seed = min_p[rows], seed[rows]
     best, finite, peak = greedy(logits)
     cold = [value < GREEDY_BELOW for value in temperature.tolist()]
     if all(cold):

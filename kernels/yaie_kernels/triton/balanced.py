@@ -1,10 +1,14 @@
 """Balanced decode attention: all tokens of a batch dealt evenly to a fixed number of programs.
 
-The tiles of BLOCK_N tokens of all sequences lie in one line, row after row, and each program of a
-KV head takes an equal stretch of it, which it finds from `seq_lens` on the device: true lengths
-count, whatever bound a captured graph was made for. A program writes the rows that lie wholly in
-its stretch; of one that goes on in the next program's (or came from the last one's) it writes a
-part, and a second kernel combines the parts. Padding rows have no tiles, so they change no stretch.
+The tokens of all sequences lie in one line of grains, row after row, and each program of a KV head
+takes an equal stretch of it, which it finds from `seq_lens` on the device: true lengths count,
+whatever bound a captured graph was made for. A program writes the rows that lie wholly in its
+stretch; of one that goes on in the next program's (or came from the last one's) it writes a part,
+and a second kernel combines the parts. Padding rows have no grains, so they change no stretch.
+
+The end of a row that came from the last program is computed last. So all programs walk their rows
+from the first token at about the same time, and a prefix that many rows share is read from memory
+once and then found in the L2 cache.
 """
 
 # ruff: noqa: PLR0917, D403 - a kernel takes pointers and strides; its docstring is its formula
@@ -18,44 +22,49 @@ import triton.language as tl
 from torch import Tensor
 
 from yaie_kernels.triton.cache import needs_wide
+from yaie_kernels.triton.launch import await_previous, dependent, release_next
 from yaie_kernels.triton.layout import layout, table_of
 from yaie_kernels.triton.online import attend_tokens, load_query, row_extent
 
-_SEARCH = tl.constexpr(128)  # rows whose lengths a program adds up at once
+_SEARCH = tl.constexpr(256)  # rows whose lengths a program adds up at once
+_GRAIN = tl.constexpr(16)  # tokens; whole tiles would leave some programs up to a tenth more
 _PARTS = tl.constexpr(16)  # parts combined at once
 
 
 @triton.jit
-def _row_tiles(
-    lens_ptr, starts_ptr, row, there, window, BLOCK_N: tl.constexpr, HAS_WINDOW: tl.constexpr
-):
+def _row_grains(lens_ptr, starts_ptr, row, there, window, HAS_WINDOW: tl.constexpr):
     first, length, _query = row_extent(lens_ptr, starts_ptr, row, there, window, HAS_WINDOW)
-    return (length - first + BLOCK_N - 1) // BLOCK_N
+    return (length - first + _GRAIN - 1) // _GRAIN
 
 
 @triton.jit
-def _stretch(
-    lens_ptr, starts_ptr, batch, window, program, programs,
-    BLOCK_N: tl.constexpr, HAS_WINDOW: tl.constexpr,
-):  # fmt: skip
-    """(begin, end, tiles of a stretch, row of its first tile, that row's first tile)."""
-    index = tl.arange(0, _SEARCH)
-    work = 0
-    for base in range(0, batch, _SEARCH):
-        rows = base + index
-        tiles = _row_tiles(lens_ptr, starts_ptr, rows, rows < batch, window, BLOCK_N, HAS_WINDOW)
-        work += tl.sum(tiles, axis=0)
+def _stretch(lens_ptr, starts_ptr, batch, window, program, programs, HAS_WINDOW: tl.constexpr):
+    """(begin, end, grains of a stretch, row of its first grain, that row's first grain).
+
+    The first rows are looked at once: what a program does before its first key costs bandwidth.
+    """
+    rows = tl.arange(0, _SEARCH)
+    grains = _row_grains(lens_ptr, starts_ptr, rows, rows < batch, window, HAS_WINDOW)
+    ends = tl.cumsum(grains, axis=0)
+    before = tl.sum(grains, axis=0)
+    work = before
+    for base in range(_SEARCH, batch, _SEARCH):
+        more = base + rows
+        grains = _row_grains(lens_ptr, starts_ptr, more, more < batch, window, HAS_WINDOW)
+        work += tl.sum(grains, axis=0)
     share = tl.cdiv(work, programs)
     begin = tl.minimum(program * share, work)
-    row, row_begin, before = 0, 0, 0
-    for base in range(0, batch, _SEARCH):
-        rows = base + index
-        tiles = _row_tiles(lens_ptr, starts_ptr, rows, rows < batch, window, BLOCK_N, HAS_WINDOW)
-        ends = before + tl.cumsum(tiles, axis=0)
-        past = (ends <= begin) & (rows < batch)
+    past = (ends <= begin) & (rows < batch)
+    row = tl.sum(past.to(tl.int32), axis=0)
+    row_begin = tl.max(tl.where(past, ends, 0), axis=0)
+    for base in range(_SEARCH, batch, _SEARCH):
+        more = base + rows
+        grains = _row_grains(lens_ptr, starts_ptr, more, more < batch, window, HAS_WINDOW)
+        ends = before + tl.cumsum(grains, axis=0)
+        past = (ends <= begin) & (more < batch)
         row += tl.sum(past.to(tl.int32), axis=0)
         row_begin = tl.maximum(row_begin, tl.max(tl.where(past, ends, 0), axis=0))
-        before += tl.sum(tiles, axis=0)
+        before += tl.sum(grains, axis=0)
     return begin, tl.minimum(begin + share, work), share, row, row_begin
 
 
@@ -78,7 +87,7 @@ def _balanced_kernel(
     PAGE: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_TAIL: tl.constexpr, BLOCK_V: tl.constexpr, VALUES: tl.constexpr, BLOCKS: tl.constexpr,
     HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr,
-    EVEN_D: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+    EVEN_D: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """out or part = softmax(q k^T) v over a stretch's share of each of its rows.
 
@@ -86,10 +95,11 @@ def _balanced_kernel(
     on in the next; lse: log2 of the sum of exponentials. split[.., program] = (that row or -1, the
     last program that has some of it).
     """
+    release_next(PDL)
     kv_head = tl.program_id(0) // BLOCKS
     program, programs = tl.program_id(1), tl.num_programs(1)
     at, end, share, row, row_begin = _stretch(
-        lens_ptr, starts_ptr, batch, window, program, programs, BLOCK_N, HAS_WINDOW
+        lens_ptr, starts_ptr, batch, window, program, programs, HAS_WINDOW
     )
     mine = tl.program_id(0) * programs + program
     part_ptr, lse_ptr, split_ptr = _scratch(
@@ -101,17 +111,26 @@ def _balanced_kernel(
     stored = (lane < group)[:, None] & (value_col < value_dim)[None, :]
     factor = 1.4426950408889634 if HAS_SOFTCAP else scale * 1.4426950408889634
     split_row, split_last = -1, 0
-    while at < end:
+    begin, begin_row, begin_row_at = at, row, row_begin
+    left = end - begin
+    if begin > row_begin:
         first, length, query = row_extent(lens_ptr, starts_ptr, row, True, window, HAS_WINDOW)
-        tiles = (length - first + BLOCK_N - 1) // BLOCK_N
-        low, high = at - row_begin, tl.minimum(tiles, end - row_begin)
+        row_begin += (length - first + _GRAIN - 1) // _GRAIN
+        at = tl.minimum(row_begin, end)
+        row += 1
+    while left > 0:
+        if at == end:
+            at, row, row_begin = begin, begin_row, begin_row_at
+        first, length, query = row_extent(lens_ptr, starts_ptr, row, True, window, HAS_WINDOW)
+        grains = (length - first + _GRAIN - 1) // _GRAIN
+        low, high = at - row_begin, tl.minimum(grains, end - row_begin)
         if high > low:
             q, q_tail = load_query(
                 q_ptr, query, head, lane, q_token_stride, q_head_stride, group, head_dim,
                 BLOCK_D, BLOCK_TAIL,
             )  # fmt: skip
             acc, best, total = attend_tokens(
-                q, q_tail, first + low * BLOCK_N, tl.minimum(first + high * BLOCK_N, length),
+                q, q_tail, first + low * _GRAIN, tl.minimum(first + high * _GRAIN, length),
                 k_ptr, v_ptr, table_of(tables_ptr, rows_ptr, row, table_stride),
                 scale, softcap, factor,
                 cache_token_stride, value_token_stride, kv_head, head_dim, value_dim,
@@ -119,7 +138,7 @@ def _balanced_kernel(
                 HAS_SOFTCAP, EVEN_D, WIDE, PRECISION,
             )  # fmt: skip
             result = acc / total[:, None]
-            if high - low == tiles:
+            if high - low == grains:
                 to = query.to(tl.int64) * out_token_stride + head * value_dim
                 tl.store(out_ptr + to[:, None] + value_col[None, :], result, mask=stored)
             else:
@@ -128,9 +147,10 @@ def _balanced_kernel(
                 tl.store(part_ptr + part_at, result, mask=stored)
                 tl.store(lse_ptr + slot, best * factor + tl.log2(total), mask=lane < group)
                 if low == 0:
-                    split_row, split_last = row, (row_begin + tiles - 1) // share
+                    split_row, split_last = row, (row_begin + grains - 1) // share
+            left -= high - low
         at = row_begin + high
-        row_begin += tiles
+        row_begin += grains
         row += 1
     tl.store(split_ptr + mine * 2, split_row)
     tl.store(split_ptr + mine * 2 + 1, split_last)
@@ -142,9 +162,10 @@ def _balanced_kernel(
 )
 def _combine_kernel(
     scratch_ptr, out_ptr, starts_ptr, out_token_stride, group, value_dim,
-    BLOCKS: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_V: tl.constexpr,
+    BLOCKS: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_V: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """out = sum_p part[p] 2**lse[p] / sum_p 2**lse[p] of the row that a program left unfinished."""
+    await_previous(PDL)
     lane, program, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     mine = block * tl.num_programs(1) + program
     part_ptr, lse_ptr, split_ptr = _scratch(
@@ -155,6 +176,7 @@ def _combine_kernel(
     if (row < 0) | (in_group >= group):
         return
     parts = tl.load(split_ptr + mine * 2 + 1) - program + 1
+    query = tl.load(starts_ptr + row).to(tl.int64)
     col = tl.arange(0, BLOCK_V)
     best = tl.full([], float("-inf"), tl.float32)
     total = tl.zeros([], tl.float32)
@@ -172,7 +194,6 @@ def _combine_kernel(
         total = total * shrink + tl.sum(share, axis=0)
         acc = acc * shrink + tl.sum(values * share[:, None], axis=0)
         best = peak
-    query = tl.load(starts_ptr + row).to(tl.int64)
     head = block // BLOCKS * group + in_group
     to = out_ptr + query * out_token_stride + head * value_dim
     tl.store(to + col, acc / total, mask=col < value_dim)
@@ -210,6 +231,7 @@ def decode_balanced(
         slots * (value_dim + 1) + stretches * 2, dtype=torch.float32, device=q.device
     )
     block_n, warps, stages = tiles
+    overlap = dependent(q)
     _balanced_kernel[(kv_heads * blocks, programs)](
         q, k_cache, v_cache, out, scratch, block_tables, rows, seq_lens, query_start,
         scale, softcap or 0.0, window or 0,
@@ -220,9 +242,9 @@ def decode_balanced(
         HAS_WINDOW=window is not None, HAS_SOFTCAP=softcap is not None,
         EVEN_D=shape.keys <= head_dim, WIDE=needs_wide(k_cache) or needs_wide(v_cache),
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
-        num_warps=warps, num_stages=stages,
+        PDL=overlap["PDL"], num_warps=warps, num_stages=stages,
     )  # fmt: skip
     _combine_kernel[(min(group, block_g), programs, kv_heads * blocks)](
         scratch, out, query_start, out.stride(0), group, value_dim,
-        BLOCKS=blocks, BLOCK_G=block_g, BLOCK_V=shape.values, num_warps=4,
+        BLOCKS=blocks, BLOCK_G=block_g, BLOCK_V=shape.values, **overlap, num_warps=1,
     )  # fmt: skip

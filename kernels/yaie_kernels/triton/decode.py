@@ -2,9 +2,9 @@
 
 All query heads of a KV head are one block of rows (or a few, where a latent cache serves a hundred
 of them), so each key and value is read once. Keys may be wider than values: `layout` says how.
-Large batches are balanced by their true lengths (`balanced`); the largest need no such care. In
-others a sequence's tokens are dealt to `splits` programs by its length, which the kernel reads, and
-a second kernel reduces; the host chooses only the number of splits, from the batch and an upper
+Most batches are balanced by their true lengths (`balanced`); the largest need no such care. In
+small ones a sequence's tokens are dealt to `splits` programs by its length, which the kernel reads,
+and a second kernel reduces; the host chooses only the number of splits, from the batch and an upper
 bound of the lengths. That begins sooner. Rows of length 0 or without a query are padding: nothing
 of them is read or written.
 
@@ -28,15 +28,17 @@ from torch import Tensor
 from yaie_kernels.triton.balanced import decode_balanced
 from yaie_kernels.triton.cache import needs_wide
 from yaie_kernels.triton.device import multiprocessors
+from yaie_kernels.triton.launch import await_previous, dependent, release_next
 from yaie_kernels.triton.layout import Layout, layout, power_of_2, table_of
 from yaie_kernels.triton.online import attend_tokens, load_query, row_extent
 
 _EACH = 2  # programs a multiprocessor: more splits than that cost bandwidth (measured, H200)
-_LEAST_TOKENS = 64  # a program's smallest share
+_LEAST_TOKENS = 128  # a program's smallest share (a row of 1,000: 17 splits 6.2 us, 33 splits 8.1)
+_LEAST_LATENT = 64  # of a latent cache
 _MOST_TOKENS = 2048  # longer shares make one long sequence the tail of the whole batch
 _MAX_SPLITS = 64
-_BALANCED = range(1024, 4096)  # rows times KV heads; more of them balance themselves (H200:
-# 512 rows of 100 to 2,048 tokens take 521 us whole and 679 us dealt evenly, 256 rows 294 and 282)
+_SELF_BALANCED = 4096  # rows times KV heads; so many balance themselves (H200: 512 rows take 482 us
+# whole and 490 us dealt evenly)
 
 
 @triton.jit(
@@ -52,10 +54,12 @@ def _decode_kernel(
     BLOCK_TAIL: tl.constexpr, BLOCK_V: tl.constexpr, VALUES: tl.constexpr, BLOCKS: tl.constexpr,
     HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, SPLIT: tl.constexpr,
     EVEN_D: tl.constexpr, WIDE: tl.constexpr, MOST: tl.constexpr, PRECISION: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """part = softmax(q k^T) v over this program's tokens, and after all parts their lse: log2 of
     the sum of exponentials.
     """
+    release_next(PDL)
     kv_head = tl.program_id(0) // BLOCKS
     row = tl.program_id(1)
     split = tl.program_id(2)
@@ -105,26 +109,32 @@ def _decode_kernel(
 )
 def _reduce_kernel(
     part_ptr, out_ptr, lens_ptr, starts_ptr, out_token_stride, value_dim, splits,
-    BLOCK_S: tl.constexpr, BLOCK_V: tl.constexpr,
+    BLOCK_S: tl.constexpr, BLOCK_V: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """out = sum_s part[s] 2**lse[s] / sum_s 2**lse[s]; empty splits have lse -inf."""
+    """out = sum_s part[s] 2**lse[s] / sum_s 2**lse[s]; empty splits have lse -inf.
+
+    What lies in the place of a padding row's parts is read and dropped: to branch before would wait
+    for the row's length.
+    """
+    await_previous(PDL)
     head, row = tl.program_id(0), tl.program_id(1)
     _first, length, query = row_extent(lens_ptr, starts_ptr, row, True, 0, False)
-    if length == 0:
-        return
     at = (row.to(tl.int64) * tl.num_programs(0) + head) * splits
     lse_ptr = part_ptr + tl.num_programs(1).to(tl.int64) * tl.num_programs(0) * splits * value_dim
     split = tl.arange(0, BLOCK_S)
     col = tl.arange(0, BLOCK_V)
     lse = tl.load(lse_ptr + at + split, mask=split < splits, other=float("-inf"))
+    lse = tl.where(length > 0, lse, 0.0)
     share = tl.exp2(lse - tl.max(lse, axis=0))
     mask = (split < splits)[:, None] & (col < value_dim)[None, :]
     part = tl.load(
         part_ptr + (at + split)[:, None] * value_dim + col[None, :], mask=mask, other=0.0
     )
+    part = tl.where(length > 0, part, 0.0)
     out = tl.sum(part * share[:, None], axis=0) / tl.sum(share, axis=0)
     to = out_ptr + query.to(tl.int64) * out_token_stride + head * value_dim
-    tl.store(to + col, out, mask=col < value_dim)
+    if length > 0:
+        tl.store(to + col, out, mask=col < value_dim)
 
 
 class Choice(NamedTuple):
@@ -146,17 +156,18 @@ def choose(
     device: torch.device,
 ) -> Choice:
     """For `heads` = (KV heads, query heads of each) and rows of up to max_tokens."""
-    block_g, tiles, balanced = _by_shape(heads[1], shape, dtype)
-    blocks = heads[0] * -(-heads[1] // block_g)
+    tiles = _tiles(heads[1], shape, dtype)
+    blocks = heads[0] * -(-heads[1] // tiles.block_g)
     count = multiprocessors(device)
-    if shape.keys <= 256 and batch * blocks in _BALANCED:
-        tiles, each = balanced
-        return Choice(block_g, tiles, programs=max(1, each * count // blocks))
+    if batch * blocks < _SELF_BALANCED:
+        each = max((each for least, each in tiles.each if least <= batch * blocks), default=0)
+        if each:
+            return Choice(tiles.block_g, tiles.balanced, programs=max(1, each * count // blocks))
     most = None  # of a latent cache: two rounds of small programs, one of large ones (measured)
     if shape.keys > 256:
-        most = count * (_EACH if block_g < 64 else 1)
+        most = count * (_EACH if tiles.block_g < 64 else 1)
     splits, wanted = choose_splits(batch * blocks, max_tokens, count * _EACH, most)
-    return Choice(block_g, tiles, splits=splits, wanted=wanted)
+    return Choice(tiles.block_g, tiles.split, splits=splits, wanted=wanted)
 
 
 def choose_splits(
@@ -169,31 +180,41 @@ def choose_splits(
     one more than fit at once costs another round.
     """
     share = -(-filling // rows) if most is None else most // rows
-    useful = -(-max_tokens // _LEAST_TOKENS)
+    useful = -(-max_tokens // (_LEAST_TOKENS if most is None else _LEAST_LATENT))
     wanted = max(1, min(share, useful, _MAX_SPLITS))
     longest = min(-(-max_tokens // _MOST_TOKENS), _MAX_SPLITS)
     return max(wanted, longest), wanted
 
 
+class _Tiles(NamedTuple):
+    """How rows of one shape are computed; tiles are BLOCK_N, num_warps, num_stages.
+
+    each: (rows times blocks of heads, programs a multiprocessor if they are as many or more) of
+    balanced rows. As many as fit are best where all programs are busy for long; fewer begin sooner.
+    """
+
+    block_g: int
+    split: tuple[int, int, int]
+    balanced: tuple[int, int, int] = (64, 4, 3)
+    each: tuple[tuple[int, int], ...] = ()
+
+
 @functools.cache
-def _by_shape(
-    group: int, shape: Layout, dtype: torch.dtype
-) -> tuple[int, tuple[int, int, int], tuple[tuple[int, int, int], int]]:
-    """(BLOCK_G, tiles of split rows, (tiles, programs a multiprocessor) of balanced ones)."""
+def _tiles(group: int, shape: Layout, dtype: torch.dtype) -> _Tiles:
     most = group
     if shape.values > 256:  # as many heads as their sums fit the registers
         most = 16 if dtype == torch.float32 else 64
     block_g = max(16, power_of_2(min(group, most)))
-    if dtype == torch.float32:
-        tiles = (32, 4, 2) if shape.keys <= 256 else (16, 4, 1)
-        return block_g, tiles, (tiles, 2)
     if shape.keys > 256:
-        return block_g, (64, 4 if block_g < 64 else 8, 2), ((64, 4, 2), 1)
+        latent = (64, 4 if block_g < 64 else 8, 2)
+        return _Tiles(block_g, (16, 4, 1) if dtype == torch.float32 else latent)
+    if dtype == torch.float32:
+        return _Tiles(block_g, (32, 4, 2), (32, 4, 2), ((1024, 2),))
     if shape.keys > 128:
-        return block_g, (32, 4, 3), ((64, 4, 2), 2)
+        return _Tiles(block_g, (32, 4, 3), (64, 4, 2), ((1024, 2),))
     if shape.keys > 64:
-        return block_g, (64, 4, 3), ((64, 4, 2), 4)
-    return block_g, (64, 4, 3), ((128, 4, 3), 3)
+        return _Tiles(block_g, (64, 4, 3), (64, 4, 3), ((128, 2), (512, 3)))
+    return _Tiles(block_g, (64, 4, 3), (64, 4, 3), ((512, 4),))
 
 
 def decode(
@@ -234,6 +255,7 @@ def decode(
         )  # fmt: skip
         return out
     blocks = -(-group // block_g)
+    overlap = dependent(q)
     part = out  # an unused pointer when nothing is split
     if splits > 1:
         part = torch.empty(
@@ -250,11 +272,11 @@ def decode(
         EVEN_D=shape.keys <= head_dim, MOST=_MOST_TOKENS,
         WIDE=needs_wide(k_cache) or needs_wide(v_cache),
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
-        num_warps=warps, num_stages=stages,
+        PDL=overlap["PDL"], num_warps=warps, num_stages=stages,
     )  # fmt: skip
     if splits > 1:
         _reduce_kernel[(q_heads, batch)](
             part, out, seq_lens, query_start, out.stride(0), value_dim, splits,
-            BLOCK_S=power_of_2(splits), BLOCK_V=shape.values, num_warps=4,
+            BLOCK_S=power_of_2(splits), BLOCK_V=shape.values, **overlap, num_warps=4,
         )  # fmt: skip
     return out

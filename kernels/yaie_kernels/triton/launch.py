@@ -5,6 +5,10 @@ programs call `gdc_launch_dependents` as soon as the next kernel may start. What
 wait, reading weights above all, overlaps with the end of its predecessor. Every kernel that is
 launched so must wait, even if it needs nothing: the next one's wait covers only the kernel before
 it, and that one's completion must imply its own predecessors'.
+
+A kernel whose programs must lie evenly on the multiprocessors is launched plainly and only lets its
+successor start early: launched early itself, its programs take the places that happen to be free
+(decode attention over three rows of 18,000 tokens: 67 us so, 57 us plainly, on an H200).
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -16,6 +20,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+
+@triton.jit
+def release_next(PDL: tl.constexpr):
+    """Let the next kernel start; of a kernel that is launched plainly itself."""
+    if PDL:
+        gdc_launch_dependents()
 
 
 @triton.jit

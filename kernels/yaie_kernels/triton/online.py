@@ -31,18 +31,27 @@ def attend_tokens(
     BLOCK_TAIL: tl.constexpr, BLOCK_V: tl.constexpr, VALUES: tl.constexpr,
     HAS_SOFTCAP: tl.constexpr, EVEN_D: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Online softmax over the tokens [low, high) -> (sums of values, best score, sum of shares)."""
+    """Online softmax over the tokens [low, high) -> (sums of values, best score, sum of shares).
+
+    A tile's pages are looked up one round ahead: the look-up is a load that the keys' wait for. Not
+    those of a latent cache, whose tiles leave no registers (64 rows: 41 us so, 52 us ahead; H200).
+    """
+    AHEAD: tl.constexpr = BLOCK_D <= 256
     best = tl.full([BLOCK_G], float("-inf"), dtype=tl.float32)
     total = tl.zeros([BLOCK_G], dtype=tl.float32)
     acc = tl.zeros([BLOCK_G, BLOCK_V], dtype=tl.float32)
     col = tl.arange(0, BLOCK_D)
     offset = tl.arange(0, BLOCK_N)
     in_row = kv_head * head_dim + col
+    page = tl.load(table + (low + offset) // PAGE, mask=low + offset < high, other=0)
     for start in range(low, high, BLOCK_N):
         token = start + offset
         here = token < high
-        page = tl.load(table + token // PAGE, mask=here, other=0)
+        if not AHEAD:
+            page = tl.load(table + token // PAGE, mask=here, other=0)
         slot = (page.to(tl.int64) if WIDE else page) * PAGE + token % PAGE
+        if AHEAD:
+            page = tl.load(table + (token + BLOCK_N) // PAGE, mask=token + BLOCK_N < high, other=0)
         base = slot * cache_token_stride
         where = base[:, None] + in_row[None, :]
         mask = here[:, None] if EVEN_D else here[:, None] & (col < head_dim)[None, :]
@@ -58,7 +67,10 @@ def attend_tokens(
         scores = tl.where(here[None, :], scores, float("-inf"))
         peak = tl.maximum(best, tl.max(scores, axis=1))
         shrink = tl.exp2((best - peak) * factor)
-        p = tl.exp2(scores * factor - (peak * factor)[:, None])  # one fused multiply-add
+        if PRECISION == "ieee":
+            p = tl.exp2((scores - peak[:, None]) * factor)  # large products would cancel
+        else:
+            p = tl.exp2(scores * factor - (peak * factor)[:, None])  # one fused multiply-add
         total = total * shrink + tl.sum(p, axis=1)
         if VALUES == "columns":
             v = k

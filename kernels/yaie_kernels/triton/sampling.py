@@ -1,9 +1,10 @@
 """Sampling without a sort, over chunks of the vocabulary; see `reference.sampling` for the rules.
 
-Greedy rows take two launches, of which the first alone reads the logits: the peak of each chunk,
-the peak of the row. Draws take three, of which two read them: the peak of each chunk, its integer
-weight, the draw; the launches of `cutoffs` come in between where rows have top-k or top-p. Weights
-are integers, so their sums agree with the reference's to the last bit whatever the order.
+Greedy rows take two launches, of which the first alone reads all logits: the peak of each chunk,
+the first token that has the row's. Draws take three, of which two read them: the peak of each
+chunk, its integer weight, the draw; the launches of `cutoffs` come in between where rows have top-k
+or top-p. Weights are integers, so their sums agree with the reference's to the last bit whatever
+the order.
 """
 
 # ruff: noqa: PLR0917 - a kernel takes pointers and strides; its docstring is its formula
@@ -43,28 +44,30 @@ _ROUNDS = tl.constexpr(philox.ROUNDS)
 
 @triton.jit
 def _peak_kernel(
-    logits_ptr, peak_ptr, best_ptr, vocab, row_stride, chunks,
+    logits_ptr, peak_ptr, vocab, row_stride, chunks,
     CHUNK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """The largest logit of a chunk, NaN counting as +inf, and the lowest token that has it."""
+    """The largest logit of a chunk, NaN counting as +inf."""
     await_previous(PDL)
     row = tl.program_id(1).to(tl.int64)
     chunk = tl.program_id(0)
     token = chunk * CHUNK + tl.arange(0, CHUNK)
     x = load_logits(logits_ptr, row * row_stride, token, vocab)
     x = tl.where(x != x, float("inf"), x)  # noqa: PLR0124 - NaN, which comparisons would pass by
-    peak = tl.max(x, axis=0)
-    tl.store(peak_ptr + row * chunks + chunk, peak)
-    tl.store(best_ptr + row * chunks + chunk, tl.min(tl.where(x == peak, token, vocab), axis=0))
+    tl.store(peak_ptr + row * chunks + chunk, tl.max(x, axis=0))
 
 
 @triton.jit
-def _lead(peak_ptr, best_ptr, row, chunks, CHUNKS: tl.constexpr):
-    """The row's largest logit and the lowest token that has it."""
+def _first(
+    logits_ptr, peak_ptr, row, vocab, row_stride, chunks,
+    CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
+):  # fmt: skip
+    """The row's largest logit and the lowest token that has it, where it is finite."""
     peaks = row_peak(peak_ptr, row, chunks, CHUNKS)
-    peak, lead = tl.max(peaks, axis=0, return_indices=True, return_indices_tie_break_left=True)
-    lead = tl.minimum(lead, chunks - 1)  # the lanes past the last chunk tie in a row of -inf
-    return peak, tl.load(best_ptr + row * chunks + lead).to(tl.int64)
+    peak, chunk = tl.max(peaks, axis=0, return_indices=True, return_indices_tie_break_left=True)
+    token = chunk * CHUNK + tl.arange(0, CHUNK)
+    x = load_logits(logits_ptr, row * row_stride, token, vocab)
+    return peak, tl.min(tl.where(x == peak, token, vocab), axis=0).to(tl.int64)
 
 
 @triton.jit
@@ -77,46 +80,62 @@ def _store(ids_ptr, finite_ptr, row_peak_ptr, row, token, peak):
 
 @triton.jit
 def _greedy_kernel(
-    peak_ptr, best_ptr, ids_ptr, finite_ptr, row_peak_ptr, chunks,
-    CHUNKS: tl.constexpr, PDL: tl.constexpr,
+    logits_ptr, peak_ptr, ids_ptr, finite_ptr, row_peak_ptr, vocab, row_stride, chunks,
+    CHUNK: tl.constexpr, CHUNKS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """The argmax of a row."""
     await_previous(PDL)
     row = tl.program_id(0).to(tl.int64)
-    peak, best = _lead(peak_ptr, best_ptr, row, chunks, CHUNKS)
-    _store(ids_ptr, finite_ptr, row_peak_ptr, row, best, peak)
+    peak, token = _first(logits_ptr, peak_ptr, row, vocab, row_stride, chunks, CHUNK, CHUNKS)
+    _store(ids_ptr, finite_ptr, row_peak_ptr, row, token, peak)
 
 
 @triton.jit
 def _weigh_kernel(
-    logits_ptr, peak_ptr, sums_ptr, floor_key_ptr, temperature_ptr, min_p_ptr,
-    vocab, row_stride, chunks, FILTERED: tl.constexpr,
+    logits_ptr, peak_ptr, sums_ptr, floor_key_ptr, rows_ptr, temperature_ptr, min_p_ptr,
+    vocab, row_stride, chunks,
     CHUNK: tl.constexpr, CHUNKS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """The summed weight of what the filters leave of a chunk."""
     await_previous(PDL)
     row = tl.program_id(1).to(tl.int64)
     chunk = tl.program_id(0)
-    temperature = tl.load(temperature_ptr + row)
+    line = _line_of(rows_ptr, row)
+    temperature = tl.load(temperature_ptr + line)
     if temperature >= GREEDY_BELOW:
-        peak = tl.max(row_peak(peak_ptr, row, chunks, CHUNKS), axis=0)
         token = chunk * CHUNK + tl.arange(0, CHUNK)
         x = load_logits(logits_ptr, row * row_stride, token, vocab)
-        weight = _left(x, temperature, peak, row, floor_key_ptr, min_p_ptr, FILTERED)
-        tl.store(sums_ptr + row * chunks + chunk, tl.sum(weight, axis=0))
+        peak = tl.max(row_peak(peak_ptr, row, chunks, CHUNKS), axis=0)
+        weight = _above_floor(x, temperature, peak, row, floor_key_ptr)
+        least = _least(min_p_ptr, line)
+        if least > 0:  # else nothing is below it; to compare takes an eighth of the instructions
+            mass = tl.sum(tl.where(weight >= least, weight, 0), axis=0)
+        else:
+            mass = tl.sum(weight, axis=0)
+        tl.store(sums_ptr + row * chunks + chunk, mass)
 
 
 @triton.jit
-def _left(x, temperature, peak, row, floor_key_ptr, min_p_ptr, FILTERED: tl.constexpr):
-    """Weights of logits x, 0 where a filter drops the token."""
+def _line_of(rows_ptr, row):
+    """Where a row's parameters are."""
+    return row if rows_ptr is None else tl.load(rows_ptr + row)
+
+
+@triton.jit
+def _above_floor(x, temperature, peak, row, floor_key_ptr):
+    """Weights of logits x, 0 where top-k or top-p drops the token."""
     weight = weights_of(x, inverse_of(temperature), peak)
-    share = tl.load(min_p_ptr + row) * WEIGHT_ONE
-    least = share.to(tl.int64)
-    least += (least.to(tl.float32) < share).to(tl.int64)  # rounded up
-    weight = tl.where(weight >= least, weight, 0)
-    if FILTERED:
+    if floor_key_ptr is not None:
         weight = tl.where(key_of(x) >= tl.load(floor_key_ptr + row), weight, 0)
     return weight
+
+
+@triton.jit
+def _least(min_p_ptr, line):
+    """The smallest weight that min-p keeps."""
+    share = tl.load(min_p_ptr + line) * WEIGHT_ONE
+    least = share.to(tl.int64)
+    return least + (least.to(tl.float32) < share).to(tl.int64)  # rounded up
 
 
 @triton.jit
@@ -148,29 +167,34 @@ def _draw(seed, position, total):
 
 @triton.jit
 def _draw_kernel(
-    logits_ptr, peak_ptr, best_ptr, sums_ptr, floor_key_ptr,
+    logits_ptr, peak_ptr, sums_ptr, floor_key_ptr, rows_ptr,
     temperature_ptr, min_p_ptr, seed_ptr, position_ptr, ids_ptr, finite_ptr, row_peak_ptr,
-    vocab, row_stride, chunks, FILTERED: tl.constexpr,
+    vocab, row_stride, chunks,
     CHUNK: tl.constexpr, CHUNKS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """The first token whose running weight passes the draw, or the argmax of a greedy row."""
     await_previous(PDL)
     row = tl.program_id(0).to(tl.int64)
-    peak, token = _lead(peak_ptr, best_ptr, row, chunks, CHUNKS)
-    temperature = tl.load(temperature_ptr + row)
+    line = _line_of(rows_ptr, row)
+    temperature = tl.load(temperature_ptr + line)
     if temperature >= GREEDY_BELOW:
+        peak = tl.max(row_peak(peak_ptr, row, chunks, CHUNKS), axis=0)
         lane = tl.arange(0, CHUNKS)
         sums = tl.load(sums_ptr + row * chunks + lane, mask=lane < chunks, other=0)
         total = tl.maximum(tl.sum(sums, axis=0), 1)
-        target = _draw(tl.load(seed_ptr + row), tl.load(position_ptr + row), total)
-        chunk = tl.sum((tl.cumsum(sums, axis=0) <= target).to(tl.int32), axis=0)
-        target -= tl.sum(tl.where(lane < chunk, sums, 0), axis=0)
+        target = _draw(tl.load(seed_ptr + line), tl.load(position_ptr + row), total)
+        ends = tl.cumsum(sums, axis=0)
+        chunk = tl.sum((ends <= target).to(tl.int32), axis=0)
+        target -= tl.max(tl.where(ends <= target, ends, 0), axis=0)
         tokens = chunk * CHUNK + tl.arange(0, CHUNK)
         x = load_logits(logits_ptr, row * row_stride, tokens, vocab)
-        weight = _left(x, temperature, peak, row, floor_key_ptr, min_p_ptr, FILTERED)
+        weight = _above_floor(x, temperature, peak, row, floor_key_ptr)
+        weight = tl.where(weight >= _least(min_p_ptr, line), weight, 0)
         passed = tl.cumsum(weight, axis=0) <= target
         found = chunk * CHUNK + tl.sum(passed.to(tl.int32), axis=0)
         token = tl.minimum(found, vocab - 1).to(tl.int64)
+    else:
+        peak, token = _first(logits_ptr, peak_ptr, row, vocab, row_stride, chunks, CHUNK, CHUNKS)
     _store(ids_ptr, finite_ptr, row_peak_ptr, row, token, peak)
 
 
@@ -191,29 +215,28 @@ class _Rows(NamedTuple):
         )
 
 
-def _peaks(logits: Tensor) -> tuple[Tensor, Tensor, dict[str, int]]:
-    """(peak [B, chunks] float32, lowest token that has it [B, chunks] int32, the chunks' sizes)."""
+def _peaks(logits: Tensor) -> tuple[Tensor, dict[str, int]]:
+    """(peak [B, chunks] float32, the chunks' sizes)."""
     batch, vocab = logits.shape
     chunk = min(_CHUNK, triton.next_power_of_2(vocab))
     chunks = triton.cdiv(vocab, chunk)
     peak = torch.empty((batch, chunks), dtype=torch.float32, device=logits.device)
-    best = torch.empty((batch, chunks), dtype=torch.int32, device=logits.device)
     _peak_kernel[(chunks, batch)](
-        logits, peak, best, vocab, logits.stride(0), chunks,
-        CHUNK=chunk, **dependent(logits), num_warps=4,
+        logits, peak, vocab, logits.stride(0), chunks,
+        CHUNK=chunk, **dependent(logits), num_warps=8,
     )  # fmt: skip
-    return peak, best, {"CHUNK": chunk, "CHUNKS": triton.next_power_of_2(chunks)}
+    return peak, {"CHUNK": chunk, "CHUNKS": triton.next_power_of_2(chunks)}
 
 
 def greedy(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    rows = _Rows.of(logits)
+    found = _Rows.of(logits)
     if len(logits):
-        peak, best, sizes = _peaks(logits)
+        peak, sizes = _peaks(logits)
         _greedy_kernel[(len(logits),)](
-            peak, best, *rows, peak.shape[1],
-            CHUNKS=sizes["CHUNKS"], **dependent(logits), num_warps=1,
+            logits, peak, *found, logits.shape[1], logits.stride(0), peak.shape[1],
+            **sizes, **dependent(logits), num_warps=4,
         )  # fmt: skip
-    return rows
+    return found
 
 
 def sample(
@@ -225,26 +248,30 @@ def sample(
     seed: Tensor,
     position: Tensor,
     *,
+    rows: Tensor | None = None,
     filtered: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:
     batch, vocab = logits.shape
-    rows = _Rows.of(logits)
+    found = _Rows.of(logits)
     if batch == 0:
-        return rows
-    peak, best, sizes = _peaks(logits)
+        return found
+    peak, sizes = _peaks(logits)
     chunks = peak.shape[1]
     sums = torch.empty((batch, chunks), dtype=torch.int64, device=logits.device)
     shape = (vocab, logits.stride(0), chunks)
-    exact = {"num_warps": 8, "enable_fp_fusion": False, **dependent(logits)}
-    floor_key = (
-        cut_offs(logits, peak, sums, temperature, top_k, top_p, **sizes) if filtered else None
-    )
+    exact = {"enable_fp_fusion": False, **dependent(logits)}
+    floor_key = None
+    if filtered:
+        heat, count, mass = (  # gathered, as many kernels read them
+            values if rows is None else values[rows] for values in (temperature, top_k, top_p)
+        )
+        floor_key = cut_offs(logits, peak, sums, heat, count, mass, **sizes)
     _weigh_kernel[(chunks, batch)](
-        logits, peak, sums, floor_key, temperature, min_p, *shape,
-        FILTERED=filtered, **sizes, **exact,
+        logits, peak, sums, floor_key, rows, temperature, min_p, *shape,
+        **sizes, **exact, num_warps=4,
     )  # fmt: skip
     _draw_kernel[(batch,)](
-        logits, peak, best, sums, floor_key, temperature, min_p, seed, position, *rows, *shape,
-        FILTERED=filtered, **sizes, **exact,
+        logits, peak, sums, floor_key, rows, temperature, min_p, seed, position, *found,
+        *shape, **sizes, **exact, num_warps=8,
     )  # fmt: skip
-    return rows
+    return found

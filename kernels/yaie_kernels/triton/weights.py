@@ -15,8 +15,8 @@ WEIGHT_ONE = tl.constexpr(float(2**rules.WEIGHT_BITS))
 LOWEST_KEY = tl.constexpr(-2139095041)  # the key of -inf
 NO_KEY = tl.constexpr(-2147483648)  # below the key of every logit
 _LOG2_E = tl.constexpr(rules.LOG2_E)
-_BITS = tl.constexpr(rules.WEIGHT_BITS)
 _FLOOR = tl.constexpr(rules.FLOOR_LOG2)
+_AS_BITS = tl.constexpr(1.5 * 2**23 + rules.WEIGHT_BITS)  # from 2**23 on floats are integers
 _C5 = tl.constexpr(rules.EXP2[0])
 _C4 = tl.constexpr(rules.EXP2[1])
 _C3 = tl.constexpr(rules.EXP2[2])
@@ -27,7 +27,7 @@ _C1 = tl.constexpr(rules.EXP2[4])
 @triton.jit
 def load_logits(logits_ptr, base, token, vocab):
     x = tl.load(logits_ptr + base + token, mask=token < vocab, other=float("-inf"))
-    return x.to(tl.float32) + 0.0  # -0.0 becomes 0.0: the two must tie
+    return x.to(tl.float32)
 
 
 @triton.jit
@@ -48,7 +48,9 @@ def weights_of(x, inverse, peak):
     power = power * x + _C2
     power = power * x + _C1
     power = power * x + 1.0
-    exponent = (whole + _BITS).to(tl.int32) << 23
+    # the sum's lowest bits are those of whole + 40 (H200, 256 rows of 151,936 logits: 42 us so,
+    # 49 us with a conversion)
+    exponent = (whole + _AS_BITS).to(tl.int32, bitcast=True) << 23
     bits = power.to(tl.int32, bitcast=True) + exponent
     return bits.to(tl.float32, bitcast=True).to(tl.int64)
 
@@ -56,7 +58,7 @@ def weights_of(x, inverse, peak):
 @triton.jit
 def key_of(x):
     """An int32 that orders as the float does."""
-    bits = x.to(tl.int32, bitcast=True)
+    bits = (x + 0.0).to(tl.int32, bitcast=True)  # -0.0 becomes 0.0: the two must tie
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 

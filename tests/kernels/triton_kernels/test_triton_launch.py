@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from yaie_kernels import triton
+from yaie_kernels.testing import paged_case
 
 HIDDEN, INNER, LAYERS = 1024, 1536, 24
+HEADS, KV_HEADS, HEAD = 16, 8, 128
 
 
 @pytest.mark.gpu
@@ -39,6 +41,49 @@ def test_a_captured_chain_gives_what_its_kernels_give_alone(rows: int, device: s
     with torch.cuda.graph(graph):
         got = run(between=False)
     for _ in range(50):
+        got.zero_()
+        graph.replay()
+        assert torch.equal(got, want)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rows", [1, 3, 20, 80, 300])
+def test_a_captured_chain_with_attention_gives_what_its_kernels_give_alone(
+    rows: int, device: str
+) -> None:
+    """Split rows and balanced ones, whose second kernels start early, too; parts are reused."""
+    if device != "cuda":
+        pytest.skip("kernels overlap on a GPU only")
+    lengths = [1 + 37 * row % 900 for row in range(rows)]
+    case = paged_case(
+        [1] * rows, lengths, dtype=torch.bfloat16, device=device,
+        q_heads=HEADS, kv_heads=KV_HEADS, head_dim=HEAD,
+    )  # fmt: skip
+    weights = [
+        torch.randn(HEADS * HEAD, HEADS * HEAD, dtype=torch.bfloat16, device=device) / 40
+        for _ in range(LAYERS)
+    ]
+    norm = torch.ones(HEADS * HEAD, dtype=torch.bfloat16, device=device)
+
+    def run(between: bool) -> torch.Tensor:
+        x = case.q.flatten(1)
+        for weight in weights:
+            x = triton.rms_norm(triton.linear(x, weight), norm, 1e-6)
+            if between:
+                torch.cuda.synchronize()
+            x = triton.paged_attention(
+                x.view(rows, HEADS, HEAD), *case.args[1:],
+                scale=HEAD**-0.5, max_query_len=1, max_seq_len=2048,
+            ).flatten(1)  # fmt: skip
+            if between:
+                torch.cuda.synchronize()
+        return x
+
+    want = run(between=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        got = run(between=False)
+    for _ in range(20):
         got.zero_()
         graph.replay()
         assert torch.equal(got, want)

@@ -78,6 +78,23 @@ def test_strided_rows(device: str) -> None:
     assert torch.equal(got, drawn(reference.sample(wide[:, :200].contiguous(), *arguments)))
 
 
+@pytest.mark.parametrize("filtered", [False, True])
+def test_parameters_may_be_those_of_named_rows(filtered: bool, device: str) -> None:
+    """As of the rows of a step among all sequences: what no row names is not looked at."""
+    count, (*parts, position) = parameters(device)
+    logits = torch.randn(count, 333) * 3
+    if not filtered:
+        parts[1:3] = [torch.zeros(count, dtype=torch.int32), torch.ones(count)]
+    want = drawn(reference.sample(logits, *parts, position, filtered=filtered))
+    rows = torch.randperm(count + 5)[:count]
+    tables = [part.new_full((count + 5,), 77).index_copy(0, rows, part) for part in parts]
+    arguments = [part.to(device) for part in (logits, *tables, position)]
+    for module, where in ((triton, device), (reference, "cpu")):
+        placed = [part.to(where) for part in arguments]
+        got = module.sample(*placed, rows=rows.to(where), filtered=filtered)
+        assert torch.equal(drawn(got), want)
+
+
 BROKEN = [float("nan"), float("inf"), float("-inf")]
 
 
