@@ -1,13 +1,18 @@
 """Extend attention for Hopper in Gluon: loads, products and softmax of a block at the same time.
 
-The work and the grid are those of `extend`; this is how a block is computed where the sizes suit.
-One warp fetches: a key tile is BLOCK_N / PAGE copies of a page by the tensor memory accelerator,
-which needs no thread to compute addresses. Two warp groups of 64 packed rows each multiply; while
-one's softmax keeps the ordinary units busy, the other's products keep the tensor cores so, and
-within a group the scores of the next tile are computed during this tile's softmax and values.
-Tiles go from the last to the first, so the ones that need a mask come first.
+The work is that of `extend`, in blocks of 128 packed rows. Programs stay on their multiprocessor
+and claim block after block, so one block's end overlaps the next one's beginning:
 
-Gluon has no interpreter: off Hopper `extend` computes the same.
+    planning warp    claims a block, finds its row, length and tiles -> a plan in shared memory
+    fetching warp    the plan's tiles of keys and values, last to first -> rings of stages
+    two warp groups  64 packed rows each: its queries, products and softmax -> out
+
+A key tile is copies of pages by the tensor memory accelerator, which needs no thread to compute
+addresses. While one group's softmax keeps the ordinary units busy, another's products keep the
+tensor cores so. Tiles go from the last to the first, so the ones that need a mask come first.
+
+Which program computes a block changes no bit of it. Gluon has no interpreter: off Hopper `extend`
+computes the same.
 """
 
 # ruff: noqa: PLR0917, D403 - a kernel takes pointers and strides; its docstring is its formula
@@ -15,11 +20,14 @@ Gluon has no interpreter: off Hopper `extend` computes the same.
 
 # mypy: disable-error-code="no-untyped-def, annotation-unchecked"
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
+    async_copy,
     fence_async_shared,
     mbarrier,
     tma,
@@ -28,18 +36,24 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from yaie_kernels.triton.device import is_hopper
+from yaie_kernels.triton.device import is_hopper, multiprocessors
 
 BLOCK_M = 128
 _HALF = gl.constexpr(64)  # rows of a warp group, and columns of a copy (128 bytes, swizzled)
 _SEARCH = gl.constexpr(128)
-_load_box = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared  # triton >= 3.9
+_SLOTS = gl.constexpr(2)  # of plans
+_PLAN = gl.constexpr(16)  # integers of a slot
+_AHEAD = gl.constexpr(2)  # tiles left when the next block is claimed
+# of triton >= 3.9, or what they were called before
+_load_box = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
+_load_async = getattr(async_copy, "async_load", None) or async_copy.async_copy_global_to_shared
+_barrier = getattr(gl, "barrier", None) or gl.thread_barrier  # of the warps of a part
 
 
 @gluon.jit
 def _find_block(starts_ptr, batch, group, program, BLOCK_M: gl.constexpr):
     """As in `extend`."""
-    offset = gl.arange(0, _SEARCH, layout=gl.BlockedLayout([1], [32], [4], [0]))
+    offset = gl.arange(0, _SEARCH, layout=gl.BlockedLayout([4], [32], [1], [0]))
     row = -1
     for base in range(0, batch + 1, _SEARCH):
         index = base + offset
@@ -67,19 +81,127 @@ def _fetch_tile(desc, ring, turn, pages, column, PAGE: gl.constexpr):
 
 
 @gluon.jit
-def _fetch(
-    k_desc, v_desc, keys, values, table, tiles, last, last_page, column, PAGE: gl.constexpr
+def _field(plan, i: gl.constexpr):
+    """A number of a plan, as `_plan` lists them."""
+    at = gl.arange(0, _PLAN, layout=plan.type.layout)
+    return gl.sum(gl.where(at == i, plan, 0), axis=0)
+
+
+@gluon.jit
+def _read_plan(plans, block, WARPS: gl.constexpr, LEAVE: gl.constexpr):
+    """The plan of a program's block, when it is there; LEAVE: its slot may be written anew."""
+    slots, full, empty = plans
+    slot = block % _SLOTS
+    mbarrier.wait(full.index(slot), block // _SLOTS & 1)
+    plan = slots.index(slot).load(gl.BlockedLayout([_PLAN], [32], [WARPS], [0]))
+    if LEAVE:
+        mbarrier.arrive(empty.index(slot), count=1)
+    return plan
+
+
+@gluon.jit
+def _publish(plans, plan, block):
+    """Write a plan where the other parts read it."""
+    slots, full, empty = plans
+    slot = block % _SLOTS
+    mbarrier.wait(empty.index(slot), block // _SLOTS & 1 ^ 1)
+    slots.index(slot).store(plan)
+    _barrier()
+    mbarrier.arrive(full.index(slot), count=1)
+
+
+@gluon.jit
+def _plan(
+    claims_ptr, ask, plans, starts_ptr, lens_ptr, batch, group, kv_heads, window,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HAS_WINDOW: gl.constexpr,
 ):  # fmt: skip
-    """The fetching warp: tiles last, last - 1, .. of keys and values."""
+    """The planning warp: what this program does, a row's longest blocks first.
+
+    A plan's fields: row, KV head, first of the row's queries, their number, length, first packed
+    row, the last tile, number of tiles, of which all but the turns (masked, edge) need a mask. One
+    of no tiles ends the program.
+    """
+    FLAT: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
+    blocks = gl.load(starts_ptr + batch) * group // BLOCK_M + batch
+    items = blocks * kv_heads
+    item = gl.program_id(0)
+    planned = 0
+    while item < items:
+        kv_head = item % kv_heads
+        row, block = _find_block(starts_ptr, batch, group, blocks - 1 - item // kv_heads, BLOCK_M)
+        there = (row >= 0) & (row < batch)
+        first_query = gl.load(starts_ptr + row, mask=there, other=0)
+        queries = gl.load(starts_ptr + row + 1, mask=there, other=0) - first_query
+        length = gl.load(lens_ptr + row, mask=there, other=0)
+        begin = block * BLOCK_M
+        there = there & (begin < queries * group) & (length > 0)
+        if there:
+            own_first = length - queries + begin // group
+            own_last = gl.minimum(length - queries + (begin + BLOCK_M - 1) // group, length - 1)
+            last = own_last // BLOCK_N
+            tiles = last + 1
+            masked = gl.maximum(tiles - (own_first + 1) // BLOCK_N, 1) - 1
+            edge = tiles
+            if HAS_WINDOW:
+                edge = tiles - gl.cdiv(gl.maximum(own_last - window + 1, 0), BLOCK_N)
+                tiles = tiles - gl.maximum(own_first - window + 1, 0) // BLOCK_N
+                masked = gl.minimum(masked, tiles - 1)
+                edge = gl.maximum(masked + 1, gl.minimum(edge, tiles))
+            at = gl.arange(0, _PLAN, layout=FLAT)
+            plan = gl.where(at == 0, row, 0)
+            plan = gl.where(at == 1, kv_head, plan)
+            plan = gl.where(at == 2, first_query, plan)
+            plan = gl.where(at == 3, queries, plan)
+            plan = gl.where(at == 4, length, plan)
+            plan = gl.where(at == 5, begin, plan)
+            plan = gl.where(at == 6, last, plan)
+            plan = gl.where(at == 7, tiles, plan)
+            plan = gl.where(at == 8, masked, plan)
+            plan = gl.where(at == 9, edge, plan)
+            _publish(plans, plan, planned)
+            # a block claimed early may be one that another program has time for first
+            mbarrier.wait(ask.index(0), planned & 1)
+            planned += 1
+        if gl.num_programs(0) < items:
+            item = gl.num_programs(0) + gl.atomic_add(claims_ptr, 1)
+        else:
+            item = items
+    _publish(plans, gl.zeros([_PLAN], gl.int32, FLAT), planned)
+
+
+@gluon.jit
+def _fetch(
+    k_desc, v_desc, keys, values, ask, plans, tables_ptr, rows_ptr, table_stride,
+    PAGE: gl.constexpr,
+):  # fmt: skip
+    """The fetching warp: of each plan the tiles last, last - 1, .. of keys and values."""
     PAGES: gl.constexpr = keys[0].shape[1] // PAGE
-    for turn in range(tiles):
-        pages = ()
-        for j in gl.static_range(PAGES):
-            page = gl.load(table + gl.minimum((last - turn) * PAGES + j, last_page))
-            # the compiler knows no starred expression
-            pages = pages + (page,)  # type: ignore[assignment]  # noqa: RUF005
-        _fetch_tile(k_desc, keys, turn, pages, column, PAGE)
-        _fetch_tile(v_desc, values, turn, pages, column, PAGE)
+    HEAD: gl.constexpr = keys[0].shape[2]
+    turn = 0
+    block = 0
+    tiles = 1
+    while tiles > 0:
+        plan = _read_plan(plans, block, 1, True)
+        row = _field(plan, 0)
+        column = _field(plan, 1) * HEAD
+        last_page = (_field(plan, 4) - 1) // PAGE
+        last = _field(plan, 6)
+        tiles = _field(plan, 7)
+        if tiles > 0:
+            line = row if rows_ptr is None else gl.load(rows_ptr + row)
+            table = tables_ptr + line.to(gl.int64) * table_stride
+            asking = last - gl.maximum(tiles - _AHEAD, 0)
+            for tile in range(last, last - tiles, -1):
+                mbarrier.arrive(ask.index(0), count=1, pred=tile == asking)
+                pages = ()
+                for j in gl.static_range(PAGES):
+                    page = gl.load(table + gl.minimum(tile * PAGES + j, last_page))
+                    # the compiler knows no starred expression
+                    pages = pages + (page,)  # type: ignore[assignment]  # noqa: RUF005
+                _fetch_tile(k_desc, keys, turn, pages, column, PAGE)
+                _fetch_tile(v_desc, values, turn, pages, column, PAGE)
+                turn += 1
+        block += 1
 
 
 @gluon.jit
@@ -185,9 +307,10 @@ def _open_tiles(
     acc, best, total, q_tile, keys, values, begin, end, last, own, length,
     scale, softcap, window, factor,
     HAS_WINDOW: gl.constexpr, HAS_SOFTCAP: gl.constexpr, ROWS: gl.constexpr,
+    DEFER: gl.constexpr,
 ):  # fmt: skip
-    """The same where every row sees all tiles but the first: the next scores are computed during
-    a softmax.
+    """The same where every row sees all tiles but the first. DEFER: a tile's values are summed
+    with the next one's scores, which takes registers for both.
     """
     BLOCK_N: gl.constexpr = keys[0].shape[1]
     scores = warpgroup_mma_wait(0, deps=[_score(q_tile, keys, begin)])
@@ -201,159 +324,218 @@ def _open_tiles(
     v = _wait_full(values, begin)
     if first + BLOCK_N > length:
         _clear_stale(v, length - first, ROWS)
-    for turn in range(begin + 1, end):
-        coming = _score(q_tile, keys, turn)
-        v = _wait_full(values, turn - 1)
-        summing = warpgroup_mma(shares, v, acc, is_async=True)
-        scores = warpgroup_mma_wait(1, deps=[coming])
-        _leave(keys, turn)
-        scores = _bend(scores, scale, softcap, HAS_SOFTCAP)
-        p, best, total, shrink = _softmax(scores, best, total, factor, False)
-        acc = warpgroup_mma_wait(0, deps=[summing])
-        _leave(values, turn - 1)
-        acc = _rescale(acc, shrink)
-        shares = _operand(p, acc, q_tile.dtype)
-    acc = warpgroup_mma(shares, _wait_full(values, end - 1), acc, is_async=True)
-    acc = warpgroup_mma_wait(0, deps=[acc])
-    _leave(values, end - 1)
+    if DEFER:
+        for turn in range(begin + 1, end):
+            coming = _score(q_tile, keys, turn)
+            v = _wait_full(values, turn - 1)
+            summing = warpgroup_mma(shares, v, acc, is_async=True)
+            scores = warpgroup_mma_wait(1, deps=[coming])
+            _leave(keys, turn)
+            scores = _bend(scores, scale, softcap, HAS_SOFTCAP)
+            p, best, total, shrink = _softmax(scores, best, total, factor, False)
+            acc = warpgroup_mma_wait(0, deps=[summing])
+            _leave(values, turn - 1)
+            acc = _rescale(acc, shrink)
+            shares = _operand(p, acc, q_tile.dtype)
+        acc = warpgroup_mma(shares, _wait_full(values, end - 1), acc, is_async=True)
+        acc = warpgroup_mma_wait(0, deps=[acc])
+        _leave(values, end - 1)
+    else:
+        acc = warpgroup_mma(shares, _wait_full(values, begin), acc, is_async=True)
+        acc = warpgroup_mma_wait(0, deps=[acc])
+        _leave(values, begin)
+        for turn in range(begin + 1, end):
+            scores = warpgroup_mma_wait(0, deps=[_score(q_tile, keys, turn)])
+            _leave(keys, turn)
+            scores = _bend(scores, scale, softcap, HAS_SOFTCAP)
+            p, best, total, shrink = _softmax(scores, best, total, factor, False)
+            acc = _rescale(acc, shrink)
+            acc = warpgroup_mma(
+                _operand(p, acc, q_tile.dtype), _wait_full(values, turn), acc, is_async=True
+            )
+            acc = warpgroup_mma_wait(0, deps=[acc])
+            _leave(values, turn)
     return acc, best, total
 
 
 @gluon.jit
-def _attend(
-    q_ptr, out_ptr, q_tile, keys, values, scale, softcap, window,
-    q_token_stride, q_head_stride, out_token_stride, first_query, queries, packed_begin,
-    kv_head, group, length, tiles, last, masked, edge,
-    HAS_WINDOW: gl.constexpr, HAS_SOFTCAP: gl.constexpr,
+def _load_queries(
+    q_ptr, q_tile, plans, block, q_token_stride, q_head_stride, group, WHO: gl.constexpr,
 ):  # fmt: skip
-    """A warp group: 64 packed rows over all tiles; all but turns (masked, edge) need a mask."""
+    """Begin to copy a group's 64 packed rows of a block; none where there is no block."""
+    HEAD: gl.constexpr = q_tile.shape[1]
+    ROWS: gl.constexpr = gl.BlockedLayout([1, 8], [256 // HEAD, HEAD // 8], [4, 1], [1, 0])
+    plan = _read_plan(plans, block, 4, False)
+    first_query = _field(plan, 2)
+    begin = _field(plan, 5) + WHO * _HALF
+    rows = gl.where(_field(plan, 7) > 0, _field(plan, 3) * group, 0)
+    packed = begin + gl.arange(0, _HALF, layout=gl.SliceLayout(1, ROWS))
+    at = (first_query + packed // group).to(gl.int64) * q_token_stride
+    at += (_field(plan, 1) * group + packed % group) * q_head_stride
+    col = gl.arange(0, HEAD, layout=gl.SliceLayout(0, ROWS))
+    live = gl.expand_dims(packed < rows, 1)
+    q_at = q_ptr + gl.expand_dims(at, 1) + gl.expand_dims(col, 0)
+    _load_async(q_tile, q_at, mask=live)
+    async_copy.commit_group()
+
+
+@gluon.jit
+def _attend(
+    q_ptr, out_ptr, q_tile, plans, keys, values, scale, softcap, window,
+    q_token_stride, q_head_stride, out_token_stride, group,
+    WHO: gl.constexpr, DEFER: gl.constexpr, HAS_WINDOW: gl.constexpr, HAS_SOFTCAP: gl.constexpr,
+):  # fmt: skip
+    """A warp group: of each block 64 packed rows over all tiles."""
     HEAD: gl.constexpr = q_tile.shape[1]
     BLOCK_N: gl.constexpr = keys[0].shape[1]
     ROWS: gl.constexpr = gl.BlockedLayout([1, 8], [256 // HEAD, HEAD // 8], [4, 1], [1, 0])
     SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD, 16])
-    packed = packed_begin + gl.arange(0, _HALF, layout=gl.SliceLayout(1, ROWS))
-    at = (first_query + packed // group) * q_token_stride
-    at += (kv_head * group + packed % group) * q_head_stride
-    col = gl.arange(0, HEAD, layout=gl.SliceLayout(0, ROWS))
-    live = gl.expand_dims(packed < queries * group, 1)
-    q_at = q_ptr + gl.expand_dims(at, 1) + gl.expand_dims(col, 0)
-    q_tile.store(gl.load(q_at, mask=live, other=0.0))
-    fence_async_shared()
-
     factor = 1.4426950408889634 if HAS_SOFTCAP else scale * 1.4426950408889634
-    row = packed_begin + gl.arange(0, _HALF, layout=gl.SliceLayout(1, SCORES))
-    own = length - queries + row // group
-    best = gl.full([_HALF], float("-inf"), gl.float32, layout=gl.SliceLayout(1, SCORES))
-    total = gl.zeros([_HALF], gl.float32, layout=gl.SliceLayout(1, SCORES))
-    acc = gl.zeros([_HALF, HEAD], gl.float32, layout=SUMS)
-    acc, best, total = _masked_tiles(
-        acc, best, total, q_tile, keys, values, 0, masked, last, own, length,
-        scale, softcap, window, factor, HAS_WINDOW, HAS_SOFTCAP, ROWS,
-    )  # fmt: skip
-    acc, best, total = _open_tiles(
-        acc, best, total, q_tile, keys, values, masked, edge, last, own, length,
-        scale, softcap, window, factor, HAS_WINDOW, HAS_SOFTCAP, ROWS,
-    )  # fmt: skip
-    if HAS_WINDOW:
-        acc, best, total = _masked_tiles(
-            acc, best, total, q_tile, keys, values, edge, tiles, last, own, length,
-            scale, softcap, window, factor, HAS_WINDOW, HAS_SOFTCAP, ROWS,
-        )  # fmt: skip
-    out = _rescale(acc, 1.0 / gl.where(total > 0, total, 1.0))
-    packed = packed_begin + gl.arange(0, _HALF, layout=gl.SliceLayout(1, SUMS))
-    at = (first_query + packed // group) * out_token_stride
-    at += (kv_head * group + packed % group) * HEAD
-    col = gl.arange(0, HEAD, layout=gl.SliceLayout(0, SUMS))
-    live = gl.expand_dims(packed < queries * group, 1)
-    out_at = out_ptr + gl.expand_dims(at, 1) + gl.expand_dims(col, 0)
-    gl.store(out_at, out.to(q_tile.dtype), mask=live)
+    base = 0
+    block = 0
+    tiles = 1
+    _load_queries(q_ptr, q_tile, plans, 0, q_token_stride, q_head_stride, group, WHO)
+    while tiles > 0:
+        plan = _read_plan(plans, block, 4, True)
+        kv_head = _field(plan, 1)
+        first_query = _field(plan, 2)
+        queries = _field(plan, 3)
+        length = _field(plan, 4)
+        begin = _field(plan, 5) + WHO * _HALF
+        last = _field(plan, 6) + base
+        tiles = _field(plan, 7)
+        masked = _field(plan, 8) + base
+        edge = _field(plan, 9) + base
+        if tiles > 0:
+            async_copy.wait_group(0)
+            fence_async_shared()
+            _barrier()
+            row = begin + gl.arange(0, _HALF, layout=gl.SliceLayout(1, SCORES))
+            own = length - queries + row // group
+            best = gl.full([_HALF], float("-inf"), gl.float32, layout=gl.SliceLayout(1, SCORES))
+            total = gl.zeros([_HALF], gl.float32, layout=gl.SliceLayout(1, SCORES))
+            acc = gl.zeros([_HALF, HEAD], gl.float32, layout=SUMS)
+            acc, best, total = _masked_tiles(
+                acc, best, total, q_tile, keys, values, base, masked, last, own, length,
+                scale, softcap, window, factor, HAS_WINDOW, HAS_SOFTCAP, ROWS,
+            )  # fmt: skip
+            acc, best, total = _open_tiles(
+                acc, best, total, q_tile, keys, values, masked, edge, last, own, length,
+                scale, softcap, window, factor,
+                HAS_WINDOW, HAS_SOFTCAP, ROWS, DEFER,
+            )  # fmt: skip
+            if HAS_WINDOW:
+                acc, best, total = _masked_tiles(
+                    acc, best, total, q_tile, keys, values, edge, base + tiles, last, own, length,
+                    scale, softcap, window, factor, HAS_WINDOW, HAS_SOFTCAP, ROWS,
+                )  # fmt: skip
+            # all warps have left this block's queries: each tile ends in a barrier of the group
+            _load_queries(
+                q_ptr, q_tile, plans, block + 1, q_token_stride, q_head_stride, group, WHO
+            )  # fmt: skip
+            out = _rescale(acc, 1.0 / gl.where(total > 0, total, 1.0))
+            packed = begin + gl.arange(0, _HALF, layout=gl.SliceLayout(1, SUMS))
+            at = (first_query + packed // group).to(gl.int64) * out_token_stride
+            at += (kv_head * group + packed % group) * HEAD
+            col = gl.arange(0, HEAD, layout=gl.SliceLayout(0, SUMS))
+            live = gl.expand_dims(packed < queries * group, 1)
+            out_at = out_ptr + gl.expand_dims(at, 1) + gl.expand_dims(col, 0)
+            gl.store(out_at, out.to(q_tile.dtype), mask=live)
+            base += tiles
+        block += 1
 
 
 @gluon.jit
-def _ring(dtype: gl.constexpr, STAGES: gl.constexpr, ROWS: gl.constexpr, HEAD: gl.constexpr):
-    """(tiles [STAGES, ROWS, HEAD], their "full" and "empty" barriers)."""
-    LAYOUT: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
-    tiles = gl.allocate_shared_memory(dtype, [STAGES, ROWS, HEAD], LAYOUT)
+def _barriers(STAGES: gl.constexpr, READERS: gl.constexpr):
+    """Barriers of a ring's stages: "full" and "empty"."""
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for stage in gl.static_range(STAGES):
         mbarrier.init(full.index(stage), count=1)
-        mbarrier.init(empty.index(stage), count=2)
-    return tiles, full, empty
+        mbarrier.init(empty.index(stage), count=READERS)
+    return full, empty
 
 
 @gluon.jit(
-    do_not_specialize=["window", "table_stride", "batch", "group"],
-    do_not_specialize_on_alignment=["tables_ptr", "rows_ptr", "lens_ptr", "starts_ptr"],
-)
+    do_not_specialize=["window", "table_stride", "batch", "group", "kv_heads"],
+    do_not_specialize_on_alignment=[
+        "tables_ptr", "rows_ptr", "lens_ptr", "starts_ptr", "claims_ptr",
+    ],
+)  # fmt: skip
 def _hopper_kernel(
-    q_ptr, k_desc, v_desc, out_ptr, tables_ptr, rows_ptr, lens_ptr, starts_ptr,
+    q_ptr, k_desc, v_desc, out_ptr, tables_ptr, rows_ptr, lens_ptr, starts_ptr, claims_ptr,
     scale, softcap, window,
-    q_token_stride, q_head_stride, out_token_stride, table_stride, batch, group,
+    q_token_stride, q_head_stride, out_token_stride, table_stride, batch, group, kv_heads,
     PAGE: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD: gl.constexpr,
-    STAGES: gl.constexpr, HAS_WINDOW: gl.constexpr, HAS_SOFTCAP: gl.constexpr,
+    STAGES: gl.constexpr, REGISTERS: gl.constexpr, DEFER: gl.constexpr,
+    HAS_WINDOW: gl.constexpr, HAS_SOFTCAP: gl.constexpr,
 ):  # fmt: skip
-    """out = softmax(q k^T, causal) v for BLOCK_M packed rows of one sequence and KV head."""
-    kv_head = gl.program_id(0)
-    program = gl.num_programs(1) - 1 - gl.program_id(1)  # a row's longest blocks first
-    row, block = _find_block(starts_ptr, batch, group, program, BLOCK_M)
-    if (row < 0) | (row == batch):
-        return
-    first_query = gl.load(starts_ptr + row).to(gl.int64)
-    queries = (gl.load(starts_ptr + row + 1) - first_query).to(gl.int32)
-    length = gl.load(lens_ptr + row)
-    packed_begin = block * BLOCK_M
-    if (packed_begin >= queries * group) | (length == 0):
-        return
-    line = row if rows_ptr is None else gl.load(rows_ptr + row)
-    table = tables_ptr + line.to(gl.int64) * table_stride
-
-    own_first = length - queries + packed_begin // group
-    own_last = gl.minimum(length - queries + (packed_begin + BLOCK_M - 1) // group, length - 1)
-    last = own_last // BLOCK_N
-    tiles = last + 1
-    masked = gl.maximum(tiles - (own_first + 1) // BLOCK_N, 1) - 1
-    edge = tiles
-    if HAS_WINDOW:
-        all_see = gl.cdiv(gl.maximum(own_last - window + 1, 0), BLOCK_N)  # the first such tile
-        edge = tiles - all_see
-        tiles = tiles - gl.maximum(own_first - window + 1, 0) // BLOCK_N
-        masked = gl.minimum(masked, tiles - 1)
-        edge = gl.maximum(masked + 1, gl.minimum(edge, tiles))
-
+    """out = softmax(q k^T, causal) v, block after block of BLOCK_M packed rows of a KV head."""
     DTYPE: gl.constexpr = q_ptr.dtype.element_ty
-    q_tiles = gl.allocate_shared_memory(
-        DTYPE, [BLOCK_M // _HALF, _HALF, HEAD], gl.NVMMASharedLayout(128, 16, 2)
-    )
-    keys = _ring(DTYPE, STAGES, BLOCK_N, HEAD)
-    values = _ring(DTYPE, STAGES, BLOCK_N, HEAD)
+    BOX: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    FLAT: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    q_tiles = gl.allocate_shared_memory(DTYPE, [BLOCK_M // _HALF, _HALF, HEAD], BOX)
+    slots = gl.allocate_shared_memory(gl.int32, [_SLOTS, _PLAN], FLAT)
+    plan_full, plan_empty = _barriers(_SLOTS, 3)
+    k_tiles = gl.allocate_shared_memory(DTYPE, [STAGES, BLOCK_N, HEAD], BOX)
+    k_full, k_empty = _barriers(STAGES, 2)
+    v_tiles = gl.allocate_shared_memory(DTYPE, [STAGES, BLOCK_N, HEAD], BOX)
+    v_full, v_empty = _barriers(STAGES, 2)
+    plans = (slots, plan_full, plan_empty)
+    keys = (k_tiles, k_full, k_empty)
+    values = (v_tiles, v_full, v_empty)
+    ask = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
+    mbarrier.init(ask.index(0), count=1)
     fence_async_shared()
-    half = packed_begin + _HALF
     gl.warp_specialize(
         [
             (_attend, (
-                q_ptr, out_ptr, q_tiles.index(0), keys, values, scale, softcap, window,
-                q_token_stride, q_head_stride, out_token_stride, first_query, queries, packed_begin,
-                kv_head, group, length, tiles, last, masked, edge, HAS_WINDOW, HAS_SOFTCAP,
+                q_ptr, out_ptr, q_tiles.index(0), plans, keys, values, scale, softcap, window,
+                q_token_stride, q_head_stride, out_token_stride, group,
+                0, DEFER, HAS_WINDOW, HAS_SOFTCAP,
             )),
             (_attend, (
-                q_ptr, out_ptr, q_tiles.index(1), keys, values, scale, softcap, window,
-                q_token_stride, q_head_stride, out_token_stride, first_query, queries, half,
-                kv_head, group, length, tiles, last, masked, edge, HAS_WINDOW, HAS_SOFTCAP,
+                q_ptr, out_ptr, q_tiles.index(1), plans, keys, values, scale, softcap, window,
+                q_token_stride, q_head_stride, out_token_stride, group,
+                1, DEFER, HAS_WINDOW, HAS_SOFTCAP,
+            )),
+            (_plan, (
+                claims_ptr, ask, plans, starts_ptr, lens_ptr, batch, group, kv_heads, window,
+                BLOCK_M, BLOCK_N, HAS_WINDOW,
             )),
             (_fetch, (
-                k_desc, v_desc, keys, values, table, tiles, last, (length - 1) // PAGE,
-                kv_head * HEAD, PAGE,
+                k_desc, v_desc, keys, values, ask, plans, tables_ptr, rows_ptr, table_stride,
+                PAGE,
             )),
         ],
-        [4, 1],  # warps of the second group and of the fetching one
-        [240, 24],  # their registers
+        [4, 1, 1],  # warps of the second group, the planning and the fetching one
+        [REGISTERS, 24, 24],  # theirs; the first group has the rest
     )  # fmt: skip
 
 
+class Tiles(NamedTuple):
+    """How blocks of a head size are computed."""
+
+    block_n: int
+    stages: int  # of keys, and of values
+    programs: int  # that share a multiprocessor
+
+
 _BOX = gl.NVMMASharedLayout(128, 16, 2)
-_TILES = {64: (128, 3), 128: (128, 2), 256: (64, 2)}  # head size -> (BLOCK_N, STAGES)
+_TILES = {64: Tiles(64, 3, 2), 128: Tiles(128, 2, 1), 256: Tiles(64, 2, 1)}
+_LARGE_PAGES = {64: Tiles(128, 3, 1)}
+# two programs hide each other's products; only tiles of 64 by 64 have registers for two
+_REGISTERS = {1: (168, 240), 2: (80, 104)}  # of a thread at its start, and of a group's
+
+
+def _choose(head: int, page_size: int) -> Tiles | None:
+    """None: no tile holds whole pages, or the size is unusual."""
+    for table in (_TILES, _LARGE_PAGES):
+        tiles = table.get(head)
+        if tiles is not None and tiles.block_n % page_size == 0:
+            return tiles
+    return None
 
 
 def suits(q: Tensor, k_cache: Tensor, v_cache: Tensor) -> bool:
@@ -361,9 +543,8 @@ def suits(q: Tensor, k_cache: Tensor, v_cache: Tensor) -> bool:
     page_size, head = k_cache.shape[1], k_cache.shape[3]
     return (
         q.dtype in {torch.bfloat16, torch.float16}
-        and head in _TILES
         and page_size % 8 == 0  # rows of a swizzled block
-        and _TILES[head][0] % page_size == 0
+        and _choose(head, page_size) is not None
         and k_cache.shape == v_cache.shape
         and k_cache.is_contiguous()
         and v_cache.is_contiguous()
@@ -384,22 +565,36 @@ def extend_hopper(
     window: int | None,
     softcap: float | None,
     rows: Tensor | None,
-    tiles: tuple[int, int] | None = None,
+    tiles: Tiles | None = None,
 ) -> None:
-    """q[T,Hq,D] -> out[T,Hq,D] where the arguments suit; `tiles` overrides the choice."""
+    """q[T,Hq,D] -> out[T,Hq,D] where the arguments suit; `tiles` overrides the choice.
+
+    Raises: ValueError: there are no tiles for these sizes.
+    """
     pages, page_size, kv_heads, head = k_cache.shape
     batch = seq_lens.shape[0]
     group = q.shape[1] // kv_heads
-    block_n, stages = tiles or _TILES[head]
+    tiles = tiles or _choose(head, page_size)
+    if tiles is None:
+        raise ValueError(f"no tiles for heads of {head} and pages of {page_size}")
+    block_n, stages, programs = tiles
+    at_start, registers = _REGISTERS[programs]
     shape, strides = [pages * page_size, kv_heads * head], [kv_heads * head, 1]
     k_desc, v_desc = (
         TensorDescriptor(cache, shape, strides, [page_size, _HALF.value], _BOX)
         for cache in (k_cache, v_cache)
     )
-    _hopper_kernel[(kv_heads, q.shape[0] * group // BLOCK_M + batch)](
-        q, k_desc, v_desc, out, block_tables, rows, seq_lens, query_start,
+    blocks = (q.shape[0] * group // BLOCK_M + batch) * kv_heads
+    resident = programs * multiprocessors(q.device)
+    claims = seq_lens  # not looked at where each program has one block
+    if blocks > resident:
+        blocks, claims = resident, torch.zeros(1, dtype=torch.int32, device=q.device)
+    _hopper_kernel[(blocks,)](
+        q, k_desc, v_desc, out, block_tables, rows, seq_lens, query_start, claims,
         scale, softcap or 0.0, window or 0,
-        q.stride(0), q.stride(1), out.stride(0), block_tables.stride(0), batch, group,
+        q.stride(0), q.stride(1), out.stride(0), block_tables.stride(0), batch, group, kv_heads,
         PAGE=page_size, BLOCK_M=BLOCK_M, BLOCK_N=block_n, HEAD=head, STAGES=stages,
-        HAS_WINDOW=window is not None, HAS_SOFTCAP=softcap is not None, num_warps=4,
+        REGISTERS=registers, DEFER=programs == 1,
+        HAS_WINDOW=window is not None, HAS_SOFTCAP=softcap is not None,
+        num_warps=4, maxnreg=at_start,
     )  # fmt: skip

@@ -51,11 +51,12 @@ def test_it_is_dense_attention(
 
 
 @needs_hopper
-@pytest.mark.parametrize("page_size", [8, 32, 64])
-def test_page_size_is_a_parameter(page_size: int) -> None:
-    shape = {"q_heads": 4, "kv_heads": 2, "head_dim": 128, "page_size": page_size}
+@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("page_size", [8, 32, 64, 128])
+def test_page_size_is_a_parameter(page_size: int, head_dim: int) -> None:
+    shape = {"q_heads": 4, "kv_heads": 2, "head_dim": head_dim, "page_size": page_size}
     case = paged_case([40, 150], [300, 150], dtype=torch.bfloat16, device="cuda", **shape)
-    scale = 128**-0.5
+    scale = head_dim**-0.5
     judge("attention", attend(case), case.dense(torch.bfloat16, scale, None, None),
           case.dense(torch.float64, scale, None, None))  # fmt: skip
 
@@ -80,6 +81,28 @@ def test_spare_tokens_and_rows_change_no_bit_and_are_not_written() -> None:
     assert (out[122:] == 9.0).all()
 
 
+@needs_hopper
+@pytest.mark.parametrize("window", [None, 100])
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+def test_claiming_blocks_changes_no_bit(
+    head_dim: int, window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape = {"q_heads": 8, "kv_heads": 2, "head_dim": head_dim}
+    lengths = [900, 1, 333, 700], [2000, 50, 333, 900]
+    case = paged_case(*lengths, dtype=torch.bfloat16, device="cuda", **shape)
+    monkeypatch.setattr(hopper, "multiprocessors", lambda device: 10_000)
+    alone = attend(case, window)
+    monkeypatch.setattr(hopper, "multiprocessors", lambda device: 7)
+    graph, out = torch.cuda.CUDAGraph(), attend(case, window)
+    assert torch.equal(out, alone)
+    with torch.cuda.graph(graph):
+        out = attend(case, window)
+    for _ in range(3):
+        out.zero_()
+        graph.replay()
+        assert torch.equal(out, alone)
+
+
 def test_only_sizes_that_suit_are_given_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hopper, "is_hopper", lambda device: True)
 
@@ -93,4 +116,5 @@ def test_only_sizes_that_suit_are_given_to_it(monkeypatch: pytest.MonkeyPatch) -
     assert not suits(96), "no power of two"
     assert not suits(128, page_size=4), "a swizzled block has eight rows"
     assert not suits(256, page_size=128), "a page is more than a tile"
+    assert not suits(128, page_size=24), "tiles hold whole pages"
     assert not suits(128, dtype=torch.float32)
