@@ -37,6 +37,9 @@ _LEAST_TOKENS = 128  # a program's smallest share (a row of 1,000: 17 splits 6.2
 _LEAST_LATENT = 64  # of a latent cache
 _MOST_TOKENS = 2048  # longer shares make one long sequence the tail of the whole batch
 _MAX_SPLITS = 64
+_FEW_SPLITS = (
+    16  # to reduce; two sizes in all, so that warming up compiles whatever a step may need
+)
 _SELF_BALANCED = 4096  # rows times KV heads; so many balance themselves (H200: 512 rows take 482 us
 # whole and 490 us dealt evenly)
 
@@ -277,6 +280,7 @@ def decode(
     if splits > 1:
         _reduce_kernel[(q_heads, batch)](
             part, out, seq_lens, query_start, out.stride(0), value_dim, splits,
-            BLOCK_S=power_of_2(splits), BLOCK_V=shape.values, **overlap, num_warps=4,
+            BLOCK_S=_FEW_SPLITS if splits <= _FEW_SPLITS else _MAX_SPLITS,
+            BLOCK_V=shape.values, **overlap, num_warps=4,
         )  # fmt: skip
     return out
