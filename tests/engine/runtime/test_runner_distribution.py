@@ -175,10 +175,12 @@ def with_min_p_of_the_whole(sample: Sample) -> Sample:
         p: object,
         min_p: torch.Tensor,
         *rest: object,
+        rows: torch.Tensor,
         **options: bool,
     ) -> torch.Tensor:
-        logits = logits.masked_fill(logits.softmax(-1) < min_p.unsqueeze(1), -torch.inf)
-        return sample(logits, t, k, p, torch.zeros_like(min_p), *rest, **options)
+        least = min_p[rows].unsqueeze(1)
+        logits = logits.masked_fill(logits.softmax(-1) < least, -torch.inf)
+        return sample(logits, t, k, p, torch.zeros_like(min_p), *rest, rows=rows, **options)
 
     return faulty
 
