@@ -155,12 +155,13 @@ def without_the_token_that_crosses(sample: Sample) -> Sample:
         k: object,
         top_p: torch.Tensor,
         *rest: object,
+        rows: torch.Tensor,
         **options: bool,
     ) -> torch.Tensor:
         ranked, order = logits[0].softmax(0).sort(descending=True)
         logits = logits.clone()
-        logits[:, order[ranked.cumsum(0) >= top_p[0]]] = -torch.inf
-        return sample(logits, t, k, torch.ones_like(top_p), *rest, **options)
+        logits[:, order[ranked.cumsum(0) >= top_p[rows[0]]]] = -torch.inf
+        return sample(logits, t, k, torch.ones_like(top_p), *rest, rows=rows, **options)
 
     return faulty
 
