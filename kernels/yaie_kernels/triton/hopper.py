@@ -569,7 +569,9 @@ def extend_hopper(
 ) -> None:
     """q[T,Hq,D] -> out[T,Hq,D] where the arguments suit; `tiles` overrides the choice.
 
-    Raises: ValueError: there are no tiles for these sizes.
+    Raises:
+        ValueError: there are no tiles for these sizes.
+
     """
     pages, page_size, kv_heads, head = k_cache.shape
     batch = seq_lens.shape[0]
