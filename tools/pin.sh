@@ -2,14 +2,13 @@
 # Resolves the pinned requirements (with hashes, without addresses) from pyproject.toml.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-pin() { # pin FILE OPTION...
+pin() { # pin FILE WHAT...
   local file=$1
   shift
-  .venv/bin/uv pip compile --quiet pyproject.toml "$@" --generate-hashes --no-header --no-annotate \
+  .venv/bin/uv pip compile --quiet "$@" --generate-hashes --no-header --no-annotate \
     --universal --python-version 3.11 --output-file "constraints/$file.txt"
 }
-pin control-plane --extra operator --extra router
-pin engine --extra engine
-pin dev --extra all --group dev
-.venv/bin/uv pip compile --quiet --group pyproject.toml:kernels --generate-hashes --no-header --no-annotate \
-  --constraint constraints/engine.txt --universal --python-version 3.11 --output-file constraints/kernels.txt
+pin control-plane pyproject.toml --extra operator --extra router
+pin engine pyproject.toml --extra engine
+pin dev pyproject.toml --extra all --group dev
+pin kernels --group pyproject.toml:kernels --constraint constraints/engine.txt

@@ -24,9 +24,10 @@ _MOST_COLUMNS = 4096
 def linear(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, *, gate: str | None = None
 ) -> Tensor:
-    tiles = wide.choose(x, weight, gated=gate is not None)
-    if tiles is not None:
-        return wide.wide(x, weight, bias, tiles, gate=gate)
+    if x.shape[0] <= wide.MOST and _in_vectors(x, weight):
+        tiles = wide.choose(x, weight, gated=gate is not None)
+        if tiles is not None:
+            return wide.wide(x, weight, bias, tiles, gate=gate)
     if not _is_ours(x, weight):
         y = functional.linear(x, weight, bias)
         return y if gate is None else _GATES[gate](y)
@@ -57,13 +58,15 @@ def norm_linear(
 
 
 def _is_ours(x: Tensor, weight: Tensor) -> bool:
-    """Few rows of a half-precision weight whose rows are whole vectors of 16 bytes.
+    """Few rows; with several rows of many columns the library is as good (measured, H200)."""
+    most = ROWS if x.shape[1] <= _MOST_COLUMNS else 1
+    return 0 < x.shape[0] <= most and _in_vectors(x, weight)
 
-    With several rows of many columns the library is as good (measured, H200).
-    """
+
+def _in_vectors(x: Tensor, weight: Tensor) -> bool:
+    """Half precision, and rows of the weight are whole vectors of 16 bytes."""
     return (
-        0 < len(x) <= (ROWS if x.shape[1] <= _MOST_COLUMNS else 1)
-        and x.dtype in _HALF
+        x.dtype in _HALF
         and weight.dtype == x.dtype
         and weight.is_contiguous()
         and weight.shape[1] % 8 == 0

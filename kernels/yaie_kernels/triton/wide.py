@@ -28,7 +28,7 @@ from yaie_kernels.triton.launch import await_previous, dependent
 from yaie_kernels.triton.skinny import LINE, PREFETCHED_WEIGHTS, prefetch
 
 _BLOCK_N = 64
-_LEAST, _MOST = 5, 128  # rows
+_LEAST, MOST = 5, 128  # rows
 _COUNTS = 256  # blocks whose columns are shared, at most
 
 
@@ -162,19 +162,16 @@ def _counts(device: torch.device) -> Tensor:
 
 
 def choose(x: Tensor, weight: Tensor, *, gated: bool) -> Tiles | None:
-    """Tiles for these sizes, types and device; None where this is not the kernel for them."""
+    """Tiles for these rows and this device; None where this is not the kernel for them.
+
+    Both are in half precision, and rows of the weight are whole vectors of 16 bytes.
+    """
     rows, cols = x.shape
-    known = (
-        _LEAST <= rows <= _MOST
-        and x.dtype in {torch.bfloat16, torch.float16}
-        and weight.dtype == x.dtype
-        and weight.is_contiguous()
-        and cols % 8 == 0  # rows of a box begin at a multiple of 16 bytes
-        and (x.data_ptr() | weight.data_ptr()) % 16 == 0
-        and (is_hopper(x.device) or not x.is_cuda)
-    )
-    n = weight.shape[0] // (2 if gated else 1)
-    return choose_tiles(rows, n, cols, gated=gated) if known else None
+    if not _LEAST <= rows <= MOST or (x.is_cuda and not is_hopper(x.device)):
+        return None
+    if (x.data_ptr() | weight.data_ptr()) % 16:
+        return None
+    return choose_tiles(rows, weight.shape[0] // (2 if gated else 1), cols, gated=gated)
 
 
 def choose_tiles(rows: int, n: int, k: int, *, gated: bool) -> Tiles | None:
@@ -188,20 +185,23 @@ def choose_tiles(rows: int, n: int, k: int, *, gated: bool) -> Tiles | None:
         return None
     if rows <= 16:
         return Tiles(16, 128, 4, 4) if blocks <= 32 and k >= 2048 and not gated else None
-    if rows <= 32:
-        return _up_to_32(blocks, k, gated=gated)
     if rows <= 64:
-        return _up_to_64(blocks, k, gated=gated)
+        return _dozens(blocks, k, gated=gated, few=rows <= 32)
     if rows < 96 or gated or n * k > PREFETCHED_WEIGHTS or 16 < blocks < 64:
         return None
     return Tiles(64, 128, 2 if blocks <= 16 else 1, 4, boxes=True)
 
 
-def _up_to_32(blocks: int, k: int, *, gated: bool) -> Tiles | None:
+def _dozens(blocks: int, k: int, *, gated: bool, few: bool) -> Tiles | None:
+    """Of up to 32 rows, if few, or up to 64."""
     if blocks > (64 if gated else 128):
-        return Tiles(32, 128, 1, 4)
+        return Tiles(32, 128, 1, 4) if few else Tiles(64, 64, 1, 5)
     if gated:
-        return Tiles(32, 256, 1, 3)
+        return Tiles(32, 256, 1, 3) if few else Tiles(64, 128, 1, 4)
+    return _up_to_32(blocks, k) if few else _up_to_64(blocks, k)
+
+
+def _up_to_32(blocks: int, k: int) -> Tiles | None:
     if blocks <= 32:
         return Tiles(32, 256, 4, 3) if k >= 1024 else None
     if blocks <= 64 and k >= 4096:
@@ -209,11 +209,7 @@ def _up_to_32(blocks: int, k: int, *, gated: bool) -> Tiles | None:
     return Tiles(32, 256, 1, 3) if blocks >= 64 else None
 
 
-def _up_to_64(blocks: int, k: int, *, gated: bool) -> Tiles | None:
-    if blocks > (64 if gated else 128):
-        return Tiles(64, 64, 1, 5)
-    if gated:
-        return Tiles(64, 128, 1, 4)
+def _up_to_64(blocks: int, k: int) -> Tiles | None:
     if blocks <= 16:
         return Tiles(32, 256, 4, 3) if k >= 1024 else None
     if blocks <= 32:

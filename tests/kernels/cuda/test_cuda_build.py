@@ -94,6 +94,19 @@ def test_a_missing_nvcc_is_named_with_what_to_install(tmp_path: Path) -> None:
     assert "--cpu-only" in done.stderr
 
 
+def test_the_runtime_of_a_toolkit_from_wheels_gets_the_name_that_linkers_look_for(
+    tmp_path: Path,
+) -> None:
+    toolkit, scratch = tmp_path / "toolkit", tmp_path / "scratch"
+    for folder in (toolkit / "lib", toolkit / "lib64", scratch):
+        folder.mkdir(parents=True)
+    (toolkit / "lib/libcudart.so.13").touch()
+    assert build._runtime(toolkit, scratch) == [str(scratch)]
+    assert (scratch / "libcudart.so").resolve() == toolkit / "lib/libcudart.so.13"
+    (toolkit / "lib64/libcudart.so").touch()
+    assert build._runtime(toolkit, scratch) == [], "a toolkit has it where linkers look"
+
+
 def test_a_build_that_is_there_is_not_built_again(library: Path) -> None:
     archs = [] if not torch.cuda.is_available() else [build.capability() or 0]
     before = library.stat().st_mtime_ns

@@ -1,5 +1,7 @@
 """Kernels that start early still wait for their inputs."""
 
+from typing import Protocol
+
 import pytest
 import torch
 
@@ -8,6 +10,23 @@ from yaie_kernels.testing import paged_case
 
 HIDDEN, INNER, LAYERS = 1024, 1536, 24
 HEADS, KV_HEADS, HEAD = 16, 8, 128
+
+
+class Chain(Protocol):
+    def __call__(self, *, between: bool) -> torch.Tensor:
+        """Run kernels one after another; `between`: wait for each before the next is launched."""
+
+
+def assert_replays_agree(chain: Chain, *, times: int) -> None:
+    """With the chain whose every kernel has ended before the next one begins."""
+    want = chain(between=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        got = chain(between=False)
+    for _ in range(times):
+        got.zero_()
+        graph.replay()
+        assert torch.equal(got, want)
 
 
 @pytest.mark.gpu
@@ -25,7 +44,7 @@ def test_a_captured_chain_gives_what_its_kernels_give_alone(rows: int, device: s
     norm = torch.ones(HIDDEN, dtype=torch.bfloat16, device="cuda")
     first = normal(rows, HIDDEN)
 
-    def run(between: bool) -> torch.Tensor:
+    def run(*, between: bool) -> torch.Tensor:
         x, residual = first, None
         for up, down in zip(ups, downs, strict=True):
             inner, residual = triton.norm_linear(x, residual, norm, 1e-6, 0.0, up, gate="silu")
@@ -36,14 +55,7 @@ def test_a_captured_chain_gives_what_its_kernels_give_alone(rows: int, device: s
                 torch.cuda.synchronize()
         return triton.add_rms_norm(x, residual, norm, 1e-6)[0]
 
-    want = run(between=True)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        got = run(between=False)
-    for _ in range(50):
-        got.zero_()
-        graph.replay()
-        assert torch.equal(got, want)
+    assert_replays_agree(run, times=50)
 
 
 @pytest.mark.gpu
@@ -65,7 +77,7 @@ def test_a_captured_chain_with_attention_gives_what_its_kernels_give_alone(
     ]
     norm = torch.ones(HEADS * HEAD, dtype=torch.bfloat16, device=device)
 
-    def run(between: bool) -> torch.Tensor:
+    def run(*, between: bool) -> torch.Tensor:
         x = case.q.flatten(1)
         for weight in weights:
             x = triton.rms_norm(triton.linear(x, weight), norm, 1e-6)
@@ -79,11 +91,4 @@ def test_a_captured_chain_with_attention_gives_what_its_kernels_give_alone(
                 torch.cuda.synchronize()
         return x
 
-    want = run(between=True)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        got = run(between=False)
-    for _ in range(20):
-        got.zero_()
-        graph.replay()
-        assert torch.equal(got, want)
+    assert_replays_agree(run, times=20)
