@@ -22,7 +22,7 @@ import triton.language as tl
 from torch import Tensor
 
 from yaie_kernels.triton.cache import needs_wide
-from yaie_kernels.triton.launch import await_previous, dependent, release_next
+from yaie_kernels.triton.launch import at_most, dependent, release_next, wait_previous
 from yaie_kernels.triton.layout import layout, table_of
 from yaie_kernels.triton.online import attend_tokens, load_query, row_extent
 
@@ -41,27 +41,23 @@ def _row_grains(lens_ptr, starts_ptr, row, there, window, HAS_WINDOW: tl.constex
 def _stretch(lens_ptr, starts_ptr, batch, window, program, programs, HAS_WINDOW: tl.constexpr):
     """(begin, end, grains of a stretch, row of its first grain, that row's first grain).
 
-    The first rows are looked at once: what a program does before its first key costs bandwidth.
+    The first rows stay within the loops: with `row_begin` from a reduction before them Triton 3.9
+    no longer knows how keys are aligned, reads them by elements and pipelines nothing.
     """
-    rows = tl.arange(0, _SEARCH)
-    grains = _row_grains(lens_ptr, starts_ptr, rows, rows < batch, window, HAS_WINDOW)
-    ends = tl.cumsum(grains, axis=0)
-    before = tl.sum(grains, axis=0)
-    work = before
-    for base in range(_SEARCH, batch, _SEARCH):
-        more = base + rows
-        grains = _row_grains(lens_ptr, starts_ptr, more, more < batch, window, HAS_WINDOW)
+    lane = tl.arange(0, _SEARCH)
+    work = 0
+    for base in range(0, batch, _SEARCH):
+        rows = base + lane
+        grains = _row_grains(lens_ptr, starts_ptr, rows, rows < batch, window, HAS_WINDOW)
         work += tl.sum(grains, axis=0)
     share = tl.cdiv(work, programs)
     begin = tl.minimum(program * share, work)
-    past = (ends <= begin) & (rows < batch)
-    row = tl.sum(past.to(tl.int32), axis=0)
-    row_begin = tl.max(tl.where(past, ends, 0), axis=0)
-    for base in range(_SEARCH, batch, _SEARCH):
-        more = base + rows
-        grains = _row_grains(lens_ptr, starts_ptr, more, more < batch, window, HAS_WINDOW)
+    row, row_begin, before = 0, 0, 0
+    for base in range(0, batch, _SEARCH):
+        rows = base + lane
+        grains = _row_grains(lens_ptr, starts_ptr, rows, rows < batch, window, HAS_WINDOW)
         ends = before + tl.cumsum(grains, axis=0)
-        past = (ends <= begin) & (more < batch)
+        past = (ends <= begin) & (rows < batch)
         row += tl.sum(past.to(tl.int32), axis=0)
         row_begin = tl.maximum(row_begin, tl.max(tl.where(past, ends, 0), axis=0))
         before += tl.sum(grains, axis=0)
@@ -135,7 +131,7 @@ def _balanced_kernel(
                 scale, softcap, factor,
                 cache_token_stride, value_token_stride, kv_head, head_dim, value_dim,
                 PAGE, BLOCK_G, BLOCK_N, BLOCK_D, BLOCK_TAIL, BLOCK_V, VALUES,
-                HAS_SOFTCAP, EVEN_D, WIDE, PRECISION,
+                HAS_SOFTCAP, EVEN_D, WIDE, PRECISION, BLOCK_D <= 64,
             )  # fmt: skip
             result = acc / total[:, None]
             if high - low == grains:
@@ -165,7 +161,7 @@ def _combine_kernel(
     BLOCKS: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_V: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """out = sum_p part[p] 2**lse[p] / sum_p 2**lse[p] of the row that a program left unfinished."""
-    await_previous(PDL)
+    wait_previous(PDL)
     lane, program, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     mine = block * tl.num_programs(1) + program
     part_ptr, lse_ptr, split_ptr = _scratch(
@@ -215,10 +211,11 @@ def decode_balanced(
     programs: int,
     block_g: int,
     tiles: tuple[int, int, int],
+    registers: int | None,
 ) -> None:
     """q[T,Hq,D] -> out[T,Hq,Dv] by `programs` for each KV head (or block of its query heads).
 
-    tiles: BLOCK_N, num_warps, num_stages.
+    tiles: BLOCK_N, num_warps, num_stages; registers: of a thread at most.
     """
     _, q_heads, head_dim = q.shape
     _, page_size, kv_heads, value_dim = v_cache.shape
@@ -242,7 +239,7 @@ def decode_balanced(
         HAS_WINDOW=window is not None, HAS_SOFTCAP=softcap is not None,
         EVEN_D=shape.keys <= head_dim, WIDE=needs_wide(k_cache) or needs_wide(v_cache),
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
-        PDL=overlap["PDL"], num_warps=warps, num_stages=stages,
+        PDL=overlap["PDL"], num_warps=warps, num_stages=stages, **at_most(registers, q),
     )  # fmt: skip
     _combine_kernel[(min(group, block_g), programs, kv_heads * blocks)](
         scratch, out, query_start, out.stride(0), group, value_dim,

@@ -30,20 +30,21 @@ def attend_tokens(
     PAGE: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_TAIL: tl.constexpr, BLOCK_V: tl.constexpr, VALUES: tl.constexpr,
     HAS_SOFTCAP: tl.constexpr, EVEN_D: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Online softmax over the tokens [low, high) -> (sums of values, best score, sum of shares).
 
-    A tile's pages are looked up one round ahead: the look-up is a load that the keys' wait for. Not
-    those of a latent cache, whose tiles leave no registers (64 rows: 41 us so, 52 us ahead; H200).
+    AHEAD: a tile's pages are looked up one round ahead, for the keys' load waits for that look-up.
+    It takes registers, which tiles of a latent cache and four programs on a multiprocessor lack.
     """
-    AHEAD: tl.constexpr = BLOCK_D <= 256
     best = tl.full([BLOCK_G], float("-inf"), dtype=tl.float32)
     total = tl.zeros([BLOCK_G], dtype=tl.float32)
     acc = tl.zeros([BLOCK_G, BLOCK_V], dtype=tl.float32)
     col = tl.arange(0, BLOCK_D)
     offset = tl.arange(0, BLOCK_N)
     in_row = kv_head * head_dim + col
-    page = tl.load(table + (low + offset) // PAGE, mask=low + offset < high, other=0)
+    if AHEAD:
+        page = tl.load(table + (low + offset) // PAGE, mask=low + offset < high, other=0)
     for start in range(low, high, BLOCK_N):
         token = start + offset
         here = token < high
