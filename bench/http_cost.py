@@ -84,8 +84,8 @@ def engine(args: argparse.Namespace) -> None:
     import threading
 
     from yaie.core.messages import Abort, Accepted, Generate, Stats, Tokens
-    from yaie.runtime.parent import end_with_parent
-    from yaie.server.ipc import EnginePort, Ready
+    from yaie.ipc.channel import EnginePort, Ready
+    from yaie.runtime.process.parent import end_with_parent
 
     stop = threading.Event()
     end_with_parent(stop)

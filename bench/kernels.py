@@ -21,9 +21,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 import yaie_kernels as kernels
-from yaie_kernels.triton.decode import choose, decode
-from yaie_kernels.triton.extend import extend
-from yaie_kernels.triton.layout import layout
+from yaie_kernels.triton.attention.decode import choose, decode
+from yaie_kernels.triton.attention.extend import extend
+from yaie_kernels.triton.attention.layout import layout
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = 16

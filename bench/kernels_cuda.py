@@ -19,7 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from kernels import PAGE, ceiling, measure_ceilings, seconds
 from yaie_kernels import cuda, library, reference, triton
 from yaie_kernels.cuda import build
-from yaie_kernels.triton.extend import extend
+from yaie_kernels.triton.attention.extend import extend
 
 BACKENDS = ("cuda", "triton", "library")
 BF16 = torch.bfloat16

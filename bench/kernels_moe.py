@@ -23,8 +23,8 @@ from torch.nn.functional import linear, silu
 import kernels as common
 import yaie_kernels as kernels
 from kernels import MULTIPROCESSORS, PAGE, RESULTS, ceiling, measure_ceilings, report
-from yaie_kernels.triton.decode import Choice, choose_splits, decode
-from yaie_kernels.triton.extend import extend
+from yaie_kernels.triton.attention.decode import Choice, choose_splits, decode
+from yaie_kernels.triton.attention.extend import extend
 from yaie_kernels.triton.moe import Tiles, choose_tiles, moe_mlp
 
 MODELS = {"Mixtral-8x7B": (8, 2, 4096, 14336), "Qwen3-30B-A3B": (128, 8, 2048, 768)}

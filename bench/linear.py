@@ -20,7 +20,7 @@ from torch.nn import functional
 
 import kernels as common
 import yaie_kernels as ops
-from yaie_kernels.triton import gemv, skinny
+from yaie_kernels.triton.projection import gemv, skinny
 
 WEIGHTS_BYTES = 256 << 20
 WORKERS = 12

@@ -16,10 +16,10 @@ import torch
 import yaie_kernels as ops
 from yaie.core.batch import SlotInit
 from yaie.core.request import SamplingParams
-from yaie.runtime.logprobs import score
-from yaie.runtime.token_state import TokenState
-from yaie.runtime.wishes import lasting
-from yaie_kernels import wants
+from yaie.runtime.sampling.logits_state import LogitsState
+from yaie.runtime.sampling.logprobs import score
+from yaie.runtime.sampling.metadata import lasting
+from yaie_kernels import logit_flags
 
 FILTERS = {
     "greedy": {"temperature": 0.0},
@@ -74,7 +74,7 @@ def draw_call(logits: torch.Tensor, filters: dict[str, float], rows: int) -> Cal
 def wish_call(logits: torch.Tensor, sampling: SamplingParams, rows: int) -> Callable[[], object]:
     """What one wish of every row does to the logits, and the note of the drawn tokens."""
     logits = logits[:rows]
-    state = TokenState(rows, logits.shape[1], torch.device("cuda"))
+    state = LogitsState(rows, logits.shape[1], torch.device("cuda"))
     past = (tuple(range(200, 700)), tuple(range(300, 500)))
     state.start([SlotInit(i, i, sampling, 0, ((),), (), 500, past) for i in range(rows)])
     slots = torch.arange(rows, device="cuda")
@@ -83,7 +83,7 @@ def wish_call(logits: torch.Tensor, sampling: SamplingParams, rows: int) -> Call
 
     def call() -> None:
         _, bits = state.adjust(logits, slots, positions, wanted)
-        if lasting(sampling) & (wants.PENALTIES | wants.WORDS):
+        if lasting(sampling) & (logit_flags.PENALTIES | logit_flags.BAD_WORDS):
             state.remember(slots, slots, positions, bits)
 
     return call

@@ -6,8 +6,9 @@ from typing import Any, cast
 
 import numpy as np
 
+from fakes.stub_runner import Predict, StubRunner, hashed, next_allowed
 from yaie.core.batch import Batch, SlotInit, StepResult
-from yaie.core.kv_spec import KVSpec, LayerGroup
+from yaie.core.kv_cache.spec import KVCacheGroup, KVSpec
 from yaie.core.matcher import Matcher
 from yaie.core.messages import (
     Accepted,
@@ -20,11 +21,10 @@ from yaie.core.messages import (
     Tokens,
 )
 from yaie.core.request import SamplingParams
-from yaie.core.scheduler import Scheduler
-from yaie.runtime.budget import StepBudget, StepLimits
-from yaie.runtime.compiling import Grammars, TokenMasks
-from yaie.runtime.loop import EngineLoop
-from yaie.runtime.stub import Predict, StubRunner, hashed, next_allowed
+from yaie.core.scheduler.scheduler import Scheduler
+from yaie.runtime.grammar.pending import Grammars, TokenMasks
+from yaie.runtime.loop.engine_loop import EngineLoop
+from yaie.runtime.loop.step_budget import StepBudget, StepLimits
 from yaie_api.errors import InvalidRequestError, YaieError
 
 VOCAB = 50
@@ -32,7 +32,7 @@ PAGE = 4
 
 
 def make_spec(*, page_size: int = PAGE, groups: int = 1) -> KVSpec:
-    group = LayerGroup(kind="full", layers=(0,), bytes_per_token=1)
+    group = KVCacheGroup(kind="full", layers=(0,), bytes_per_token=1)
     return KVSpec(groups=(group,) * groups, page_size=page_size)
 
 

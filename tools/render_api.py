@@ -25,10 +25,11 @@ from api_words import WORDS
 
 from yaie.server import admin
 from yaie.server.routes import ENDPOINTS, Endpoint
-from yaie_api import anthropic, errors, pooling, responses
+from yaie_api import errors
 from yaie_api.errors import InvalidRequestError
-from yaie_api.openai import CONSTRAINTS, FORMATS, IGNORED, NOT_IMPLEMENTED, GenerationRequest
-from yaie_api.wire import MAX_CONTAINERS, MAX_DEPTH, MAX_FIELDS, Wire
+from yaie_api.http import anthropic, pooling, responses
+from yaie_api.http.openai import CONSTRAINTS, FORMATS, IGNORED, NOT_IMPLEMENTED, GenerationRequest
+from yaie_api.http.wire import MAX_CONTAINERS, MAX_DEPTH, MAX_FIELDS, Wire
 from yaie_router import routes
 
 PAGE = Path(__file__).parents[1] / "docs" / "api.md"

@@ -1,6 +1,6 @@
 """Writes every manifest that is generated, from its one source.
 
-    yaie_api.crd       ─▶ manifests/crd.yaml, charts/yaie/templates/crd.yaml
+    yaie_api.resource.crd       ─▶ manifests/crd.yaml, charts/yaie/templates/crd.yaml
     yaie_operator.rbac ─▶ charts/yaie/templates/*-{clusterrole,role}.yaml
     the chart          ─▶ charts/yaie/README.md (table of values), manifests/install.yaml
 
@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from yaie_api import crd
+from yaie_api.resource import crd
 from yaie_operator import rbac
 
 ROOT = Path(__file__).parents[1]
@@ -63,7 +63,7 @@ def sources() -> Iterator[tuple[Path, str]]:
 
 
 def crd_yaml() -> str:
-    """What `python -m yaie_api.crd` prints."""
+    """What `python -m yaie_api.resource.crd` prints."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         crd.main()

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from yaie import vectors
 from yaie.config import ModelInfo
 from yaie.core.messages import Generate, Pooling
 from yaie.core.request import SamplingParams
@@ -30,8 +29,9 @@ from yaie.offline.outputs import (
 )
 from yaie.offline.reader import Reader
 from yaie.offline.requests import PooledRequest, TextRequest
-from yaie.runtime import factory
-from yaie.server.prompt.tokenizer import Tokenizer
+from yaie.runtime.startup import factory
+from yaie.text import vectors
+from yaie.text.prompt.tokenizer import Tokenizer
 from yaie_api.errors import InvalidRequestError
 
 __all__ = ["LLM", "CompletionOutput", "RequestOutput"]

@@ -293,9 +293,9 @@ def adjust_logits(
     """Forbid tokens, then penalise those of the past -> new [B,V] float32.
 
     logits[B,V] any float dtype; slot[B] int64 names each row's line in the tables, wanted[B] int32
-    holds bits of `wants`. masks[3,slots,ceil(V/32)] int32: bit t % 32 of word t // 32 is set where
-    token t is allowed. seen[slots,V] int32: twice the times that a token is in the output, plus 1
-    if it is in the prompt. penalties[3,slots] float32: repetition, frequency, presence:
+    holds bits of `logit_flags`. masks[3,slots,ceil(V/32)] int32: bit t % 32 of word t // 32 is set
+    where token t is allowed. seen[slots,V] int32: twice the times that a token is in the output,
+    plus 1 if it is in the prompt. penalties[3,slots] float32: repetition, frequency, presence:
 
         x = (x / repetition if x > 0 else x * repetition) if seen else x
         x = x - frequency * count, and - presence where count > 0

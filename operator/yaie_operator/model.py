@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import Self
 
-from yaie_api.model import InferenceModelSpec
+from yaie_api.resource.model import InferenceModelSpec
 from yaie_operator.cluster import Object
 
 
 @dataclass(frozen=True)
-class Model:
+class ServedModel:
     """One InferenceModel whose spec has been understood."""
 
     name: str

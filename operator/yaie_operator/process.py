@@ -11,15 +11,15 @@ from kubernetes.aio.client import Configuration
 
 from yaie_api import names
 from yaie_api.logs import fields
-from yaie_operator.app import Watcher
 from yaie_operator.cluster import RefusedError, UnreachableError
 from yaie_operator.config import OperatorConfig
-from yaie_operator.kube import Feed, KubeCluster, serves_models
-from yaie_operator.kube_api import KubeApi, NoCredentialsError, load_configuration
-from yaie_operator.leader import KubeLeases, Leader
+from yaie_operator.manager import Manager
 from yaie_operator.metrics import Metrics
 from yaie_operator.probes import serve
-from yaie_operator.run import Manager
+from yaie_operator.watch.kopf_watcher import Watcher
+from yaie_operator.watch.kube import Feed, KubeCluster, serves_models
+from yaie_operator.watch.kube_api import KubeApi, NoCredentialsError, load_configuration
+from yaie_operator.watch.leader import KubeLeases, Leader
 
 log = logging.getLogger(__name__)
 RETRY_S = 2.0

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from yaie_api import envelopes
 from yaie_api.errors import YaieError
+from yaie_api.http import envelopes
 from yaie_api.names import HEADER_REQUEST_ID
 
 _RETRY_AFTER_S: Final = 1.0

@@ -8,8 +8,8 @@ write whole events, so in practice nothing waits here.
 import json
 from typing import Final
 
-from yaie_api import envelopes
 from yaie_api.errors import YaieError
+from yaie_api.http import envelopes
 from yaie_router.routes import RESPONSES
 
 _BORDERS: Final = (b"\n\n", b"\r\n\r\n")

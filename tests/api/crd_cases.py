@@ -1,4 +1,4 @@
-"""Specs that the CRD accepts or refuses: one table, run against `yaie_operator.local.admission`
+"""Specs that the CRD accepts or refuses: one table, run against `yaie_local.apiserver.admission`
 and against a real API server.
 """
 

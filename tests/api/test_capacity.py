@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from yaie_api import capacity
+from yaie_api.resource import capacity
 
 LLAMA_8B: dict[str, Any] = {
     "hidden_size": 4096,

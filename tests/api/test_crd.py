@@ -7,9 +7,9 @@ import yaml
 
 from api.crd_cases import CASES, Case
 from yaie.config import EngineConfig
-from yaie_api import crd
-from yaie_api.model import RESERVED_ARGS, InferenceModelSpec
-from yaie_operator.local.admission import Admission
+from yaie_api.resource import crd
+from yaie_api.resource.model import RESERVED_ARGS, InferenceModelSpec
+from yaie_local.apiserver.admission import Admission
 
 ROOT = Path(__file__).parents[2]
 

@@ -1,6 +1,6 @@
 import pytest
 
-from yaie_api.manifest import ManifestError, load
+from yaie_api.resource.manifest import ManifestError, load
 
 GOOD = """\
 # a comment

@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from yaie_api.model import InferenceModelSpec, InferenceModelStatus
+from yaie_api.resource.model import InferenceModelSpec, InferenceModelStatus
 
 
 def spec(**fields: object) -> InferenceModelSpec:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from yaie_api.errors import InvalidRequestError
-from yaie_api.openai import (
+from yaie_api.http.openai import (
     CONSTRAINTS,
     NOT_IMPLEMENTED,
     ChatCompletionRequest,

@@ -18,7 +18,7 @@ import environments
 HERE = Path(__file__).parent
 CLIENTS = HERE / "clients"
 LM_EVAL_TASKS = CLIENTS / "lm_eval_tasks"
-TOKENIZER = HERE.parents[1] / "engine/yaie/models/builtin/yaie-demo"
+TOKENIZER = HERE.parents[1] / "engine/yaie/checkpoint/builtin/yaie-demo"
 MODEL = "demo"
 RUN_TIMEOUT_S = 2400
 SHARED_LOOP = ("-o", "asyncio_default_test_loop_scope=session")

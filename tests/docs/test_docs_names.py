@@ -11,7 +11,13 @@ from docs.pages import NAMES, ROOT
 from yaie.cli.main import COMMANDS, build_parser
 from yaie_api import metrics
 
-PACKAGES = ("engine/yaie", "operator/yaie_operator", "router/yaie_router", "api/yaie_api")
+PACKAGES = (
+    "engine/yaie",
+    "operator/yaie_operator",
+    "local/yaie_local",
+    "router/yaie_router",
+    "api/yaie_api",
+)
 FOREIGN_FLAGS = {
     *("--server-side", "--set", "--for", "--all", "--all-namespaces", "--create-namespace"),
     *("--fail", "--silent"),
@@ -46,7 +52,9 @@ def test_metrics_exist(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_files_exist(name: str) -> None:
-    roots = "api|bench|charts|docs|engine|images|kernels|manifests|operator|router|tests|tools"
+    roots = (
+        "api|bench|charts|docs|engine|images|kernels|local|manifests|operator|router|tests|tools"
+    )
     for path in re.findall(rf"`((?:{roots})/[\w./-]+)`", (ROOT / name).read_text()):
         assert (ROOT / path).exists(), path
 

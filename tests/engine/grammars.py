@@ -5,17 +5,17 @@
 import functools
 import random
 from collections.abc import Iterable
-from pathlib import Path
 
 import llguidance.numpy
 import numpy as np
 from llguidance import LLMatcher, LLTokenizer
 from tokenizers import AddedToken, Tokenizer
 
+from yaie.checkpoint.source import BUILTIN
 from yaie.core.request import Grammar
-from yaie.runtime import grammar_build
+from yaie.runtime.grammar import build as grammar_build
 
-DEMO = Path(grammar_build.__file__).parents[1] / "models" / "builtin" / "yaie-demo"
+DEMO = BUILTIN / "yaie-demo"
 EOS = (2, 0)
 PADDING = 100
 """Rows of the model's output beyond the tokenizer's last token."""

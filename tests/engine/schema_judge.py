@@ -21,8 +21,8 @@ from llguidance import LLMatcher, LLTokenizer
 from tokenizers import Tokenizer
 
 from yaie.core.request import Grammar
-from yaie.runtime import grammar_build
-from yaie.server.structured.schema import check_schema
+from yaie.runtime.grammar import build
+from yaie.text.grammar.schema import check_schema
 from yaie_api.errors import InvalidRequestError
 
 WALKS = 4
@@ -93,7 +93,7 @@ class Judge:
             schema = check_schema(case.schema, param="response_format")
             grammar = Grammar("json_schema", json.dumps(schema, ensure_ascii=False))
             began = time.thread_time()
-            matcher = grammar_build.build(self._vocabulary, grammar)
+            matcher = build.build(self._vocabulary, grammar)
             report.compile_s.append(time.thread_time() - began)
         except InvalidRequestError as error:
             report.refused.append(f"{case.name}: {error.message}")
@@ -187,7 +187,7 @@ def load(folder: Path) -> tuple[Tokenizer, LLTokenizer]:
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     eos = tokenizer.token_to_id("<|endoftext|>")
     size = tokenizer.get_vocab_size()
-    return tokenizer, grammar_build.load_vocabulary(folder, size, [eos])
+    return tokenizer, build.load_vocabulary(folder, size, [eos])
 
 
 def main() -> None:

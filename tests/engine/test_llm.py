@@ -19,7 +19,7 @@ from engine.text_vocabularies import write_model_folder
 from yaie import LLM, SamplingParams
 from yaie.offline import inputs
 from yaie.progress import Progress
-from yaie.runtime import runner
+from yaie.runtime.worker import runner
 from yaie_api.errors import InvalidRequestError
 
 VARIANT = "llama-gqa"
@@ -145,14 +145,14 @@ def test_an_interrupt_leaves_the_engine_usable(llm: LLM, monkeypatch: pytest.Mon
 def test_ctrl_c_inside_a_step_takes_effect_after_it(
     llm: LLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arrange = runner.arrange
+    arrange = runner.prepare_inputs
 
     def press(*args: Any) -> Any:
         os.kill(os.getpid(), signal.SIGINT)
         return arrange(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(runner, "arrange", press)
+        patch.setattr(runner, "prepare_inputs", press)
         with pytest.raises(KeyboardInterrupt):
             llm.generate([[5, 6, 7], [8, 9]], GREEDY)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -172,7 +172,7 @@ def test_a_second_ctrl_c_does_not_wait_and_does_not_hang(
             os.kill(os.getpid(), signal.SIGINT)
         raise AssertionError("still here")
 
-    monkeypatch.setattr(runner, "arrange", hang)
+    monkeypatch.setattr(runner, "prepare_inputs", hang)
     with pytest.raises(KeyboardInterrupt):
         llm.generate([[5, 6, 7]], GREEDY)
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from engine.text_vocabularies import byte_fallback, byte_level, space_marks, word_pieces
 from yaie.core.request import SamplingParams
-from yaie.server.prompt.tokenizer import Tokenizer
-from yaie.text import ByteDetokenizer, StopStrings, TextStream, WindowDetokenizer
+from yaie.text.detokenizer import ByteDetokenizer, StopStrings, TextStream, WindowDetokenizer
+from yaie.text.prompt.tokenizer import Tokenizer
 
 BYTES = Tokenizer(byte_level(), None)
 FALLBACK = Tokenizer(byte_fallback(), None)

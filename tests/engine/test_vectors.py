@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from yaie import vectors
+from yaie.text import vectors
 
 
 def test_an_embedding_has_unit_length_whole_and_cut() -> None:

@@ -20,7 +20,7 @@ from yaie_operator.cluster import (
     RefusedError,
     UnreachableError,
 )
-from yaie_operator.observe import Ref
+from yaie_operator.reconcile.observe import Ref
 
 SERVER_DEFAULTS: dict[str, dict[str, Any]] = {
     "Service": {"sessionAffinity": "None", "ipFamilyPolicy": "SingleStack"},

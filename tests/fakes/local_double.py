@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fakes.fake_cluster import ready_status
-from yaie_api import crd
-from yaie_operator import kinds
+from yaie_api.resource import crd
+from yaie_local.apiserver import managed_fields
+from yaie_local.apiserver.admission import Admission
+from yaie_local.apiserver.api_verbs import Verbs
+from yaie_local.apiserver.journal import Journal
+from yaie_local.apiserver.store import Store
+from yaie_local.cluster import LocalCluster
+from yaie_local.controllers.gc import orphans
 from yaie_operator.cluster import Kind, Object
-from yaie_operator.local import ownership
-from yaie_operator.local.admission import Admission
-from yaie_operator.local.cluster import LocalCluster
-from yaie_operator.local.gc import orphans
-from yaie_operator.local.journal import Journal
-from yaie_operator.local.store import Store
-from yaie_operator.local.verbs import Verbs
-from yaie_operator.observe import Ref
+from yaie_operator.reconcile.observe import Ref
+from yaie_operator.watch import kinds
 
 ALL = (kinds.INFERENCE_MODEL, *kinds.CHILDREN)
 
@@ -43,7 +43,7 @@ class LocalDouble:
         """Create or replace an object as somebody else would."""
         live = self.objects.get(Ref.of(obj))
         admitted = self._admission.admit(obj, live)
-        recorded = ownership.record_update(live, admitted, manager="somebody")
+        recorded = managed_fields.record_update(live, admitted, manager="somebody")
         return self._store.create(recorded) if live is None else self._store.update(recorded)
 
     def remove(self, ref: Ref) -> None:

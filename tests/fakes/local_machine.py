@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-from yaie_operator.local import kinds
-from yaie_operator.local.machine import Machine, Settings
-from yaie_operator.local.objects import Ref, is_true, name_of
-from yaie_operator.local.pod_worker import BackOff
-from yaie_operator.local.processes import start_time
-from yaie_operator.local.publish import Published
-from yaie_operator.local.state import StateFolder
+from yaie_local import kinds
+from yaie_local.kubelet.pod_worker import BackOff
+from yaie_local.kubelet.processes import start_time
+from yaie_local.kubelet.publish import Published
+from yaie_local.machine import Machine, Settings
+from yaie_local.objects import Ref, is_true, name_of
+from yaie_local.state import StateFolder
 
 FAST = BackOff(base_s=0.1, max_s=0.4)
 ENVIRON = {"PATH": "/usr/bin:/bin", "INHERITED": "yes"}

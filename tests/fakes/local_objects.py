@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from yaie_api import crd, names
-from yaie_operator.local.admission import Admission
-from yaie_operator.local.journal import Journal
-from yaie_operator.local.store import Store
-from yaie_operator.local.verbs import Verbs
+from yaie_api import names
+from yaie_api.resource import crd
+from yaie_local.apiserver.admission import Admission
+from yaie_local.apiserver.api_verbs import Verbs
+from yaie_local.apiserver.journal import Journal
+from yaie_local.apiserver.store import Store
 
 SERVER = Path(__file__).with_name("child_server.py")
 

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from yaie.cli.main import main
-from yaie_operator.local import containers
+from yaie_local.kubelet import containers
 
 SERVER = Path(__file__).with_name("child_server.py")
 

@@ -16,14 +16,14 @@ import atheris
 with atheris.instrument_imports(include=["yaie", "yaie_api"]):
     import msgspec
 
-    from yaie.models import safetensors
-    from yaie.server.prompt.tokenizer import Tokenizer
-    from yaie.server.structured import forms
-    from yaie_api.anthropic import MessagesRequest
+    from yaie.checkpoint import safetensors
+    from yaie.text.grammar import forms
+    from yaie.text.prompt.tokenizer import Tokenizer
     from yaie_api.errors import YaieError
-    from yaie_api.openai import ChatCompletionRequest, CompletionRequest, parse
-    from yaie_api.pooling import EmbeddingRequest
-    from yaie_api.responses import ResponsesRequest
+    from yaie_api.http.anthropic import MessagesRequest
+    from yaie_api.http.openai import ChatCompletionRequest, CompletionRequest, parse
+    from yaie_api.http.pooling import EmbeddingRequest
+    from yaie_api.http.responses import ResponsesRequest
 
 REQUESTS = (
     ChatCompletionRequest, CompletionRequest, EmbeddingRequest, ResponsesRequest, MessagesRequest,
@@ -36,7 +36,7 @@ FIELDS = (
     "parameters", "text",
 )  # fmt: skip
 CONSTANTS = (None, True, False, "", 0, -1, 2**63, "F32", "user", "json_schema")
-MODEL_FOLDER = Path(__file__).parents[2] / "engine/yaie/models/builtin/yaie-demo"
+MODEL_FOLDER = Path(__file__).parents[2] / "engine/yaie/checkpoint/builtin/yaie-demo"
 
 
 def body(data: bytes) -> None:

@@ -11,7 +11,7 @@ triton = pytest.importorskip("triton")
 from triton.backends.compiler import GPUTarget  # noqa: E402 - only where there is Triton
 from triton.experimental.gluon._runtime import GluonASTSource  # noqa: E402
 
-from yaie_kernels.triton import hopper  # noqa: E402
+from yaie_kernels.triton.attention import hopper  # noqa: E402
 
 SHARED_BYTES = 227 * 1024  # of a multiprocessor
 BYTES_16 = [["tt.divisibility", 16]]

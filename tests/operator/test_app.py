@@ -6,9 +6,9 @@ from typing import Any
 import kopf
 import pytest
 
-from yaie_operator import app, kinds
-from yaie_operator.app import Watcher
 from yaie_operator.cluster import Change
+from yaie_operator.watch import kinds, kopf_watcher
+from yaie_operator.watch.kopf_watcher import Watcher
 
 
 def watcher(died: Any = lambda: None, **rest: Any) -> Watcher:
@@ -17,7 +17,7 @@ def watcher(died: Any = lambda: None, **rest: Any) -> Watcher:
 
 async def test_an_event_becomes_a_change_with_its_type() -> None:
     changes: list[Change] = []
-    changed = app._handler(kinds.SERVICE, changes.append)
+    changed = kopf_watcher._handler(kinds.SERVICE, changes.append)
     await changed(event={"type": "DELETED", "object": {"metadata": {"name": "a"}}}, other=1)
     await changed(event={"type": None, "object": {"metadata": {"name": "b"}}})
     typed = {"apiVersion": "v1", "kind": "Service"}
@@ -28,7 +28,7 @@ async def test_an_event_becomes_a_change_with_its_type() -> None:
 
 
 def test_children_are_selected_by_the_server_and_nothing_is_posted() -> None:
-    settings = app._settings()
+    settings = kopf_watcher._settings()
     assert settings.posting.enabled is False
     assert settings.scanning.disabled is True
     assert set(settings.watching.label_selectors.values()) == {

@@ -6,32 +6,32 @@ import pytest
 
 from fakes.fake_cluster import inference_model
 from yaie_api import names
-from yaie_operator.build import anchor, model_objects, router_objects
-from yaie_operator.build.engine import arguments, hash_of
 from yaie_operator.cluster import Object
 from yaie_operator.config import OperatorConfig
-from yaie_operator.model import Model
+from yaie_operator.model import ServedModel
+from yaie_operator.resources import anchor, model_objects, router_objects
+from yaie_operator.resources.engine import arguments, hash_of
 
 CONFIG = OperatorConfig(engine_image="engine:1", router_image="control-plane:1")
 
 
-def model(**spec: Any) -> Model:
+def model(**spec: Any) -> ServedModel:
     obj = inference_model(**spec)
     obj["metadata"]["uid"] = "u"
-    return Model.parse(obj)
+    return ServedModel.parse(obj)
 
 
 def deployment(
-    of: Model, *, config: OperatorConfig = CONFIG, observed: Object | None = None
+    of: ServedModel, *, config: OperatorConfig = CONFIG, observed: Object | None = None
 ) -> Object:
     return model_objects(of, config, deployment=observed)[1]
 
 
-def pod(of: Model) -> Any:
+def pod(of: ServedModel) -> Any:
     return deployment(of)["spec"]["template"]["spec"]
 
 
-def container(of: Model) -> Any:
+def container(of: ServedModel) -> Any:
     return pod(of)["containers"][0]
 
 

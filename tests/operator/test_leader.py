@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from yaie_operator.cluster import ConflictError, UnreachableError
-from yaie_operator.leader import Deadline, Leader, Timing
+from yaie_operator.watch.leader import Deadline, Leader, Timing
 
 FAST = Timing(duration_s=1, deadline_s=0.4, renew_s=0.05)
 

@@ -6,8 +6,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from fakes.fake_cluster import FakeCluster, inference_model
 from yaie_api import names
-from yaie_operator import kinds
-from yaie_operator.observe import Ref, Store, keys_of, observe_model
+from yaie_operator.reconcile.observe import Ref, Store, keys_of, observe_model
+from yaie_operator.watch import kinds
 
 
 def obj(

@@ -20,13 +20,15 @@ from cluster.audit import Write
 from cluster.control_plane import ControlPlane, KubectlError
 from cluster.processes import Daemon
 from fakes.fake_cluster import inference_model
-from yaie_api import crd, names
-from yaie_operator import kube, rbac
+from yaie_api import names
+from yaie_api.resource import crd
+from yaie_local.apiserver.admission import Admission
+from yaie_operator import rbac
 from yaie_operator.cluster import ConflictError
-from yaie_operator.kinds import INFERENCE_MODEL, SERVICE
-from yaie_operator.kube import Feed, KubeCluster
-from yaie_operator.kube_api import KubeApi, RefusedError, Request, load_configuration
-from yaie_operator.local.admission import Admission
+from yaie_operator.watch import kube
+from yaie_operator.watch.kinds import INFERENCE_MODEL, SERVICE
+from yaie_operator.watch.kube import Feed, KubeCluster
+from yaie_operator.watch.kube_api import KubeApi, RefusedError, Request, load_configuration
 
 pytestmark = pytest.mark.cluster
 SYSTEM = "yaie-system"

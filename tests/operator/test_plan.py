@@ -5,11 +5,18 @@ from typing import Any
 import pytest
 
 from yaie_api import names
-from yaie_operator.build.shared import ANNOTATION_APPLIED, manifest
 from yaie_operator.cluster import Object
-from yaie_operator.observe import Ref, SharedView
-from yaie_operator.plan import Apply, differs, foreign_shared, is_our_anchor, is_ours, plan
-from yaie_operator.quantity import amount
+from yaie_operator.reconcile.observe import Ref, SharedView
+from yaie_operator.reconcile.plan import (
+    Apply,
+    differs,
+    foreign_shared,
+    is_our_anchor,
+    is_ours,
+    plan,
+)
+from yaie_operator.reconcile.quantity import amount
+from yaie_operator.resources.shared import ANNOTATION_APPLIED, manifest
 
 OWNER = {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": "demo", "uid": "u"}
 ours = partial(is_ours, owner_uid="u")

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from fakes.fake_cluster import FakeCluster, inference_model
 from fakes.local_double import LocalDouble
 from yaie_api import names
-from yaie_operator import kinds
 from yaie_operator.cluster import ConflictError, UnreachableError
 from yaie_operator.config import OperatorConfig
 from yaie_operator.metrics import Metrics
-from yaie_operator.observe import Ref, Store
-from yaie_operator.reconcile import Reconciler
+from yaie_operator.reconcile.observe import Ref, Store
+from yaie_operator.reconcile.reconciler import Reconciler
+from yaie_operator.watch import kinds
 
 MODEL = Ref(names.KIND, "ns", "demo")
 DEPLOYMENT = Ref("Deployment", "ns", "demo")

@@ -8,9 +8,9 @@ from fakes.fake_cluster import FakeCluster, inference_model
 from yaie_api import names
 from yaie_operator.cluster import Change
 from yaie_operator.config import OperatorConfig
-from yaie_operator.observe import Ref
+from yaie_operator.manager import Manager
 from yaie_operator.probes import serve
-from yaie_operator.run import Manager
+from yaie_operator.reconcile.observe import Ref
 
 MODEL = Ref(names.KIND, "ns", "demo")
 DEPLOYMENT = Ref("Deployment", "ns", "demo")

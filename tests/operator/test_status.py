@@ -7,16 +7,16 @@ import pytest
 
 from fakes.fake_cluster import inference_model
 from yaie_api import names
-from yaie_api.crd import root_schema
-from yaie_api.model import InferenceModelStatus
+from yaie_api.resource.crd import root_schema
+from yaie_api.resource.model import InferenceModelStatus
+from yaie_local.apiserver.admission import Admission
+from yaie_local.apiserver.schema import unknown_fields
 from yaie_operator.config import OperatorConfig
-from yaie_operator.local.admission import Admission
-from yaie_operator.local.schema import unknown_fields
-from yaie_operator.model import Model
-from yaie_operator.observe import ModelView, Ref, SharedView
-from yaie_operator.pods import diagnose, worst
-from yaie_operator.reasons import ConditionType, Finding, Reason, false, true
-from yaie_operator.status import Flip, flips, summarise
+from yaie_operator.model import ServedModel
+from yaie_operator.reconcile.observe import ModelView, Ref, SharedView
+from yaie_operator.reconcile.pods import diagnose, worst
+from yaie_operator.reconcile.reasons import ConditionState, ConditionType, Reason, false, true
+from yaie_operator.reconcile.status import Transition, flips, summarise
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 VALID = true(Reason.VALID, "The spec is valid.")
@@ -53,12 +53,14 @@ def view(
     )
 
 
-def status_of(seen: ModelView, accepted: Finding = VALID, now: datetime = NOW) -> dict[str, Any]:
-    spec = Model.parse(seen.model).spec if accepted.reason != Reason.INVALID_SPEC else None
+def status_of(
+    seen: ModelView, accepted: ConditionState = VALID, now: datetime = NOW
+) -> dict[str, Any]:
+    spec = ServedModel.parse(seen.model).spec if accepted.reason != Reason.INVALID_SPEC else None
     return summarise(seen, spec, accepted, OperatorConfig(), now)
 
 
-def conditions(seen: ModelView, accepted: Finding = VALID) -> dict[str, tuple[str, str]]:
+def conditions(seen: ModelView, accepted: ConditionState = VALID) -> dict[str, tuple[str, str]]:
     found = status_of(seen, accepted)["conditions"]
     return {c["type"]: (c["status"], c["reason"]) for c in found}
 
@@ -201,7 +203,7 @@ def test_flips_are_what_changed_since_the_stored_status() -> None:
 def test_a_model_that_is_not_accepted_at_first_sight_is_a_flip_and_a_warning() -> None:
     refused = false(Reason.NAME_CONFLICT, "x")
     found = flips(view().model, status_of(view(), refused))
-    assert found == (Flip(ConditionType.ACCEPTED, refused),)
+    assert found == (Transition(ConditionType.ACCEPTED, refused),)
     assert found[0].is_warning
 
 

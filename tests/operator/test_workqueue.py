@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from yaie_operator.workqueue import WorkQueue
+from yaie_operator.watch.workqueue import WorkQueue
 
 
 def queue(**rest: float) -> WorkQueue:

@@ -18,10 +18,10 @@ import prose
 import wordnet
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from yaie.server.prompt.template import ChatTemplate
+from yaie.text.prompt.template import ChatTemplate
 
 TEMPLATE = ChatTemplate(
-    Path("engine/yaie/models/builtin/yaie-demo/chat_template.jinja").read_text(encoding="utf-8")
+    Path("engine/yaie/checkpoint/builtin/yaie-demo/chat_template.jinja").read_text(encoding="utf-8")
 )
 VOCAB_SIZE = 4096
 END_OF_TEXT, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"

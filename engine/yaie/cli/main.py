@@ -89,7 +89,9 @@ def build_parser(command: str | None) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, summary in COMMANDS.items():
         if name == command:
-            importlib.import_module(f"yaie.cli.{name.replace('-', '_')}").add_parser(subparsers)
+            importlib.import_module(f"yaie.cli.commands.{name.replace('-', '_')}").add_parser(
+                subparsers
+            )
             subparsers.choices[name].epilog = epilog(name)
         else:
             subparsers.add_parser(name, help=summary)

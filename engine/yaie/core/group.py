@@ -1,11 +1,12 @@
-"""One request: its outputs, those that run or wait and those that are not born yet.
+"""One request: its outputs, those that run or wait and those that have not started.
 
-Outputs are born one at a time, in order, so that a request costs the memory of what runs:
+Outputs start one at a time, in order, so that a request costs the memory of what runs:
 
-    next ──▶ leader ──▶ (its prompt is computed: a trunk of pages) ──▶ next ──▶ next ──▶ ...
+    next ──▶ primary ──▶ (its prompt is computed: a shared prompt) ──▶ next ──▶ next ──▶ ...
 
-`next` waits in the queue. One that starts without a trunk is the `leader`: the others wait until
-its prompt is computed and then share those pages. Only the `Roster` changes a group.
+`next` waits in the queue. The output that starts without a shared prompt is the `primary`: the
+others wait until its prompt is computed, and then share those pages. Only the `RequestLifecycle`
+changes a group.
 """
 
 from collections import deque
@@ -13,33 +14,33 @@ from collections import deque
 from yaie.core.matcher import Matcher
 from yaie.core.messages import Generate
 from yaie.core.outputs import n_outputs
-from yaie.core.sequence import Rules, Sequence
+from yaie.core.sequence import Sequence, StopLimits
 
 
-class Group:
+class SequenceGroup:
     """Mutable, compared by identity. Times are in seconds of the loop's clock."""
 
     __slots__ = (
         "_matcher",
-        "_rules",
         "_seed",
+        "_stop_limits",
         "arrival",
         "arrived_s",
         "cached_tokens",
         "deadline_s",
-        "leader",
         "live",
         "next",
+        "primary",
         "request",
         "scores",
         "started",
-        "unborn",
+        "unstarted",
     )
 
     def __init__(
         self,
         request: Generate,
-        rules: Rules,
+        stop_limits: StopLimits,
         *,
         arrival: int,
         seed: int,
@@ -48,7 +49,7 @@ class Group:
         deadline_s: float | None,
     ) -> None:
         self.request = request
-        self._rules = rules
+        self._stop_limits = stop_limits
         self.arrival = arrival
         self._seed = seed
         self._matcher = matcher
@@ -57,28 +58,28 @@ class Group:
         self.started = False
         self.cached_tokens = 0
         self.scores = request.pooling is None and request.sampling.prompt_logprobs is not None
-        self.unborn = deque(range(n_outputs(request)))
+        self.unstarted = deque(range(n_outputs(request)))
         self.live: dict[int, Sequence] = {}
         self.next: Sequence | None = None
-        self.leader: Sequence | None = None
+        self.primary: Sequence | None = None
 
     @property
     def ended(self) -> bool:
-        return not self.live and not self.unborn
+        return not self.live and not self.unstarted
 
     @property
     def has_grammar(self) -> bool:
         return self._matcher is not None
 
-    def bear(self, seq_id: int) -> Sequence:
+    def spawn(self, seq_id: int) -> Sequence:
         """The next output. Prompt log-probabilities are made by one output only."""
-        index = self.unborn.popleft()
+        index = self.unstarted.popleft()
         matcher = self._matcher
         if matcher is not None and self.request.sampling.n > 1:
             matcher = matcher.fork()
         sequence = Sequence(
             self.request,
-            self._rules,
+            self._stop_limits,
             seq_id=seq_id,
             arrival=self.arrival,
             index=index,

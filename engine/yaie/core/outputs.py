@@ -35,7 +35,7 @@ def step_failed(*, out_of_memory: bool) -> Failure:
     return Failure("engine_error", f"The engine failed on this request{cause}.")
 
 
-class Ending(NamedTuple):
+class FinishInfo(NamedTuple):
     """How an output ends. `failure` is set with reason "error" only."""
 
     reason: FinishReason
@@ -46,16 +46,16 @@ class Ending(NamedTuple):
     failure: Failure | None = None
 
 
-ABORTED = Ending("abort")
+ABORTED = FinishInfo("abort")
 
 
-def failed(failure: Failure) -> Ending:
-    return Ending("error", failure=failure)
+def failed(failure: Failure) -> FinishInfo:
+    return FinishInfo("error", failure=failure)
 
 
 def progress(sequence: Sequence, token: int, logprobs: TokenLogprobs | None) -> Tokens:
     """One more token; what comes once in an output's life comes with its first."""
-    once, sequence.once = sequence.once, None
+    once, sequence.first_output = sequence.first_output, None
     return Tokens(
         sequence.request_id,
         (token,),
@@ -67,22 +67,22 @@ def progress(sequence: Sequence, token: int, logprobs: TokenLogprobs | None) -> 
     )
 
 
-def final(sequence: Sequence, ending: Ending) -> Tokens:
-    """The last message of an output that was born."""
-    once, failure = sequence.once, ending.failure
+def final(sequence: Sequence, finish: FinishInfo) -> Tokens:
+    """The last message of an output that has started."""
+    once, failure = sequence.first_output, finish.failure
     return Tokens(
         sequence.request_id,
-        ending.token_ids,
-        finish_reason=ending.reason,
-        stop_token_id=ending.stop_token_id,
+        finish.token_ids,
+        finish_reason=finish.reason,
+        stop_token_id=finish.stop_token_id,
         cached_tokens=sequence.cached_tokens,
         error=failure.message if failure else None,
         error_code=failure.code if failure else None,
         index=sequence.index,
-        logprobs=ending.logprobs,
+        logprobs=finish.logprobs,
         prompt_logprobs=once.prompt_logprobs if once else None,
         queued_s=once.queued_s if once else None,
-        pooled=ending.pooled,
+        pooled=finish.pooled,
     )
 
 

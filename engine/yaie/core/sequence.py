@@ -16,11 +16,11 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from yaie.core.batch import SlotInit
-from yaie.core.host_pages import HostCopy
-from yaie.core.kv_manager import Table
+from yaie.core.kv_cache.host_pages import HostCopy
+from yaie.core.kv_cache.radix import TOKEN_BYTES, pack
+from yaie.core.kv_cache.radix_cache import BlockTable
 from yaie.core.matcher import Matcher
 from yaie.core.messages import Generate, TokenLogprobs
-from yaie.core.radix import TOKEN_BYTES, pack
 
 NO_SLOT = -1
 
@@ -37,14 +37,14 @@ class State(Enum):
     ENDED = auto()
 
 
-class Rules(NamedTuple):
+class StopLimits(NamedTuple):
     """When outputs of an engine end, whatever the request says."""
 
     eos_token_ids: frozenset[int]
     max_model_len: int
 
 
-class Once(NamedTuple):
+class FirstOutputInfo(NamedTuple):
     """What the first message of an output carries."""
 
     queued_s: float
@@ -62,6 +62,7 @@ class Sequence:
         "committed",
         "decoding",
         "epoch",
+        "first_output",
         "followers",
         "host",
         "in_flight",
@@ -71,7 +72,6 @@ class Sequence:
         "matcher",
         "min_length",
         "n_prompt",
-        "once",
         "priority",
         "prompt_logprobs",
         "request",
@@ -92,7 +92,7 @@ class Sequence:
     def __init__(
         self,
         request: Generate,
-        rules: Rules,
+        stop_limits: StopLimits,
         *,
         seq_id: int,
         arrival: int,
@@ -114,7 +114,7 @@ class Sequence:
         self._key = pack(self.tokens)
         self.n_prompt = n_prompt = len(self.tokens)
         self.samples = request.pooling is None and sampling.max_tokens != 0
-        most = rules.max_model_len
+        most = stop_limits.max_model_len
         if not self.samples:
             most = n_prompt
         elif sampling.max_tokens is not None:
@@ -122,7 +122,7 @@ class Sequence:
         self.length_limit = most
         self.last_position = most - 1
         self.min_length = n_prompt + sampling.min_tokens
-        eos = frozenset() if sampling.ignore_eos else rules.eos_token_ids
+        eos = frozenset() if sampling.ignore_eos else stop_limits.eos_token_ids
         self.stop_ids = eos.union(sampling.stop_token_ids)
         self.state = State.WAITING
         self.epoch = 0
@@ -130,7 +130,7 @@ class Sequence:
         self.cached_tokens = 0
         self.billed = 0
         self.unexplained = 0
-        self.once: Once | None = None
+        self.first_output: FirstOutputInfo | None = None
         self.prompt_logprobs: list[TokenLogprobs] | None = [] if scores else None
         self.followers: list[tuple[int, Sequence]] = []
         self.host: HostCopy | None = None
@@ -138,14 +138,14 @@ class Sequence:
 
     def reset(self) -> None:
         """Nothing computed, nothing in flight, no pages, no slot."""
-        self.table: Table | None = None
+        self.table: BlockTable | None = None
         self.slot = NO_SLOT
         self.committed = 0
         self.scheduled = 0
         self.in_flight = 0
         self.decoding = False
 
-    def enter(self, slot: int, table: Table, ready: int) -> None:
+    def enter(self, slot: int, table: BlockTable, ready: int) -> None:
         """Run from now on; the first `ready` positions need no step of their own."""
         self.state = State.RUNNING
         self.slot = slot
@@ -161,7 +161,7 @@ class Sequence:
         return (self.priority, self.arrival, self.index)
 
     @property
-    def owned_table(self) -> Table:
+    def owned_table(self) -> BlockTable:
         """The pages of a running sequence."""
         if self.table is None:
             raise AssertionError(f"sequence {self.seq_id} has no pages")

@@ -55,14 +55,14 @@ class StepInput:
 
     Attributes:
         positions: [T] int64 position of each token in its sequence.
-        kv_slots: [T] int64 page * page_size + offset where each token's key and value go.
+        slot_mapping: [T] int64 page * page_size + offset where each token's key and value go.
         segments: the rows, cut by kind; they cover the T tokens in order.
         caches: (keys, values) of each layer, [pages, page_size, kv_heads, head_dim].
 
     """
 
     positions: torch.Tensor
-    kv_slots: torch.Tensor
+    slot_mapping: torch.Tensor
     segments: tuple[Segment, ...]
     caches: tuple[tuple[torch.Tensor, torch.Tensor], ...]
 
@@ -117,7 +117,7 @@ class PagedAttention:
             self.cos_sin,
             k_cache,
             v_cache,
-            step.kv_slots,
+            step.slot_mapping,
             norms[0].offset if norms else 0.0,
         )
         output = attend(

@@ -13,8 +13,8 @@ from yaie.layers.linear import Linear
 from yaie.layers.mla_forms import FORMS, LATENT_NORM_EPS, Form, LatentCore
 from yaie.layers.norm import RMSNorm
 from yaie.layers.options import NamedTensors, TensorOptions
-from yaie.models.config_moe import MLAConfig
-from yaie.models.shape import ModelConfig
+from yaie.model_config.decoder_config import ModelConfig
+from yaie.model_config.moe import MLAConfig
 
 
 class LatentAttention:

@@ -13,12 +13,12 @@ from torch.nn import functional
 
 import yaie_kernels as ops
 from yaie.layers.attention import Segment, StepInput, attend
+from yaie.layers.interfaces import LayerCache
 from yaie.layers.linear import Linear
 from yaie.layers.norm import RMSNorm
 from yaie.layers.options import TensorOptions
-from yaie.models.config_moe import MLAConfig
-from yaie.models.model import LayerCache
-from yaie.models.shape import ModelConfig
+from yaie.model_config.decoder_config import ModelConfig
+from yaie.model_config.moe import MLAConfig
 
 LATENT_NORM_EPS = 1e-6
 """Of the norms on latents, whatever the config says about the other norms."""
@@ -87,7 +87,7 @@ class Naive:
         rows = torch.empty_like(latent, memory_format=torch.contiguous_format)
         in_order = torch.arange(len(rows), device=rows.device)
         self.core.store(q, latent, step, rows.view(-1, 1, 1, rows.shape[1]), in_order)
-        ops.write_kv(*self.core.expand(rows), k_cache, v_cache, step.kv_slots)
+        ops.write_kv(*self.core.expand(rows), k_cache, v_cache, step.slot_mapping)
         return attend(q, k_cache, v_cache, step.segments, scale=self.core.scale)
 
 
@@ -101,7 +101,7 @@ class Latent:
     def __call__(self, q: torch.Tensor, latent: torch.Tensor, step: StepInput) -> torch.Tensor:
         """Attend with q [T, heads, D] and this step's latents [T, L + R] -> [T, heads, Dv]."""
         cache = step.caches[self.index][0]
-        self.core.store(q, latent, step, cache, step.kv_slots)
+        self.core.store(q, latent, step, cache, step.slot_mapping)
         outputs = [
             self.attend(
                 q[segment.first : segment.last],

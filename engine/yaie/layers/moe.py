@@ -12,10 +12,10 @@ import yaie_kernels as ops
 from yaie.layers.linear import Linear
 from yaie.layers.norm import RMSNorm
 from yaie.layers.options import Alternative, Alternatives, NamedTensors, TensorOptions
-from yaie.models.config_moe import MoEConfig
+from yaie.model_config.moe import MoEConfig
 
 if TYPE_CHECKING:
-    from yaie.models.decoder import FeedForward
+    from yaie.layers.interfaces import FeedForward
 
 
 class ExpertNames(NamedTuple):

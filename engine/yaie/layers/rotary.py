@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 import torch
 
-from yaie.models.config_rope import RopeConfig
+from yaie.model_config.rope import RopeConfig
 
 Frequencies = tuple[torch.Tensor, float]
 """(inverse frequencies [rotary_dim / 2] float32, factor on cos and sin)."""

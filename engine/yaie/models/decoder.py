@@ -5,17 +5,15 @@ sublayer, where sum, norm and first projection are one operation. What differs b
 an option of `ModelConfig` or a small subclass beside the family's model.
 """
 
-from typing import Protocol
-
 import torch
 
 import yaie_kernels as ops
 from yaie.layers.attention import PagedAttention, StepInput
+from yaie.layers.interfaces import FeedForward, LayerCache, Mixer
 from yaie.layers.linear import Linear
 from yaie.layers.norm import RMSNorm
 from yaie.layers.options import NamedTensors, TensorOptions
-from yaie.models.model import LayerCache
-from yaie.models.shape import ModelConfig
+from yaie.model_config.decoder_config import ModelConfig
 
 GATES: dict[str, ops.Gate] = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
 
@@ -25,35 +23,6 @@ def make_norm(config: ModelConfig, options: TensorOptions, size: int | None = No
     return RMSNorm(
         size or config.hidden_size, config.rms_norm_eps, offset=config.norm_offset, options=options
     )
-
-
-class Mixer(Protocol):
-    """What mixes tokens in a layer, and what it keeps of them."""
-
-    cache: LayerCache
-
-    def after(
-        self, norm: RMSNorm, x: torch.Tensor, residual: torch.Tensor | None, step: StepInput
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mix norm(x + residual), all [T, hidden]; return the result and the sum."""
-
-    def parameters(self, prefix: str) -> NamedTensors:
-        """Checkpoint names and destinations."""
-
-
-class FeedForward(Protocol):
-    """What works on each token alone."""
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Map x [T, hidden] to [T, hidden]."""
-
-    def after(
-        self, norm: RMSNorm, x: torch.Tensor, residual: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Map norm(x + residual), all [T, hidden]; return the result and the sum."""
-
-    def parameters(self, prefix: str) -> NamedTensors:
-        """Checkpoint names and destinations."""
 
 
 class Attention:

@@ -1,7 +1,7 @@
 """DeepSeek-V2, V3 and what was built after them: latent attention, grouped and shared experts."""
 
+from yaie.layers.interfaces import Mixer
 from yaie.layers.mla import LatentAttention
-from yaie.models.decoder import Mixer
 from yaie.models.sparse import SparseDecoder
 
 

@@ -7,10 +7,11 @@ bases) is an option of `ModelConfig`; Gemma 1 is `Llama` with such options.
 import torch
 
 from yaie.layers.attention import StepInput
+from yaie.layers.interfaces import FeedForward, Mixer
 from yaie.layers.options import NamedTensors, TensorOptions
-from yaie.models.decoder import DecoderLayer, FeedForward, Mixer, make_norm
+from yaie.model_config.decoder_config import ModelConfig
+from yaie.models.decoder import DecoderLayer, make_norm
 from yaie.models.llama import Llama
-from yaie.models.shape import ModelConfig
 
 
 class SandwichLayer(DecoderLayer):

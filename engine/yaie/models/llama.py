@@ -10,11 +10,12 @@ import torch
 
 from yaie.layers.attention import StepInput
 from yaie.layers.embedding import Embedding, LMHead
+from yaie.layers.interfaces import FeedForward, Mixer
 from yaie.layers.linear import Linear
 from yaie.layers.options import Alternatives, NamedTensors, TensorOptions
 from yaie.layers.rotary import angle_table
-from yaie.models.decoder import MLP, Attention, DecoderLayer, FeedForward, Mixer, make_norm
-from yaie.models.shape import ModelConfig
+from yaie.model_config.decoder_config import ModelConfig
+from yaie.models.decoder import MLP, Attention, DecoderLayer, make_norm
 from yaie_api.logs import fields
 
 log = logging.getLogger(__name__)

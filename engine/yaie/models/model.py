@@ -1,32 +1,15 @@
 """What the runner asks of a model, native or not."""
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 
 from yaie.layers.attention import StepInput
+from yaie.layers.interfaces import LayerCache
 from yaie.layers.options import NamedTensors, TensorOptions
 
 
-class LayerCache(NamedTuple):
-    """What one layer keeps of each token.
-
-    Attributes:
-        heads: key heads.
-        key_size: size of a key.
-        value_size: size of a value; 0 where values are the first columns of the keys (a latent
-            cache): the layer knows how many.
-        window: how far back the layer sees, itself included; None: everything.
-
-    """
-
-    heads: int
-    key_size: int
-    value_size: int
-    window: int | None = None
-
-
-class Model(Protocol):
+class DecoderModel(Protocol):
     """A decoder whose keys and values live in our pages.
 
     `caches[i]` says what layer i keeps; `StepInput.caches[i]` are its tensors. `hidden_size` is the

@@ -6,9 +6,9 @@ import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from yaie.models import config
-from yaie.models.config import ModelConfig, UnsupportedModelError
-from yaie.models.families import FAMILIES
+from yaie.model_config import parser
+from yaie.model_config.families import FAMILIES
+from yaie.model_config.parser import ModelConfig, UnsupportedModelError
 from yaie_api.logs import fields
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def native(raw: dict[str, Any], model_impl: str) -> ModelConfig | None:
-    """The shape of the native model for the content of config.json; None: transformers has to run
+    """The shape of the native model for the content of parser.json; None: transformers has to run
     it, because `model_impl` says so, or because it is "auto" and no native model does it.
 
     Raises:
@@ -29,7 +29,7 @@ def native(raw: dict[str, Any], model_impl: str) -> ModelConfig | None:
     if model_impl == "transformers":
         return None
     try:
-        return config.parse(raw)
+        return parser.parse(raw)
     except UnsupportedModelError as error:
         if model_impl == "yaie":
             raise

@@ -4,10 +4,11 @@ Which layers, how many experts and how they are chosen comes from `config.moe`; 
 its checkpoints call them.
 """
 
+from yaie.layers.interfaces import FeedForward
 from yaie.layers.moe import ExpertNames, MoE
 from yaie.layers.options import Alternatives
-from yaie.models.config_moe import MoEConfig
-from yaie.models.decoder import MLP, FeedForward
+from yaie.model_config.moe import MoEConfig
+from yaie.models.decoder import MLP
 from yaie.models.llama import Llama
 
 

@@ -13,8 +13,8 @@ from yaie.core.messages import Abort, Command, Event, Rejected, ResetPrefixCache
 from yaie.interrupts import Interrupts
 from yaie.offline.requests import Request
 from yaie.progress import Progress
-from yaie.runtime.factory import Engine
-from yaie.runtime.loop import COMPILING_WAIT_S
+from yaie.runtime.loop.engine_loop import COMPILING_WAIT_S
+from yaie.runtime.startup.factory import Engine
 from yaie_api.errors import EngineError, InvalidRequestError, YaieError
 
 RequestT = TypeVar("RequestT", bound=Request)

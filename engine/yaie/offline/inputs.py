@@ -11,7 +11,7 @@ from yaie.config import EngineConfig
 from yaie.core.checks import check_integer
 from yaie.core.request import SamplingParams
 from yaie_api.errors import InvalidRequestError
-from yaie_api.openai import TokenizeRequest, parse
+from yaie_api.http.openai import TokenizeRequest, parse
 
 BarePrompt: TypeAlias = str | Sequence[int]
 Prompt: TypeAlias = BarePrompt | Mapping[str, Any]

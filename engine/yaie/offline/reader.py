@@ -10,14 +10,14 @@ import msgspec
 from yaie.config import ModelInfo
 from yaie.core.request import SamplingParams
 from yaie.offline import inputs
-from yaie.server import tools
-from yaie.server.params import bad_words_ids
-from yaie.server.prompt.conversation import conversation_ids
-from yaie.server.prompt.tokenizer import Tokenizer
-from yaie.server.structured.forms import grammar_of
-from yaie.server.tools import ToolFormat
+from yaie.text import tools
+from yaie.text.bad_words import bad_words_ids
+from yaie.text.grammar.forms import grammar_of
+from yaie.text.prompt.conversation import conversation_ids
+from yaie.text.prompt.tokenizer import Tokenizer
+from yaie.text.tools import ToolFormat
 from yaie_api.errors import InvalidRequestError
-from yaie_api.openai import TokenizeRequest
+from yaie_api.http.openai import TokenizeRequest
 
 
 class Reader:

@@ -6,8 +6,8 @@ from typing import Protocol
 from yaie.core.messages import Abort, Generate, TokenLogprobs, Tokens
 from yaie.core.request import SamplingParams
 from yaie.offline.outputs import CompletionOutput, Logprob, Logprobs, RequestOutput
-from yaie.server.prompt.tokenizer import Tokenizer
-from yaie.text import TextStream
+from yaie.text.detokenizer import TextStream
+from yaie.text.prompt.tokenizer import Tokenizer
 from yaie_api.errors import EngineError, InvalidRequestError
 
 

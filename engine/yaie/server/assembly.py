@@ -5,13 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from yaie.server.app import create_app
-from yaie.server.client import AsyncEngine
-from yaie.server.edge import Edge, Limits
-from yaie.server.health import own_readiness
+from yaie.server.engine.client import AsyncEngine
+from yaie.server.engine.supervisor import SILENT_S
 from yaie.server.metrics import EngineStatus, ServerMetrics
+from yaie.server.monitoring.health import own_readiness
 from yaie.server.options import ServiceOptions
-from yaie.server.origin import is_loopback
 from yaie.server.peers import (
     AskLoad,
     AskMetrics,
@@ -22,7 +20,9 @@ from yaie.server.peers import (
     Question,
 )
 from yaie.server.service import Service
-from yaie.server.supervisor import SILENT_S
+from yaie.server.web.app import create_app
+from yaie.server.web.edge import Edge, Limits
+from yaie.server.web.origin import is_loopback
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,6 @@ import socket
 from functools import partial
 from pathlib import Path
 
-from yaie.server import crew
 from yaie.server.assembly import (
     ServeOptions,
     answer_peer,
@@ -20,11 +19,12 @@ from yaie.server.assembly import (
     loop_factory,
     public_app,
 )
-from yaie.server.client import AsyncEngine
-from yaie.server.crew import Crew, Detach, Drain, Follow, decode_order
-from yaie.server.follower import Follower
-from yaie.server.listener import DrainingServer, join
+from yaie.server.engine import crew
+from yaie.server.engine.client import AsyncEngine
+from yaie.server.engine.crew import Crew, Detach, Drain, Follow, decode_order
+from yaie.server.engine.follower import Follower
 from yaie.server.peers import Peers
+from yaie.server.web.listener import DrainingServer, join
 from yaie_api.errors import YaieError
 from yaie_api.logs import fields
 

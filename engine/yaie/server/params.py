@@ -2,15 +2,16 @@
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from yaie.config import ModelInfo
 from yaie.core.request import Grammar, SamplingParams
+from yaie.text.bad_words import Encoder, bad_words_ids
 from yaie_api.errors import ContextLengthError, InvalidRequestError
+from yaie_api.http.openai import ChatCompletionRequest, GenerationRequest
 from yaie_api.logs import fields
-from yaie_api.openai import ChatCompletionRequest, GenerationRequest
 
 log = logging.getLogger(__name__)
 
@@ -21,12 +22,6 @@ _COPIED: Final = (
     "n", "presence_penalty", "frequency_penalty", "ignore_eos", "skip_special_tokens",
     "include_stop_str_in_output", "stop_token_ids", "allowed_token_ids", "bad_words",
 )  # fmt: skip
-
-
-class Encoder(Protocol):
-    """What is needed of a tokenizer."""
-
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
 
 
 def generation_defaults(folder: Path) -> dict[str, Any]:
@@ -118,25 +113,6 @@ def output_room(
     if asked is not None:
         return asked
     return room if default is None else min(default, room)
-
-
-def bad_words_ids(words: Sequence[str], tokenizer: Encoder) -> tuple[tuple[int, ...], ...]:
-    """Ids of each word at the beginning of a text and after a space.
-
-    The second form is another ban only where it begins with another token and is as long.
-    """
-    found: list[tuple[int, ...]] = []
-    for word in words:
-        first, inner = (
-            tuple(tokenizer.encode(prefix + word.lstrip(), add_special_tokens=False))
-            for prefix in ("", " ")
-        )
-        if not first:
-            raise InvalidRequestError("bad_words must not be empty.", param="bad_words")
-        found.append(first)
-        if inner[0] != first[0] and len(inner) == len(first):
-            found.append(inner)
-    return tuple(found)
 
 
 def check_ids(name: str, token_ids: Iterable[int], model: ModelInfo) -> None:

@@ -10,8 +10,8 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel
 
-from yaie.server import health, info
 from yaie.server.anthropic.endpoints import count_tokens, messages
+from yaie.server.monitoring import health, info
 from yaie.server.openai.chat import chat_completions
 from yaie.server.openai.completions import completions
 from yaie.server.openai.tokenize import detokenize, tokenize
@@ -27,15 +27,15 @@ from yaie.server.responses.endpoints import (
     responses,
 )
 from yaie_api import names
-from yaie_api.anthropic import CountTokensRequest, MessagesRequest
-from yaie_api.openai import (
+from yaie_api.http.anthropic import CountTokensRequest, MessagesRequest
+from yaie_api.http.openai import (
     ChatCompletionRequest,
     CompletionRequest,
     DetokenizeRequest,
     TokenizeRequest,
 )
-from yaie_api.pooling import ClassifyRequest, EmbeddingRequest, RerankRequest, ScoreRequest
-from yaie_api.responses import ResponsesRequest
+from yaie_api.http.pooling import ClassifyRequest, EmbeddingRequest, RerankRequest, ScoreRequest
+from yaie_api.http.responses import ResponsesRequest
 
 
 @dataclass(frozen=True)

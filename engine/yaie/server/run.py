@@ -13,7 +13,6 @@ from pathlib import Path
 
 from yaie.config import ModelInfo
 from yaie.server import admin, others
-from yaie.server.app import create_app
 from yaie.server.assembly import (
     ServeOptions,
     answer_peer,
@@ -21,13 +20,14 @@ from yaie.server.assembly import (
     loop_factory,
     public_app,
 )
-from yaie.server.client import AsyncEngine, EngineState
-from yaie.server.crew import Crew
-from yaie.server.listener import DrainingServer, FirstServer, HttpServer, bind, url_of
-from yaie.server.origin import is_loopback
+from yaie.server.engine.client import AsyncEngine, EngineState
+from yaie.server.engine.crew import Crew
+from yaie.server.engine.supervisor import Supervisor, private_folder
 from yaie.server.peers import Peers
 from yaie.server.service import Service
-from yaie.server.supervisor import Supervisor, private_folder
+from yaie.server.web.app import create_app
+from yaie.server.web.listener import DrainingServer, FirstServer, HttpServer, bind, url_of
+from yaie.server.web.origin import is_loopback
 from yaie_api.errors import YaieError
 from yaie_api.logs import fields
 

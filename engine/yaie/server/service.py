@@ -15,24 +15,24 @@ from typing import Any, Final, TypeVar
 from yaie.config import ModelInfo
 from yaie.core.messages import Generate
 from yaie.core.request import SamplingParams
-from yaie.server import reasoning, tools
-from yaie.server.answer import Answer
+from yaie.server.answers.answer import Answer
+from yaie.server.answers.output import Output
+from yaie.server.answers.response_store import ResponseStore, Stored
 from yaie.server.caller import Caller, caller_of
-from yaie.server.client import AsyncEngine, EngineState
+from yaie.server.engine.client import AsyncEngine, EngineState
 from yaie.server.metrics import ServerMetrics
 from yaie.server.options import ServiceOptions
-from yaie.server.output import Output
 from yaie.server.params import generation_defaults
-from yaie.server.parts import OutputParser
 from yaie.server.peers import AskResponse, Forget, Peers
-from yaie.server.prompt.tokenizer import Tokenizer
-from yaie.server.reasoning import ReasoningFormat
-from yaie.server.responses.store import ResponseStore, Stored
-from yaie.server.tools import ToolFormat
-from yaie.text import TextStream
+from yaie.text import reasoning, tools
+from yaie.text.detokenizer import TextStream
+from yaie.text.parts import OutputParser
+from yaie.text.prompt.tokenizer import Tokenizer
+from yaie.text.reasoning import ReasoningFormat
+from yaie.text.tools import ToolFormat
 from yaie_api.errors import InvalidRequestError, NotFoundError, UnavailableError
+from yaie_api.http.openai import GenerationRequest
 from yaie_api.logs import fields, request_id
-from yaie_api.openai import GenerationRequest
 
 log = logging.getLogger(__name__)
 prompt_log = logging.getLogger("yaie.prompts")

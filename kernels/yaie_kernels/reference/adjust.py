@@ -9,7 +9,7 @@ whatever forbids them: the row is broken, and has to be found out.
 import torch
 from torch import Tensor
 
-from yaie_kernels.wants import ANY, BIASES, MASKS, PENALTIES, WORD_TOKENS, WORDS
+from yaie_kernels.logit_flags import ANY, BAD_WORDS, BIASES, MASKS, PENALTIES, WORD_TOKENS
 
 
 def adjust_logits(
@@ -68,7 +68,7 @@ def add_biases_(
 def ban_words_(
     logits: Tensor, slot: Tensor, position: Tensor, wanted: Tensor, words: Tensor, recent: Tensor
 ) -> None:
-    rows = _rows(wanted, WORDS)
+    rows = _rows(wanted, BAD_WORDS)
     if not len(rows):
         return
     columns = torch.arange(1, WORD_TOKENS, device=logits.device)  # 31 positions up to the last
@@ -95,5 +95,5 @@ def remember_(
         rows = _rows(wanted, PENALTIES)
         seen[slot[rows], tokens[rows]] += 2
     if recent is not None:
-        rows = _rows(wanted, WORDS)
+        rows = _rows(wanted, BAD_WORDS)
         recent[slot[rows], position[rows] % WORD_TOKENS] = tokens[rows].int()

@@ -4,9 +4,9 @@ Launchers take the same arguments as the reference. They choose grids from shape
 integers alone and never read a tensor's contents, so all of them can be captured in CUDA graphs.
 """
 
-from yaie_kernels.triton.adjust import add_biases_, adjust_logits, ban_words_, remember_
-from yaie_kernels.triton.attention import paged_attention
-from yaie_kernels.triton.cache import copy_pages, write_kv
+from yaie_kernels.triton.attention.attend import paged_attention
+from yaie_kernels.triton.attention.cache import copy_pages, write_kv
+from yaie_kernels.triton.attention.latent import latent_norm_rope_write
 from yaie_kernels.triton.elementwise import (
     add_rms_norm,
     gelu_tanh_mul,
@@ -15,12 +15,12 @@ from yaie_kernels.triton.elementwise import (
     silu_mul,
 )
 from yaie_kernels.triton.fused import qk_norm_rope_write
-from yaie_kernels.triton.latent import latent_norm_rope_write
-from yaie_kernels.triton.linear import linear, norm_linear
 from yaie_kernels.triton.moe import moe_mlp
+from yaie_kernels.triton.projection.linear import linear, norm_linear
 from yaie_kernels.triton.route import route_experts
-from yaie_kernels.triton.sampling import greedy, sample
-from yaie_kernels.triton.scores import score_tokens
+from yaie_kernels.triton.sampling.adjust import add_biases_, adjust_logits, ban_words_, remember_
+from yaie_kernels.triton.sampling.sample import greedy, sample
+from yaie_kernels.triton.sampling.scores import score_tokens
 
 __all__ = [
     "add_biases_",

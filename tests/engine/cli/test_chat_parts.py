@@ -3,9 +3,9 @@ import io
 
 import pytest
 
-from yaie.cli.chat_client import AnswerStats, ChatError, _Meter, base_url, message_of
-from yaie.cli.chat_repl import read_message
-from yaie.cli.chat_text import TextWriter, harmless
+from yaie.cli.chat.client import AnswerStats, ChatError, _Meter, base_url, message_of
+from yaie.cli.chat.repl import read_message
+from yaie.cli.chat.text import TextWriter, harmless
 
 
 @pytest.mark.parametrize(

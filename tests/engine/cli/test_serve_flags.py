@@ -4,7 +4,7 @@ import json
 import msgspec
 import pytest
 
-from yaie.cli import serve
+from yaie.cli.commands import serve
 from yaie.cli.main import build_parser
 from yaie.config import EngineConfig
 from yaie_api.errors import InvalidRequestError
@@ -50,7 +50,7 @@ def test_flags_reach_the_configuration() -> None:
 def test_the_engine_process_gets_its_configuration_as_one_argument() -> None:
     config = EngineConfig(model="/models/with space; rm -rf")
     command = serve.engine_command(config, "info", "json")("ipc:///tmp/x")
-    assert command[1:3] == ["-m", "yaie.runtime.process"]
+    assert command[1:3] == ["-m", "yaie.runtime.process.engine_process"]
     assert command[-2:] == ["--address", "ipc:///tmp/x"]
     sent = command[command.index("--config") + 1]
     assert msgspec.json.decode(sent, type=EngineConfig) == config

@@ -169,10 +169,10 @@ def test_a_refused_file_stores_nothing(tmp_path: Path) -> None:
 def test_a_missing_package_is_named_with_the_way_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for module in [name for name in sys.modules if name.startswith("yaie.cli.up_session")]:
+    for module in [name for name in sys.modules if name.startswith("yaie.cli.local.session")]:
         monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setattr(sys, "meta_path", [Without("yaie_operator.local.machine"), *sys.meta_path])
-    monkeypatch.delitem(sys.modules, "yaie_operator.local.machine", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Without("yaie_local.machine"), *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "yaie_local.machine", raising=False)
     assert main(["up", "-f", str(model_file(tmp_path)), "--state-dir", str(tmp_path)]) == 1
     assert "pip install 'yaie[all]'" in capsys.readouterr().err
 

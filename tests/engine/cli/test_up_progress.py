@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from yaie.cli.up_progress import ModelState, Progress
+from yaie.cli.local.progress import ModelState, StartProgress
 
 
 class Terminal(io.StringIO):
@@ -17,7 +17,7 @@ def state(name: str = "demo", message: str = "loads", **more: Any) -> ModelState
 
 def test_without_a_terminal_each_news_is_one_line() -> None:
     stream = io.StringIO()
-    progress = Progress(stream)
+    progress = StartProgress(stream)
     for elapsed_s in (0.0, 1.0, 2.0):
         progress.show([state()], elapsed_s)
     progress.show([state(message="warms up")], 3.0)
@@ -26,7 +26,7 @@ def test_without_a_terminal_each_news_is_one_line() -> None:
 
 def test_a_model_that_is_gone_is_told_once() -> None:
     stream = io.StringIO()
-    progress = Progress(stream)
+    progress = StartProgress(stream)
     progress.show([state("a"), state("b")], 0.0)
     progress.show([state("a")], 1.0)
     progress.show([state("a")], 2.0)
@@ -36,7 +36,7 @@ def test_a_model_that_is_gone_is_told_once() -> None:
 def test_on_a_terminal_the_lines_are_rewritten_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "30")
     stream = Terminal()
-    progress = Progress(stream)
+    progress = StartProgress(stream)
     progress.show([state("a"), state("b")], 0.0)
     progress.show([state("a"), state("b", message="m" * 100)], 1.0)
     first, second = stream.getvalue().split("\033[J")[:2]
@@ -47,7 +47,7 @@ def test_on_a_terminal_the_lines_are_rewritten_in_place(monkeypatch: pytest.Monk
 
 def test_after_the_start_a_terminal_gets_plain_news_too() -> None:
     stream = Terminal()
-    progress = Progress(stream)
+    progress = StartProgress(stream)
     progress.show([state()], 0.0)
     progress.remember([state()])
     progress.finish()
@@ -89,5 +89,5 @@ def test_a_model_without_status_waits_for_the_operator() -> None:
 def test_a_terminal_that_cannot_move_its_cursor_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     stream = Terminal()
-    Progress(stream).show([state()], 0.0)
+    StartProgress(stream).show([state()], 0.0)
     assert stream.getvalue() == "demo: Starting (0 s): loads\n"

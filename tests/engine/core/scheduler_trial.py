@@ -15,14 +15,14 @@ import msgspec
 import pytest
 
 from engine_harness import VOCAB, FakeGrammars, ParityMatcher, Rig, generate, isolated
+from fakes.stub_runner import StubRunner, _Cell, _hash, _Ticket, hashed, score, vector
 from yaie.core.batch import Batch, Row, StepResult
 from yaie.core.messages import Abort, Accepted, Generate, Rejected, ResetPrefixCache, Tokens
 from yaie.core.outputs import BROKEN, n_outputs, unstarted
 from yaie.core.request import Grammar
-from yaie.runtime.budget import StepBudget, StepLimits
-from yaie.runtime.compiling import TokenMasks
-from yaie.runtime.loop import FatalRunnerError
-from yaie.runtime.stub import StubRunner, _Cell, _hash, _Ticket, hashed, score, vector
+from yaie.runtime.grammar.pending import TokenMasks
+from yaie.runtime.loop.engine_loop import FatalRunnerError
+from yaie.runtime.loop.step_budget import StepBudget, StepLimits
 
 EOS = (3, 17)
 LIMIT = 24

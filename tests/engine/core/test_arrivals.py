@@ -2,7 +2,7 @@
 
 import pytest
 
-from yaie.core.arrivals import PromptRate
+from yaie.core.queues.prompt_rate import PromptRate
 
 
 def test_a_steady_stream_is_measured() -> None:

@@ -14,7 +14,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from yaie.core.blocks import SCRATCH_PAGE, BlockPool, OutOfPagesError
+from yaie.core.kv_cache.block_pool import SCRATCH_PAGE, BlockPool, OutOfPagesError
 
 
 def test_a_page_is_free_again_when_its_last_owner_leaves() -> None:

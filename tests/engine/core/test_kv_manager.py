@@ -1,17 +1,17 @@
 """Admission, sharing and giving back of pages, one case each."""
 
 from engine_harness import PAGE, make_spec
-from yaie.core.kv_manager import KVManager, Shared, Table
-from yaie.core.radix import pack
+from yaie.core.kv_cache.radix import pack
+from yaie.core.kv_cache.radix_cache import BlockTable, RadixCache, Shared
 
 
-def make(num_pages: int = 16, *, groups: int = 1, caching: bool = True) -> KVManager:
-    return KVManager(make_spec(groups=groups), num_pages, enable_prefix_caching=caching)
+def make(num_pages: int = 16, *, groups: int = 1, caching: bool = True) -> RadixCache:
+    return RadixCache(make_spec(groups=groups), num_pages, enable_prefix_caching=caching)
 
 
-def admit(kv: KVManager, n_tokens: int, *, first: int = 0, salt: str = "") -> Table:
+def admit(kv: RadixCache, n_tokens: int, *, first: int = 0, salt: str = "") -> BlockTable:
     table = kv.admit(salt, pack(range(first, first + n_tokens)), reserve=0)
-    assert isinstance(table, Table)
+    assert isinstance(table, BlockTable)
     return table
 
 
@@ -36,14 +36,14 @@ def test_pages_enter_the_tree_only_as_far_as_they_are_committed() -> None:
 
 def test_a_shared_uncached_prefix_is_waited_for_as_far_as_it_is_shared() -> None:
     kv = make()
-    leader = admit(kv, 3 * PAGE + 1)
+    primary = admit(kv, 3 * PAGE + 1)
     key = pack([*range(2 * PAGE), 77, 78, 79, 80, 81])
-    assert kv.admit("", key, reserve=0) == Shared(leader, 2 * PAGE)
-    kv.commit(leader, 2 * PAGE)
+    assert kv.admit("", key, reserve=0) == Shared(primary, 2 * PAGE)
+    kv.commit(primary, 2 * PAGE)
     follower = kv.admit("", key, reserve=0)
-    assert isinstance(follower, Table)
+    assert isinstance(follower, BlockTable)
     assert follower.cached_tokens == 2 * PAGE
-    kv.check([leader, follower])
+    kv.check([primary, follower])
 
 
 def test_nobody_waits_across_salts_or_without_a_cache() -> None:
@@ -77,7 +77,7 @@ def test_admission_evicts_the_cache_but_leaves_the_reserve() -> None:
     other = pack(range(20, 20 + 3 * PAGE))
     assert kv.admit("", other, reserve=2) is None
     table = kv.admit("", other, reserve=1)
-    assert isinstance(table, Table)
+    assert isinstance(table, BlockTable)
     assert (kv.free_pages, kv.cached_pages) == (0, 1)
     kv.check([table])
 

@@ -1,7 +1,7 @@
 """What a step holds, and how much work its planning may be."""
 
 from engine_harness import add, commit, make_scheduler, rows, schedule
-from yaie.core.plan import MOST_FOLLOWERS
+from yaie.core.scheduler.plan import MOST_FOLLOWERS
 
 
 def test_a_step_tells_few_to_wait_for_a_prefix_so_that_it_stays_short() -> None:

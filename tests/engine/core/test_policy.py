@@ -3,17 +3,17 @@
 import pytest
 
 from engine_harness import Rig, generate
-from yaie.core.drain import MAX_RETRY_S, MIN_RETRY_S, DrainRate
 from yaie.core.messages import Tokens
-from yaie.core.policy import OrderedQueue, WaitingQueue, fcfs, priority
-from yaie.core.sequence import Rules, Sequence
+from yaie.core.queues.completion_rate import MAX_RETRY_S, MIN_RETRY_S, CompletionRate
+from yaie.core.queues.policy import OrderedQueue, WaitingQueue, fcfs, priority
+from yaie.core.sequence import Sequence, StopLimits
 
-RULES = Rules(frozenset(), 64)
+STOP_LIMITS = StopLimits(frozenset(), 64)
 
 
 def make(seq_id: int, priority: int = 0) -> Sequence:
     request = generate(str(seq_id), [1, 2], priority=priority)
-    return Sequence(request, RULES, seq_id=seq_id, arrival=seq_id)
+    return Sequence(request, STOP_LIMITS, seq_id=seq_id, arrival=seq_id)
 
 
 def pop_all(queue: WaitingQueue) -> list[int]:
@@ -50,7 +50,7 @@ def test_discarded_sequences_are_skipped_and_do_not_pile_up() -> None:
 
 
 def test_the_rate_is_that_of_the_last_seconds() -> None:
-    rate = DrainRate(window_s=10)
+    rate = CompletionRate(window_s=10)
     for tick in range(100):
         rate.record(tick * 0.5, 1)
     assert rate.per_second == pytest.approx(2.0, rel=0.1)
@@ -59,7 +59,7 @@ def test_the_rate_is_that_of_the_last_seconds() -> None:
 
 
 def test_retry_after_stays_within_bounds() -> None:
-    rate = DrainRate()
+    rate = CompletionRate()
     assert rate.retry_after_s(0) == MIN_RETRY_S
     assert MIN_RETRY_S < rate.retry_after_s(5) <= 5.0  # nothing is known of it yet
     rate.resume(0.0)
@@ -70,7 +70,7 @@ def test_retry_after_stays_within_bounds() -> None:
 
 
 def test_the_time_in_which_nothing_was_to_do_says_nothing_of_the_rate() -> None:
-    rate = DrainRate()
+    rate = CompletionRate()
     rate.resume(0.0)
     rate.record(1.0, 5)
     rate.resume(3600.0)

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine_harness import Rig, generate, isolated
-from yaie.core.fair import OUTPUT_WEIGHT, FairQueue
 from yaie.core.messages import Tokens
-from yaie.core.sequence import Rules, Sequence
+from yaie.core.queues.fair import OUTPUT_WEIGHT, FairQueue
+from yaie.core.sequence import Sequence, StopLimits
 
-RULES = Rules(frozenset(), 10_000)
+STOP_LIMITS = StopLimits(frozenset(), 10_000)
 
 
 class Server:
@@ -29,7 +29,7 @@ class Server:
 
     def send(self, tenant: str, prompt: int, output: int) -> Sequence:
         request = generate(str(self.arrivals), [1] * prompt, tenant=tenant)
-        sequence = Sequence(request, RULES, seq_id=self.arrivals, arrival=self.arrivals)
+        sequence = Sequence(request, STOP_LIMITS, seq_id=self.arrivals, arrival=self.arrivals)
         self.outputs[self.arrivals] = output
         self.arrivals += 1
         self.queue.push(sequence)

@@ -4,14 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine_harness import Rig, generate
-from yaie.core.longest_prefix import PATIENCE, WINDOW, LongestPrefixQueue
-from yaie.core.sequence import Rules, Sequence
+from yaie.core.queues.longest_prefix import PATIENCE, WINDOW, LongestPrefixQueue
+from yaie.core.sequence import Sequence, StopLimits
 
-RULES = Rules(frozenset(), 64)
+STOP_LIMITS = StopLimits(frozenset(), 64)
 
 
 def make(arrival: int) -> Sequence:
-    return Sequence(generate(str(arrival), [1]), RULES, seq_id=arrival, arrival=arrival)
+    return Sequence(generate(str(arrival), [1]), STOP_LIMITS, seq_id=arrival, arrival=arrival)
 
 
 def serve(queue: LongestPrefixQueue) -> int:

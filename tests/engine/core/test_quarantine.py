@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine_harness import PAGE, VOCAB, Rig, add, commit, generate, isolated, make_scheduler, step
+from fakes.stub_runner import StubRunner, _Ticket, hashed
 from yaie.core.batch import Batch, StepResult
 from yaie.core.messages import Abort, Generate
 from yaie.core.outputs import CLOSING, Failure
-from yaie.core.quarantine import MAX_UNEXPLAINED
-from yaie.runtime.compiling import TokenMasks
-from yaie.runtime.stub import StubRunner, _Ticket, hashed
+from yaie.core.scheduler.fault_isolation import MAX_UNEXPLAINED
+from yaie.runtime.grammar.pending import TokenMasks
 
 LOST = Failure("engine_error", "lost")
 STAGES = ("before launch", "launch", "sample", "collect")
@@ -23,9 +23,9 @@ STAGES = ("before launch", "launch", "sample", "collect")
 
 @pytest.fixture(autouse=True, scope="module")
 def _quiet() -> Iterator[None]:
-    logging.getLogger("yaie.runtime.loop").setLevel(logging.CRITICAL)
+    logging.getLogger("yaie.runtime.loop.engine_loop").setLevel(logging.CRITICAL)
     yield
-    logging.getLogger("yaie.runtime.loop").setLevel(logging.NOTSET)
+    logging.getLogger("yaie.runtime.loop.engine_loop").setLevel(logging.NOTSET)
 
 
 class CursedRunner(StubRunner):

@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from engine.core.scheduler_trial import LIMIT, STAGES, Trial
 from engine_harness import PAGE
-from yaie.core import plan
-from yaie.core.policies import POLICIES
+from yaie.core.queues.policies import POLICIES
+from yaie.core.scheduler import plan
 
 STEMS = [(), (1,) * 4, (1,) * 8, (1, 1, 1, 1, 2, 2, 2, 2), (1,) * 12]
 OPTIONS = {
@@ -119,11 +119,11 @@ class SchedulerMachine(RuleBasedStateMachine):
 @pytest.fixture(autouse=True, scope="module")
 def _quiet() -> Iterator[None]:
     """No records of steps that were broken on purpose; followers are many when they are two."""
-    logging.getLogger("yaie.runtime.loop").setLevel(logging.CRITICAL)
+    logging.getLogger("yaie.runtime.loop.engine_loop").setLevel(logging.CRITICAL)
     most, plan.MOST_FOLLOWERS = plan.MOST_FOLLOWERS, 2
     yield
     plan.MOST_FOLLOWERS = most
-    logging.getLogger("yaie.runtime.loop").setLevel(logging.NOTSET)
+    logging.getLogger("yaie.runtime.loop.engine_loop").setLevel(logging.NOTSET)
 
 
 TestScheduler = SchedulerMachine.TestCase
@@ -165,7 +165,7 @@ def test_what_was_not_finite_is_not_there_for_the_next() -> None:
 
 
 LONG = {"timeout_s": [None] * 9 + [0.2], "max_tokens": [None, None, None, 12], "min_tokens": [0, 6]}
-"""Wishes with which requests live long enough to get in each other's way."""
+"""SlotSampling with which requests live long enough to get in each other's way."""
 
 
 def _chosen(chance: random.Random, choices: dict[str, list[Any]]) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from engine_harness import (
     schedule,
     step,
 )
+from fakes.stub_runner import score, vector
 from yaie.core.messages import TokenLogprobs
-from yaie.runtime.stub import score, vector
 
 # -- what the device is told ------------------------------------------------------------------
 
@@ -50,7 +50,7 @@ def test_a_sequence_that_starts_again_tells_what_it_had_said() -> None:
     add(scheduler, "a", [3, 4, 5], frequency_penalty=0.5)
     step(scheduler, token=8)
     step(scheduler, token=9)
-    scheduler._roster.preempt(scheduler._roster.running[0])
+    scheduler._lifecycle.preempt(scheduler._lifecycle.running[0])
     assert schedule(scheduler).inits[0].history == ((3, 4, 5), (8, 9))
 
 
@@ -89,7 +89,7 @@ def test_a_mean_that_was_interrupted_starts_again() -> None:
     scheduler = make_scheduler(host_pages=9, swap_min_tokens=1)
     add(scheduler, "a", range(9), pooling="mean")
     commit(scheduler, schedule(scheduler, budget=5))
-    scheduler._roster.preempt(scheduler._roster.running[0])
+    scheduler._lifecycle.preempt(scheduler._lifecycle.running[0])
     batch = schedule(scheduler)
     assert (batch.swap_out, batch.swap_in) == ((), ())
     assert rows(batch) == [(0, 0, 9, False)]
@@ -126,7 +126,7 @@ def test_scores_that_were_collected_are_not_computed_again() -> None:
     assert batch.rows[0].targets == tuple(range(1, 10))
     found = tuple(TokenLogprobs(target, -1.0, 1, (), ()) for target in range(1, 10))
     commit(scheduler, batch, prompt_logprobs=(found,))
-    scheduler._roster.preempt(scheduler._roster.running[0])
+    scheduler._lifecycle.preempt(scheduler._lifecycle.running[0])
     batch = schedule(scheduler)
     assert batch.rows[0].start == 2 * PAGE
     assert batch.rows[0].targets == (9, 10, 11)
@@ -199,7 +199,7 @@ def test_deadlines_of_what_has_ended_do_not_pile_up() -> None:
     for number in range(500):
         add(scheduler, str(number), [1])
         scheduler.abort(str(number))
-    assert len(scheduler._roster._deadlines._heap) < 10
+    assert len(scheduler._lifecycle._deadlines._heap) < 10
 
 
 def test_the_first_message_of_an_output_tells_how_long_it_waited() -> None:

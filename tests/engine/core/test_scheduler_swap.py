@@ -16,11 +16,11 @@ from engine_harness import (
     schedule,
     step,
 )
+from fakes.stub_runner import StubRunner, _Ticket, hashed
 from yaie.core.batch import Batch, PageCopy
-from yaie.core.host_pages import HostCopy, HostPages
+from yaie.core.kv_cache.host_pages import HostCopy, HostPages
 from yaie.core.outputs import Failure
-from yaie.core.scheduler import Scheduler
-from yaie.runtime.stub import StubRunner, _Ticket, hashed
+from yaie.core.scheduler.scheduler import Scheduler
 
 LOST = Failure("engine_error", "lost")
 
@@ -98,7 +98,7 @@ def test_a_copy_that_was_never_made_is_forgotten_with_its_sequence() -> None:
     )
     add(scheduler, "a", range(6), max_tokens=None)
     step(scheduler)
-    scheduler._roster.preempt(scheduler._roster.running[0])
+    scheduler._lifecycle.preempt(scheduler._lifecycle.running[0])
     scheduler.check()
     assert scheduler.stats().host_pages_used == 2
     scheduler.abort("a")
@@ -222,8 +222,8 @@ def test_what_a_batch_copies_from_is_not_swapped_over_before() -> None:
     add(scheduler, "two", range(6), n=2, max_tokens=1)
     add(scheduler, "swapped", range(20, 26))
     step(scheduler)
-    (sequence,) = scheduler._roster.running
-    scheduler._roster.preempt(sequence)
+    (sequence,) = scheduler._lifecycle.running
+    scheduler._lifecycle.preempt(sequence)
     batch = schedule(scheduler)
     sources = {copy.source for copy in batch.copies}
     assert sources

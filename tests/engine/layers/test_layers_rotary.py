@@ -10,7 +10,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
 
 from yaie.layers.rotary import angle_table
-from yaie.models.config import parse
+from yaie.model_config.parser import parse
 
 LENGTH = 512
 BASE = {

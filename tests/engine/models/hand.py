@@ -6,16 +6,17 @@ from pathlib import Path
 
 import torch
 
+from yaie.checkpoint import weights
+from yaie.checkpoint.source import read_config
 from yaie.core.batch import Batch, PageAppend, Row, SlotInit
 from yaie.core.request import SamplingParams
 from yaie.layers.options import TensorOptions
-from yaie.models import config as model_config
-from yaie.models import registry, weights
-from yaie.models.config_moe import MLAForm
-from yaie.models.shape import with_mla_form
-from yaie.models.source import read_config
-from yaie.runtime.kv_tensors import KVTensors
-from yaie.runtime.runner import ModelRunner
+from yaie.model_config import parser as model_config
+from yaie.model_config.decoder_config import with_mla_form
+from yaie.model_config.moe import MLAForm
+from yaie.models import registry
+from yaie.runtime.tensors.kv_tensors import KVTensors
+from yaie.runtime.worker.runner import ModelRunner
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=64)
 

@@ -9,10 +9,10 @@ from yaie.config import EngineConfig
 from yaie.core.batch import Batch, StepResult
 from yaie.core.messages import Abort, Command, Event, Generate, Tokens
 from yaie.core.request import SamplingParams
-from yaie.runtime import factory
-from yaie.runtime.budget import StepBudget, StepLimits
-from yaie.runtime.loop import EngineLoop, TokenMasks
-from yaie.runtime.runner import ModelRunner, Ticket
+from yaie.runtime.loop.engine_loop import EngineLoop, TokenMasks
+from yaie.runtime.loop.step_budget import StepBudget, StepLimits
+from yaie.runtime.startup import factory
+from yaie.runtime.worker.runner import ModelRunner, Ticket
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=64, ignore_eos=True)
 

@@ -12,7 +12,7 @@ import torch
 from engine.models.hand import GREEDY, Hand
 from engine.models.oracle import GREEDY_TOKENS, prompt
 from yaie.core.request import SamplingParams
-from yaie.runtime.runner import ModelRunner
+from yaie.runtime.worker.runner import ModelRunner
 
 PAGES = 128
 SEQUENCES = ("prefill", "one token", "chunks", "mixed", "prefix hit", "preempted")

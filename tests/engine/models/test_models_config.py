@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from yaie.layers.rotary import angle_table
-from yaie.models import config
-from yaie.models.config_fields import UnsupportedModelError
-from yaie.models.families import FAMILIES
+from yaie.model_config import parser
+from yaie.model_config.families import FAMILIES
+from yaie.model_config.fields import UnsupportedModelError
 from yaie_api.errors import InvalidRequestError
 
 LLAMA: dict[str, Any] = {
@@ -24,21 +24,21 @@ QWEN3 = LLAMA | {"architectures": ["Qwen3ForCausalLM"], "num_key_value_heads": 4
 
 
 def test_llama_defaults() -> None:
-    shape = config.parse(LLAMA)
+    shape = parser.parse(LLAMA)
     assert (shape.num_kv_heads, shape.head_dim, shape.ropes[0].kind) == (4, 16, "default")
     assert (shape.tie_word_embeddings, shape.qkv_bias, shape.qk_norm) == (False, False, False)
     assert shape.windows == (None, None)
 
 
 def test_qwen3_has_head_norms_and_wide_heads() -> None:
-    shape = config.parse(QWEN3)
+    shape = parser.parse(QWEN3)
     assert (shape.head_dim, shape.qk_norm) == (128, True)
 
 
 def test_qwen3_windows_start_at_max_window_layers() -> None:
     window = {"use_sliding_window": True, "sliding_window": 32, "max_window_layers": 1}
-    assert config.parse(QWEN3 | window).windows == (None, 32)
-    assert config.parse(QWEN3 | window | {"use_sliding_window": False}).windows == (None, None)
+    assert parser.parse(QWEN3 | window).windows == (None, 32)
+    assert parser.parse(QWEN3 | window | {"use_sliding_window": False}).windows == (None, None)
 
 
 ORIGINAL = "original_max_position_embeddings"
@@ -89,7 +89,7 @@ YARN = {"rope_type": "yarn", "factor": 2.0}
 )
 def test_what_no_native_model_does_is_named(change: dict[str, Any], name: str) -> None:
     with pytest.raises(UnsupportedModelError, match=name):
-        config.parse(LLAMA | change)
+        parser.parse(LLAMA | change)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_what_a_family_does_not_do_is_named(
     architecture: str, change: dict[str, Any], name: str
 ) -> None:
     with pytest.raises(UnsupportedModelError, match=name):
-        config.parse(LLAMA | {"architectures": [architecture]} | change)
+        parser.parse(LLAMA | {"architectures": [architecture]} | change)
 
 
 @pytest.mark.parametrize(
@@ -135,19 +135,19 @@ def test_what_a_family_does_not_do_is_named(
 )
 def test_what_means_nothing_to_any_model_is_named(change: dict[str, Any], name: str) -> None:
     with pytest.raises(InvalidRequestError, match=name) as caught:
-        config.parse(LLAMA | change)
+        parser.parse(LLAMA | change)
     assert not isinstance(caught.value, UnsupportedModelError)
 
 
 def test_gemma_of_text_and_images_is_tied_as_its_outer_settings_say() -> None:
     text = LLAMA | {"head_dim": 32, "num_key_value_heads": 2, "tie_word_embeddings": False}
     raw = {"architectures": ["Gemma3ForConditionalGeneration"], "text_config": text}
-    assert config.parse(raw).tie_word_embeddings
-    assert not config.parse(raw | {"tie_word_embeddings": False}).tie_word_embeddings
+    assert parser.parse(raw).tie_word_embeddings
+    assert not parser.parse(raw | {"tie_word_embeddings": False}).tie_word_embeddings
 
 
 def test_longrope_is_limited_to_what_its_short_factors_hold() -> None:
-    shape = config.parse(LLAMA | {"rope_scaling": LONGROPE})
+    shape = parser.parse(LLAMA | {"rope_scaling": LONGROPE})
     assert (shape.max_positions, shape.position_limit) == (64, 256)
 
 
@@ -160,7 +160,7 @@ def test_whatever_a_field_holds_it_is_read_or_refused(architecture: str) -> None
     for name in (*LLAMA, *OPTIONAL):
         for value in (None, -1, 0, 1, 10**30, 0.5, float("nan"), "x", [], {}, [0], {"a": 0}, True):
             with contextlib.suppress(InvalidRequestError):
-                shape = config.parse(base | {name: value})
+                shape = parser.parse(base | {name: value})
                 assert len(shape.ropes) == len(shape.windows) == shape.num_layers
     for kind in ("linear", "dynamic", "yarn", "longrope", "llama3", "proportional"):
         for name in (
@@ -174,5 +174,5 @@ def test_whatever_a_field_holds_it_is_read_or_refused(architecture: str) -> None
             for value in (None, -1, 0, 1, 1e30, "x", [1.0] * 8):
                 table = LONGROPE | {"rope_type": kind, "factor": 2.0, name: value}
                 with contextlib.suppress(InvalidRequestError):
-                    rope = config.parse(base | {"rope_scaling": table}).ropes[0]
+                    rope = parser.parse(base | {"rope_scaling": table}).ropes[0]
                     assert angle_table(rope, 16, 4).isfinite().all()

@@ -8,11 +8,11 @@ import torch
 
 from yaie.layers.mla_forms import FORMS, LatentCore
 from yaie.layers.options import TensorOptions
-from yaie.models import config
-from yaie.models.config_fields import UnsupportedModelError
-from yaie.models.config_moe import MLAConfig, MoEConfig
-from yaie.models.shape import ModelConfig
-from yaie.runtime.kv_tensors import kv_spec
+from yaie.model_config import parser
+from yaie.model_config.decoder_config import ModelConfig
+from yaie.model_config.fields import UnsupportedModelError
+from yaie.model_config.moe import MLAConfig, MoEConfig
+from yaie.runtime.tensors.kv_tensors import kv_spec
 from yaie_api.errors import InvalidRequestError
 
 SIZES: dict[str, Any] = {
@@ -97,13 +97,13 @@ DEEPSEEK_V3: dict[str, Any] = DEEPSEEK_V2_LITE | {
 
 
 def experts(raw: dict[str, Any]) -> MoEConfig:
-    found = config.parse(raw).moe
+    found = parser.parse(raw).moe
     assert found is not None
     return found
 
 
 def latent(raw: dict[str, Any]) -> MLAConfig:
-    found = config.parse(raw).mla
+    found = parser.parse(raw).mla
     assert found is not None
     return found
 
@@ -112,8 +112,8 @@ def test_mixtral_has_experts_in_every_layer() -> None:
     moe = experts(MIXTRAL)
     assert (moe.num_experts, moe.experts_per_token, moe.intermediate_size) == (8, 2, 112)
     assert (moe.sparse, moe.normalize, moe.scoring) == ((True,) * 4, True, "softmax")
-    assert config.parse(MIXTRAL).ropes[0].theta == 1e6
-    assert config.parse(MIXTRAL | {"sliding_window": 32}).windows == (32,) * 4
+    assert parser.parse(MIXTRAL).ropes[0].theta == 1e6
+    assert parser.parse(MIXTRAL | {"sliding_window": 32}).windows == (32,) * 4
 
 
 def test_qwen_says_which_layers_are_dense() -> None:
@@ -126,11 +126,11 @@ def test_qwen_says_which_layers_are_dense() -> None:
 def test_windows_of_qwen2_mixtures_end_where_those_of_qwen2_begin() -> None:
     """Every second layer below `max_window_layers`, which is 28 where it is absent."""
     window = {"use_sliding_window": True, "sliding_window": 32}
-    assert config.parse(QWEN2 | window).windows == (32, None, 32, None)
-    assert config.parse(QWEN2 | window | {"max_window_layers": 2}).windows == (32,) + (None,) * 3
+    assert parser.parse(QWEN2 | window).windows == (32, None, 32, None)
+    assert parser.parse(QWEN2 | window | {"max_window_layers": 2}).windows == (32,) + (None,) * 3
     named = ["full_attention"] * 3 + ["sliding_attention"]
-    assert config.parse(QWEN2 | window | {"layer_types": named}).windows == (None,) * 3 + (32,)
-    assert config.parse(QWEN2 | window | {"use_sliding_window": False}).windows == (None,) * 4
+    assert parser.parse(QWEN2 | window | {"layer_types": named}).windows == (None,) * 3 + (32,)
+    assert parser.parse(QWEN2 | window | {"use_sliding_window": False}).windows == (None,) * 4
 
 
 def test_qwen3_counts_experts_under_two_names() -> None:
@@ -141,7 +141,7 @@ def test_qwen3_counts_experts_under_two_names() -> None:
 def test_qwen2_has_a_gated_mlp_beside_its_experts() -> None:
     moe = experts(QWEN2 | {"shared_expert_intermediate_size": 72})
     assert (moe.shared_size, moe.shared_gate, moe.num_experts) == (72, True, 60)
-    assert config.parse(QWEN2).qkv_bias
+    assert parser.parse(QWEN2).qkv_bias
 
 
 def test_the_lite_deepseek_v2_is_read_as_published() -> None:
@@ -159,18 +159,18 @@ def test_deepseek_v3_is_read_as_published() -> None:
     assert (moe.scoring, moe.correction_bias, moe.scale) == ("sigmoid", True, 2.5)
     assert moe.sparse == (*(False,) * 3, *(True,) * 58)
     assert (mla.q_lora_rank, mla.interleaved, mla.form) == (1536, True, "absorbed")
-    assert config.parse(DEEPSEEK_V3).extra_layers == 1
+    assert parser.parse(DEEPSEEK_V3).extra_layers == 1
 
 
 @pytest.mark.parametrize(("raw", "weight"), [(DEEPSEEK_V2_LITE, 0.707), (DEEPSEEK_V3, 1.0)])
 def test_a_stretched_rotation_scales_attention(raw: dict[str, Any], weight: float) -> None:
     """Queries and keys each grow by 0.1 mscale_all_dim ln(factor) + 1."""
     growth = 0.1 * weight * math.log(40) + 1
-    assert config.parse(raw).attention_scale == pytest.approx(192**-0.5 * growth**2)
+    assert parser.parse(raw).attention_scale == pytest.approx(192**-0.5 * growth**2)
     plain = raw | {"rope_scaling": None}
-    assert config.parse(plain).attention_scale == pytest.approx(192**-0.5)
+    assert parser.parse(plain).attention_scale == pytest.approx(192**-0.5)
     unweighted = raw | {"rope_scaling": raw["rope_scaling"] | {"mscale_all_dim": 0}}
-    assert config.parse(unweighted).attention_scale == pytest.approx(192**-0.5)
+    assert parser.parse(unweighted).attention_scale == pytest.approx(192**-0.5)
 
 
 def test_layers_are_dense_until_the_first_and_between_steps() -> None:
@@ -206,7 +206,7 @@ def test_an_absent_rank_of_queries_is_the_default_and_null_is_none() -> None:
 )
 def test_what_no_native_model_does_is_refused_by_name(raw: dict[str, Any], name: str) -> None:
     with pytest.raises(UnsupportedModelError, match=name):
-        config.parse(raw)
+        parser.parse(raw)
 
 
 @pytest.mark.parametrize(
@@ -221,12 +221,12 @@ def test_what_no_native_model_does_is_refused_by_name(raw: dict[str, Any], name:
 )
 def test_malformed_numbers_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequestError, match=next(iter(change))):
-        config.parse(V3 | change)
+        parser.parse(V3 | change)
 
 
 def kept(raw: dict[str, Any], form: str) -> tuple[str, int]:
     """(kind of cache, bytes of a token over all layers in bfloat16)."""
-    shape: ModelConfig = config.parse(raw)
+    shape: ModelConfig = parser.parse(raw)
     assert shape.mla is not None
     options = TensorOptions(torch.device("meta"), torch.bfloat16)
     cos_sin = torch.empty(0, device="meta")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from yaie.models import config
-from yaie.models.shape import ModelConfig
+from yaie.model_config import parser
+from yaie.model_config.decoder_config import ModelConfig
 
 SIZES: dict[str, Any] = {
     "vocab_size": 512,
@@ -107,7 +107,7 @@ def theirs(cfg: Any) -> dict[str, Any]:
 
 
 def _known(cfg: Any) -> dict[str, Any]:
-    """The settings that its class declares; others of config.json are kept beside them, and of
+    """The settings that its class declares; others of parser.json are kept beside them, and of
     these only head_dim has an effect.
     """
     return {field.name: getattr(cfg, field.name) for field in fields(cfg)}
@@ -147,5 +147,5 @@ CASES = [(kind, said) for kind in KINDS for said in SAID if (kind, said) not in 
 def test_both_read_the_same(kind: str, said: str) -> None:
     raw = SIZES | NEEDED.get(kind, {}) | SAID[said]
     names = {"model_type": kind, "architectures": [f"{KINDS[kind]}ForCausalLM"]}
-    shape = config.parse(raw | names)
+    shape = parser.parse(raw | names)
     assert ours(shape) == theirs(CONFIG_MAPPING[kind].from_dict(raw))

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 from transformers import AutoConfig
 
-from yaie.models import config, registry
-from yaie.models.families import FAMILIES
+from yaie.model_config import parser
+from yaie.model_config.decoder_config import ModelConfig
+from yaie.model_config.families import FAMILIES
+from yaie.models import registry
 from yaie.models.llama import Llama
-from yaie.models.shape import ModelConfig
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -219,7 +220,7 @@ def windows(theirs: Any) -> tuple[int | None, ...]:
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_published_config_is_read_as_transformers_reads_it(name: str) -> None:
-    shape = config.parse(PUBLISHED[name])
+    shape = parser.parse(PUBLISHED[name])
     theirs = AutoConfig.for_model(**PUBLISHED[name])
     assert_same(shape, theirs)
     assert shape.windows == windows(theirs)
@@ -250,7 +251,7 @@ def test_gemma_3_with_images_takes_the_defaults_that_its_text_config_leaves_out(
         "torch_dtype": "bfloat16",
         "vision_config": {"model_type": "siglip_vision_model", "hidden_size": 1152},
     }
-    shape = config.parse(raw)
+    shape = parser.parse(raw)
     theirs = AutoConfig.for_model(**raw).text_config
     assert_same(shape, theirs)
     assert shape.windows == windows(theirs)
@@ -271,12 +272,12 @@ def test_every_architecture_of_the_table_has_its_class() -> None:
     ],
 )
 def test_the_architecture_says_what_stands_on_top(top: str, head: str, labels: int) -> None:
-    shape = config.parse(LLAMA | {"architectures": [f"Llama{top}"]})
+    shape = parser.parse(LLAMA | {"architectures": [f"Llama{top}"]})
     assert (shape.head, shape.num_labels) == (head, labels)
 
 
 def test_a_classifier_has_as_many_classes_as_names() -> None:
     raw = LLAMA | {"architectures": ["LlamaForSequenceClassification"]}
     names = {"0": "a", "1": "b", "2": "c"}
-    assert config.parse(raw | {"id2label": names}).num_labels == 3
-    assert config.parse(raw | {"num_labels": 1}).num_labels == 1
+    assert parser.parse(raw | {"id2label": names}).num_labels == 3
+    assert parser.parse(raw | {"num_labels": 1}).num_labels == 1

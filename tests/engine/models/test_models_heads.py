@@ -19,7 +19,7 @@ from engine.models.hand import load_runner
 from engine.models.oracle import VARIANTS, hf_model, make_strong, prompt, save
 from engine.models.variants import BASE, ONE_EACH
 from yaie.layers.attention import Segment, StepInput
-from yaie.runtime.runner import ModelRunner
+from yaie.runtime.worker.runner import ModelRunner
 
 IDS = tuple(range(3, 40))
 VISION = {

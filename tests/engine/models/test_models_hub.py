@@ -16,8 +16,8 @@ from huggingface_hub import constants
 
 from engine.models.fake_hub import TOKEN, Hub, serving
 from yaie import LLM, SamplingParams
-from yaie.models import hub as downloads
-from yaie.models import source
+from yaie.checkpoint import hub as downloads
+from yaie.checkpoint import source
 from yaie_api.errors import InvalidRequestError, UnavailableError
 
 NAME = "org/tiny"
@@ -297,7 +297,7 @@ def test_a_malformed_revision_is_refused_without_asking_the_hub(hub: Hub, revisi
 RESOLVE = """
 import sys
 from yaie.logging import setup
-from yaie.models import source
+from yaie.checkpoint import source
 setup(log_format="text")
 print(source.resolve(sys.argv[1]))
 """

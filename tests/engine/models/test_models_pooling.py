@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from yaie.models import pooling
+from yaie.checkpoint import pooling
 from yaie_api.errors import InvalidRequestError
 
 SWITCHES = {"word_embedding_dimension": 8, "pooling_mode_cls_token": False}

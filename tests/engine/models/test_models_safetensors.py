@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from yaie.models.safetensors import SafetensorsFile, read_header
+from yaie.checkpoint.safetensors import SafetensorsFile, read_header
 from yaie_api.errors import InvalidRequestError
 
 GOOD = {

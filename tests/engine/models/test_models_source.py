@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from yaie.models import source
+from yaie.checkpoint import source
 from yaie_api.errors import InvalidRequestError
 
 
@@ -91,7 +91,7 @@ def test_a_known_model_needs_no_code_of_its_folder(
 def test_refusing_imports_neither_torch_nor_transformers(tmp_path: Path) -> None:
     write(tmp_path, "config.json", {"auto_map": {}})
     script = (
-        "import sys; from pathlib import Path; from yaie.models import source\n"
+        "import sys; from pathlib import Path; from yaie.checkpoint import source\n"
         "try: source.read_config(source.resolve(sys.argv[1]))\n"
         "except Exception as error: print(type(error).__name__)\n"
         "print('torch' in sys.modules, 'transformers' in sys.modules)"

@@ -14,7 +14,7 @@ from engine.models.hand import load_runner
 from engine.models.journey import PAGES, SEQUENCES, Traveller, travel
 from engine.models.variants_sparse import EXPERT_NAMES, LATENT_NAMES, SPARSE
 from yaie.layers import mla_forms, moe
-from yaie.models.config_moe import MLAForm
+from yaie.model_config.moe import MLAForm
 
 oracle.VARIANTS.update(SPARSE)
 FORMS: tuple[MLAForm, ...] = ("absorbed", "latent", "naive")

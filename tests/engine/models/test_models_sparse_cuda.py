@@ -10,7 +10,7 @@ from engine.models.hand import GREEDY, load_runner
 from engine.models.journey import PAGES, travel
 from engine.models.variants_sparse import EXPERT_NAMES, LATENT_NAMES, SPARSE
 from yaie.core.request import SamplingParams
-from yaie.models.config_moe import MLAForm
+from yaie.model_config.moe import MLAForm
 
 pytestmark = [
     pytest.mark.gpu,

@@ -10,9 +10,11 @@ from safetensors.torch import load_file, save_file
 from engine.models import oracle
 from engine.models.hand import load_runner
 from engine.models.variants_sparse import SPARSE
+from yaie.checkpoint import weights
+from yaie.checkpoint.source import read_config
 from yaie.layers.options import TensorOptions
-from yaie.models import config, registry, weights
-from yaie.models.source import read_config
+from yaie.model_config import parser
+from yaie.models import registry
 from yaie_api.errors import InvalidRequestError
 
 oracle.VARIANTS.update(SPARSE)
@@ -89,7 +91,7 @@ def test_layers_that_draft_later_tokens_are_left_out(tmp_path: Path) -> None:
 def test_the_correction_bias_and_the_router_keep_float32(tmp_path: Path) -> None:
     """In a half-precision model too: experts are ranked by differences of these numbers."""
     folder = oracle.save("deepseek-v3", tmp_path)
-    shape = config.parse(read_config(folder))
+    shape = parser.parse(read_config(folder))
     options = TensorOptions(torch.device("cpu"), torch.bfloat16)
     model = registry.model_class(shape.architecture)(shape, options, 64)
     weights.load(model, folder)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from yaie.models import tokenizer_files
-from yaie.models.tokenizer_files import folder_of
+from yaie.checkpoint import tokenizer_files
+from yaie.checkpoint.tokenizer_files import folder_of
 from yaie_api.errors import InvalidRequestError
 
 MERGES = ["h e", "l l", "he ll", "Ġ w"]
@@ -136,7 +136,7 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     folder = write_gpt2(tmp_path / "model")
 
     def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
-        assert command[:3] == [sys.executable, "-m", "yaie.models.tokenizer_convert"]
+        assert command[:3] == [sys.executable, "-m", "yaie.checkpoint.tokenizer_convert"]
         status = tokenizer_files.NEEDS_PACKAGE
         return subprocess.CompletedProcess(command, status, "sentencepiece and protobuf\n", "")
 

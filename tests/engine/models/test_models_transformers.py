@@ -14,17 +14,17 @@ from safetensors.torch import load_file, save_file
 from engine.models.tiny_transformers import tiny_model
 from engine.models.transformers_case import judge
 from engine_harness import MemoryPort
+from yaie.checkpoint.source import read_config
 from yaie.config import EngineConfig
 from yaie.core.messages import Generate
 from yaie.core.request import SamplingParams
 from yaie.layers.options import TensorOptions
 from yaie.models import registry
 from yaie.models.hf import attention, cached, check, choose, load, paged
-from yaie.models.hf.cached import Carry
+from yaie.models.hf.cached import CacheMode
 from yaie.models.hf.errors import UnfitError
 from yaie.models.hf.masks import Visible, visible
-from yaie.models.source import read_config
-from yaie.runtime import factory
+from yaie.runtime.startup import factory
 from yaie_api.errors import InvalidRequestError
 
 CPU = TensorOptions(torch.device("cpu"), torch.float32)
@@ -174,7 +174,9 @@ def test_the_self_check_catches_a_fault_of_ours(
     attend = attention._attend
 
     def forward(self: Any, ids: torch.Tensor, step: Any) -> torch.Tensor:
-        step = type(step)(lost_position(step.positions), step.kv_slots, step.segments, step.caches)
+        step = type(step)(
+            lost_position(step.positions), step.slot_mapping, step.segments, step.caches
+        )
         return own(self, ids, step)
 
     def attended(layer: Any, q: torch.Tensor, keys: Any, values: Any, segment: Any) -> Any:
@@ -193,7 +195,7 @@ def test_the_self_check_catches_a_fault_of_ours(
     else:
         monkeypatch.setattr(attention, "_attend", attended)
     model = tiny_model("cohere2" if fault == "lost window" else "llama")
-    assert choose.choose(model, CPU, 256).carry is Carry.CHUNKS
+    assert choose.choose(model, CPU, 256).carry is CacheMode.CHUNKS
 
 
 @pytest.mark.parametrize("kind", ["llama", "mixtral"])

@@ -10,7 +10,7 @@ import torch
 from engine.models.tiny_transformers import tiny_model
 from engine.models.transformers_case import _expected, _prompts, _serve
 from yaie.config import EngineConfig
-from yaie.runtime import factory
+from yaie.runtime.startup import factory
 
 pytestmark = [
     pytest.mark.gpu,

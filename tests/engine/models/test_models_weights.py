@@ -8,17 +8,18 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from engine.models.oracle import hf_model, save
+from yaie.checkpoint import weights
+from yaie.checkpoint.source import WEIGHTS_INDEX, read_config
 from yaie.layers.options import TensorOptions
-from yaie.models import config, weights
+from yaie.model_config import parser
 from yaie.models.llama import Llama
-from yaie.models.source import WEIGHTS_INDEX, read_config
 from yaie_api.errors import InvalidRequestError
 
 VARIANT = "llama-head-dim-bias"
 
 
 def empty_model(folder: Path, dtype: torch.dtype = torch.float32) -> Llama:
-    shape = config.parse(read_config(folder))
+    shape = parser.parse(read_config(folder))
     return Llama(shape, TensorOptions(torch.device("cpu"), dtype), 64)
 
 

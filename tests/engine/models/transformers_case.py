@@ -23,7 +23,7 @@ from yaie.core.messages import Generate, Tokens
 from yaie.core.request import SamplingParams
 from yaie.layers.options import TensorOptions
 from yaie.models.hf import check, choose, load
-from yaie.runtime import factory
+from yaie.runtime.startup import factory
 from yaie_api.errors import InvalidRequestError, YaieError
 
 CPU = TensorOptions(torch.device("cpu"), torch.float32)

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import torch
 
-from yaie.runtime.capture import Graph
+from yaie.runtime.graphs.capture import Graph
 
 T = TypeVar("T")
 

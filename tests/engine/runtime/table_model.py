@@ -14,11 +14,11 @@ from yaie.core.batch import Batch, PageAppend, Row, SlotInit, StepResult
 from yaie.core.messages import Pooling
 from yaie.core.request import SamplingParams
 from yaie.layers.attention import StepInput
+from yaie.layers.interfaces import LayerCache
 from yaie.layers.options import TensorOptions
-from yaie.models.model import LayerCache
-from yaie.runtime.kv_tensors import KVTensors
-from yaie.runtime.loop import TokenMasks
-from yaie.runtime.runner import ModelRunner, Ticket
+from yaie.runtime.loop.engine_loop import TokenMasks
+from yaie.runtime.tensors.kv_tensors import KVTensors
+from yaie.runtime.worker.runner import ModelRunner, Ticket
 from yaie_kernels import reference
 
 VOCAB = 70

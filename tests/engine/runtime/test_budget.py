@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from engine.runtime.virtual_gpu import Arrival, Machine, percentile, poisson, serve
-from yaie.runtime.budget import FIRST_CHUNK, MIN_CHUNK, StepBudget, StepLimits
-from yaie.runtime.cost import StepLoad
+from yaie.runtime.loop.step_budget import FIRST_CHUNK, MIN_CHUNK, StepBudget, StepLimits
+from yaie.runtime.loop.step_cost import StepLoad
 
 ON_GPU = StepLimits(8192, 0.016, floor_tokens=512, pay_overhead=True)
 EAGER_1B = Machine(decode_s=1.2e-3, mixed_s=8e-3, token_s=3.3e-6)

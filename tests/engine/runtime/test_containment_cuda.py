@@ -16,9 +16,9 @@ from yaie.config import EngineConfig
 from yaie.core.batch import Batch
 from yaie.core.messages import Abort, Command, Event, Generate, Tokens
 from yaie.core.request import SamplingParams
-from yaie.runtime import factory
-from yaie.runtime.factory import Engine
-from yaie.runtime.runner import Ticket
+from yaie.runtime.startup import factory
+from yaie.runtime.startup.factory import Engine
+from yaie.runtime.worker.runner import Ticket
 
 pytestmark = [
     pytest.mark.gpu,
@@ -231,7 +231,7 @@ from yaie.core.messages import Generate
 from yaie.core.request import SamplingParams
 from yaie.layers.attention import StepInput
 from yaie.runtime import factory
-from yaie.runtime.loop import FatalRunnerError
+from yaie.runtime.loop.engine_loop import FatalRunnerError
 
 class Port:
     inbox = [Generate("ends", (1, 2, 3), SamplingParams(max_tokens=4, ignore_eos=True))]

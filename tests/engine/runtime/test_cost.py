@@ -5,7 +5,7 @@ import random
 import pytest
 
 from yaie.core.batch import Batch, Row
-from yaie.runtime.cost import StepCosts, StepLoad
+from yaie.runtime.loop.step_cost import StepCosts, StepLoad
 
 
 def chunk(decodes: int, tokens: int, position: int = 0) -> StepLoad:

@@ -12,11 +12,12 @@ from engine.text_vocabularies import byte_fallback, space_marks
 from yaie.core.matcher import Matcher
 from yaie.core.messages import Generate
 from yaie.core.request import Grammar, SamplingParams
-from yaie.runtime import grammar as grammar_module
-from yaie.runtime import grammar_build, grammar_cache, grammar_masks
-from yaie.runtime.grammar import GrammarCompiler
-from yaie.runtime.grammar_matcher import Compiled, TokenMatcher
-from yaie.runtime.grammar_probe import MEMORY_BYTES, Probe
+from yaie.runtime.grammar import build, cache
+from yaie.runtime.grammar import compiler as grammar_module
+from yaie.runtime.grammar import masks as masks_module
+from yaie.runtime.grammar.compiler import GrammarCompiler
+from yaie.runtime.grammar.matcher import Compiled, TokenMatcher
+from yaie.runtime.grammar.probe import MEMORY_BYTES, GrammarProbe
 from yaie_api.errors import InvalidRequestError, OverloadedError, YaieError
 
 SIZE = demo().get_vocab_size() + PADDING
@@ -169,7 +170,7 @@ def test_a_grammar_is_compiled_once(compiler: GrammarCompiler) -> None:
 def test_rows_of_many_matchers_are_those_of_each(
     compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch, cores: int
 ) -> None:
-    monkeypatch.setattr(grammar_masks, "MIN_PARALLEL_ROWS", 4)
+    monkeypatch.setattr(masks_module, "MIN_PARALLEL_ROWS", 4)
     monkeypatch.setattr(compiler._masks, "_cores", cores)
     matchers = [compiled(compiler, schema({"const": "x" * n})) for n in range(6)]
     for number, matcher in enumerate(matchers):
@@ -264,7 +265,7 @@ def test_a_grammar_that_ends_the_process_is_refused(monkeypatch: pytest.MonkeyPa
 
 def test_the_probe_has_a_limit_of_memory(tmp_path: Path) -> None:
     """What a child may allocate beyond its vocabulary is set before the first grammar."""
-    probe = Probe(DEMO, SIZE, EOS, 20.0)
+    probe = GrammarProbe(DEMO, SIZE, EOS, 20.0)
     probe.ask(Grammar("regex", "a"))
     limits = Path(f"/proc/{probe.start().pid}/limits").read_text(encoding="ascii")
     (line,) = [line for line in limits.splitlines() if line.startswith("Max address space")]
@@ -273,7 +274,7 @@ def test_the_probe_has_a_limit_of_memory(tmp_path: Path) -> None:
 
 
 def test_a_probe_ends_with_the_last_who_holds_it() -> None:
-    probe = Probe(DEMO, SIZE, EOS, 20.0)
+    probe = GrammarProbe(DEMO, SIZE, EOS, 20.0)
     child = probe.start()
     del probe
     assert child.wait(10) != 0
@@ -294,15 +295,15 @@ def test_too_many_waiting_grammars_are_told_to_retry(
 
 
 def test_the_cache_forgets_the_least_recently_used() -> None:
-    matcher = LLMatcher(grammar_build.load_vocabulary(DEMO, SIZE, EOS), "start: /a/")
-    cache = grammar_cache.Cache(100)
+    matcher = LLMatcher(build.load_vocabulary(DEMO, SIZE, EOS), "start: /a/")
+    kept = cache.Cache(100)
     for name in (b"old", b"used", b"big"):
-        cache.put(name, Compiled(matcher, 40))
-        cache.get(b"used")
-    assert cache.get(b"old") is None
-    assert cache.get(b"used") is not None
-    cache.put(b"giant", Compiled(matcher, 101))
-    assert cache.get(b"giant") is None
+        kept.put(name, Compiled(matcher, 40))
+        kept.get(b"used")
+    assert kept.get(b"old") is None
+    assert kept.get(b"used") is not None
+    kept.put(b"giant", Compiled(matcher, 101))
+    assert kept.get(b"giant") is None
 
 
 def test_grammars_are_told_apart_by_all_that_makes_them(compiler: GrammarCompiler) -> None:
@@ -327,7 +328,7 @@ def test_a_refused_grammar_is_refused_at_once_the_next_time(compiler: GrammarCom
 def test_a_refusal_is_forgotten_after_a_while(
     compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grammar_cache, "REFUSAL_S", 0.0)
+    monkeypatch.setattr(cache, "REFUSAL_S", 0.0)
     refused(compiler, request("regex", "(((("))
     compiler.submit(request("regex", "(((("))
     assert compiler.take() == []
@@ -350,7 +351,7 @@ def test_a_grammar_that_ran_into_a_limit_is_compiled_anew(
 ) -> None:
     """Copies share a lexer, so an exhausted one must not come out of the cache."""
     limits = LLParserLimits(step_lexer_fuel=1000, verbose_errors=False)
-    monkeypatch.setattr(grammar_build, "LIMITS", limits)
+    monkeypatch.setattr(build, "LIMITS", limits)
     asked = request("lark", 'start: "a" /(x{1,30}y|.{1,20}z){40}/')
     text = "a" + "x" * 20 + "y" * 20
     tired = compiled(compiler, asked)
@@ -413,21 +414,21 @@ def test_a_panic_of_the_builder_is_an_error_of_the_request(monkeypatch: pytest.M
     def panics(*_: object, **__: object) -> LLMatcher:
         raise PanicException("index out of bounds")
 
-    vocabulary = grammar_build.load_vocabulary(DEMO, SIZE, EOS)
-    monkeypatch.setattr(grammar_build, "LLMatcher", panics)
+    vocabulary = build.load_vocabulary(DEMO, SIZE, EOS)
+    monkeypatch.setattr(build, "LLMatcher", panics)
     with pytest.raises(InvalidRequestError):
-        grammar_build.build(vocabulary, Grammar("lark", "start: /a/"))
+        build.build(vocabulary, Grammar("lark", "start: /a/"))
 
     def interrupts(*_: object, **__: object) -> LLMatcher:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(grammar_build, "LLMatcher", interrupts)
+    monkeypatch.setattr(build, "LLMatcher", interrupts)
     with pytest.raises(KeyboardInterrupt):
-        grammar_build.build(vocabulary, Grammar("lark", "start: /a/"))
+        build.build(vocabulary, Grammar("lark", "start: /a/"))
 
 
 def test_a_matcher_that_ran_into_a_limit_takes_nothing_more() -> None:
-    vocabulary = grammar_build.load_vocabulary(DEMO, SIZE, EOS)
+    vocabulary = build.load_vocabulary(DEMO, SIZE, EOS)
     native = LLMatcher(vocabulary, "start: /a/", log_level=0)
     assert not native.consume_token(5)
     compiled_one = Compiled(native, 1)

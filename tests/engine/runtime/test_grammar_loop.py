@@ -10,10 +10,10 @@ import pytest
 from yaie.config import EngineConfig
 from yaie.core.messages import Abort, Command, Event, Generate, Rejected, Stats, Tokens
 from yaie.core.request import Grammar, SamplingParams
-from yaie.runtime import factory
-from yaie.server.prompt.tokenizer import Tokenizer
-from yaie.server.structured.forms import grammar_of
-from yaie.server.tools import ToolChoice, ToolSpec, format_for
+from yaie.runtime.startup import factory
+from yaie.text.grammar.forms import grammar_of
+from yaie.text.prompt.tokenizer import Tokenizer
+from yaie.text.tools import ToolChoice, ToolSpec, format_for
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

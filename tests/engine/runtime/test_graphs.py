@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from engine.runtime.rerun import RerunRecorder
 from engine.runtime.test_runner_metamorphic import REQUESTS, Answers
 from yaie.core.batch import Row
-from yaie.runtime import mixed_graphs
-from yaie.runtime.arrange import arrange
-from yaie.runtime.mixed_graphs import CHUNKS, PADDING, _Layout, pack
+from yaie.runtime.graphs import mixed
+from yaie.runtime.graphs.mixed import CHUNKS, PADDING, _Layout, pack
+from yaie.runtime.tensors.inputs import prepare_inputs
 
 
 class Captured(Answers):
@@ -83,8 +83,8 @@ def test_a_step_with_more_prompts_than_a_graph_has_rows_runs_eagerly() -> None:
     captured = Captured(max_num_seqs=CHUNKS + 1)
     graphs = captured.engine.runner.graphs
     assert graphs is not None
-    assert graphs.mixed.find(arrange(rows, tables, 16), "plain") is None
-    assert graphs.mixed.find(arrange(rows[:-1], tables, 16), "plain") is not None
+    assert graphs.mixed.find(prepare_inputs(rows, tables, 16), "plain") is None
+    assert graphs.mixed.find(prepare_inputs(rows[:-1], tables, 16), "plain") is not None
 
 
 @st.composite
@@ -102,31 +102,31 @@ def steps(draw: st.DrawFn) -> list[Row]:
 @given(steps())
 def test_a_packed_step_says_what_the_step_says(rows: Sequence[Row]) -> None:
     tables = np.arange(40 * 28, dtype=np.int32).reshape(28, 40) % 997
-    arrays = arrange(rows, tables, 4)
-    size, seats, scratch = 128, 16, 99
-    layout = _Layout.of(size, seats)
-    buffer = pack(arrays, size, seats, scratch)
+    arrays = prepare_inputs(rows, tables, 4)
+    size, max_num_seqs, scratch = 128, 16, 99
+    layout = _Layout.of(size, max_num_seqs)
+    buffer = pack(arrays, size, max_num_seqs, scratch)
     n, tokens, chunks = arrays.n_decode, len(arrays.positions), arrays.n_chunks
     part = {name: buffer[where] for name, where in zip(layout._fields, layout, strict=True)}
 
     assert (part["ids"][:n] == PADDING).all()
     assert part["ids"][n:tokens].tolist() == arrays.ids.tolist()
     assert part["positions"][:tokens].tolist() == arrays.positions.tolist()
-    assert part["kv_slots"][:tokens].tolist() == arrays.kv_slots.tolist()
-    assert not part["kv_slots"][tokens:].any(), "padding writes to the scratch page"
-    assert (part["slots"][n:seats] == scratch).all()
-    assert (part["slots"][seats + chunks :] == scratch).all()
-    assert not part["seq_lens"][n:seats].any()
-    assert not part["seq_lens"][seats + chunks :].any()
+    assert part["slot_mapping"][:tokens].tolist() == arrays.slot_mapping.tolist()
+    assert not part["slot_mapping"][tokens:].any(), "padding writes to the scratch page"
+    assert (part["slots"][n:max_num_seqs] == scratch).all()
+    assert (part["slots"][max_num_seqs + chunks :] == scratch).all()
+    assert not part["seq_lens"][n:max_num_seqs].any()
+    assert not part["seq_lens"][max_num_seqs + chunks :].any()
 
     starts = np.concatenate((part["decode_start"], part["chunk_start"]))
-    assert (np.diff(part["decode_start"]) == [1] * n + [0] * (seats - n)).all()
+    assert (np.diff(part["decode_start"]) == [1] * n + [0] * (max_num_seqs - n)).all()
     counts = [row.n_tokens for row in rows[n:]] + [0] * (CHUNKS - chunks)
     assert np.diff(part["chunk_start"]).tolist() == counts
     assert starts.max(initial=0) <= tokens
 
     for number, row in enumerate(rows):
-        place = number if number < n else seats + number - n
+        place = number if number < n else max_num_seqs + number - n
         assert part["slots"][place] == row.slot
         assert part["seq_lens"][place] == row.start + row.n_tokens
         assert part["last"][place] == sum(other.n_tokens for other in rows[: number + 1]) - 1
@@ -140,7 +140,7 @@ def test_every_size_up_to_the_largest_finds_a_graph(captured: Captured) -> None:
         for length in (1, 2, 63, 64, 65, 110):
             rows = [Row(i, i, 0, 5, 1, (), True) for i in range(decodes)]
             rows.append(Row(7, 7, 0, 0, length, tuple(range(length)), True))
-            arrays = arrange(rows, tables, 16)
+            arrays = prepare_inputs(rows, tables, 16)
             for tail in ("greedy", "plain", "filtered", "logits"):
                 found = graphs.mixed.find(arrays, tail)
                 if decodes + length <= max(
@@ -156,4 +156,4 @@ def test_no_graph_is_larger_than_asked_for(captured: Captured) -> None:
     graphs = captured.engine.runner.graphs
     assert graphs is not None
     assert max(key.tokens for key in graphs.mixed.captured) == 128
-    assert mixed_graphs.TOKENS[0] == min(key.tokens for key in graphs.mixed.captured)
+    assert mixed.TOKENS[0] == min(key.tokens for key in graphs.mixed.captured)

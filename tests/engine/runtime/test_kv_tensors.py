@@ -8,10 +8,10 @@ import torch
 from engine.models.hand import GREEDY, Hand, load_runner
 from engine.models.oracle import reference, save
 from yaie.core.batch import Batch, PageCopy, SlotInit
+from yaie.layers.interfaces import LayerCache
 from yaie.layers.options import TensorOptions
-from yaie.models.model import LayerCache
-from yaie.runtime import kv_tensors
-from yaie.runtime.kv_tensors import KVTensors, kv_spec
+from yaie.runtime.tensors import kv_tensors
+from yaie.runtime.tensors.kv_tensors import KVTensors, kv_spec
 
 CPU = TensorOptions(torch.device("cpu"), torch.float32)
 MIXED = (LayerCache(2, 4, 4), LayerCache(1, 6, 3, window=8), LayerCache(1, 5, 0))

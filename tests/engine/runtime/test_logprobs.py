@@ -9,8 +9,8 @@ from engine.runtime.table_model import VOCAB, Drive, TableModel, table_runner
 from yaie.core.batch import Row, StepResult
 from yaie.core.messages import TokenLogprobs
 from yaie.core.request import SamplingParams
-from yaie.runtime import logprobs
-from yaie.runtime.runner import ModelRunner
+from yaie.runtime.sampling import logprobs
+from yaie.runtime.worker.runner import ModelRunner
 
 PROMPT = (5, 9, 5, 30, 61, 8)
 

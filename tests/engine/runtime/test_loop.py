@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from engine_harness import PAGE, VOCAB, Rig, generate, isolated
+from fakes.stub_runner import StubRunner, _Ticket, hashed, scripted
 from yaie.core.batch import Batch, StepResult
 from yaie.core.messages import Abort, Accepted, Rejected, Stats, Tokens
 from yaie.core.outputs import BROKEN
 from yaie.runtime import phases
-from yaie.runtime.compiling import TokenMasks
-from yaie.runtime.loop import IDLE_WAIT_S, FatalRunnerError
-from yaie.runtime.stub import StubRunner, _Ticket, hashed, scripted
+from yaie.runtime.grammar.pending import TokenMasks
+from yaie.runtime.loop.engine_loop import IDLE_WAIT_S, FatalRunnerError
 
 
 class LoggingRunner(StubRunner):

@@ -10,8 +10,8 @@ from yaie.core.matcher import Matcher
 from yaie.core.messages import Abort, Accepted, Generate, Rejected, ResetPrefixCache, Stats, Tokens
 from yaie.core.outputs import CLOSING
 from yaie.core.request import Grammar
-from yaie.runtime.compiling import TokenMasks
-from yaie.runtime.loop import COMPILING_WAIT_S, IDLE_WAIT_S
+from yaie.runtime.grammar.pending import TokenMasks
+from yaie.runtime.loop.engine_loop import COMPILING_WAIT_S, IDLE_WAIT_S
 
 FIVE = Grammar("regex", "5")
 
@@ -92,7 +92,7 @@ def test_an_engine_without_grammars_says_so() -> None:
 
 def test_what_is_refused_anyway_costs_no_compilation() -> None:
     engine = rig(max_model_len=8)
-    grammars = engine.loop._intake._compiling._grammars
+    grammars = engine.loop._commands._compiling._grammars
     assert isinstance(grammars, FakeGrammars)
     engine.run(generate("long", [1] * 9, grammar=FIVE))
     assert engine.port.of(Rejected)[0].code == "context_length_exceeded"
@@ -133,7 +133,7 @@ def test_an_abort_withdraws_a_compilation() -> None:
 
 def test_a_withdrawn_compilation_is_still_taken_from_the_compiler() -> None:
     engine = rig(delay=2)
-    grammars = engine.loop._intake._compiling._grammars
+    grammars = engine.loop._commands._compiling._grammars
     assert isinstance(grammars, FakeGrammars)
     engine.run(generate("a", [1], grammar=FIVE), Abort("a"))
     for _ in range(4):

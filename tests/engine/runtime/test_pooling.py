@@ -7,7 +7,7 @@ import torch
 from engine.runtime.table_model import Drive, TableModel, table_runner
 from yaie.core.messages import Pooling
 from yaie.core.request import SamplingParams
-from yaie.runtime.runner import ModelRunner
+from yaie.runtime.worker.runner import ModelRunner
 
 PROMPT = (5, 9, 5, 30, 61, 8, 11)
 GREEDY = SamplingParams(temperature=0.0, max_tokens=50)

@@ -1,7 +1,7 @@
 """What runs before a server is ready leaves no trace."""
 
 from engine.runtime.test_runner_metamorphic import REQUESTS, Answers
-from yaie.runtime.rehearsal import rehearse
+from yaie.runtime.worker.rehearsal import rehearse
 
 
 def rehearsed(**settings: object) -> Answers:
@@ -9,7 +9,7 @@ def rehearsed(**settings: object) -> Answers:
     runner = answers.engine.runner
     rehearse(
         runner,
-        seats=runner.slots.scratch,
+        max_num_seqs=runner.slots.scratch,
         longest=runner.max_model_len,
         step_tokens=4096,
         page_size=runner.kv.page_size,

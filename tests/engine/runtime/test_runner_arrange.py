@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from yaie.core.batch import Row
-from yaie.runtime.arrange import arrange, pack
+from yaie.runtime.tensors.inputs import pack, prepare_inputs
 
 TABLES = np.array([[3, 4, 0], [7, 0, 0], [9, 8, 0]], dtype=np.int32)
 
@@ -15,11 +15,11 @@ def row(slot: int, start: int, tokens: tuple[int, ...] = (), *, sample: bool = T
 
 def test_decodes_and_chunks_share_one_token_axis() -> None:
     rows = [row(1, 2), row(0, 3, (11, 12, 13), sample=False), row(2, 0, (21, 22))]
-    step = arrange(rows, TABLES, 4)
+    step = prepare_inputs(rows, TABLES, 4)
     assert step.n_decode == 1
     assert step.ids.tolist() == [11, 12, 13, 21, 22]
     assert step.positions.tolist() == [2, 3, 4, 5, 0, 1]
-    assert step.kv_slots.tolist() == [7 * 4 + 2, 3 * 4 + 3, 4 * 4, 4 * 4 + 1, 9 * 4, 9 * 4 + 1]
+    assert step.slot_mapping.tolist() == [7 * 4 + 2, 3 * 4 + 3, 4 * 4, 4 * 4 + 1, 9 * 4, 9 * 4 + 1]
     assert step.seq_lens.tolist() == [3, 6, 2]
     assert step.decode_start.tolist() == [0, 1]
     assert step.prefill_start.tolist() == [0, 3, 5]
@@ -28,18 +28,18 @@ def test_decodes_and_chunks_share_one_token_axis() -> None:
 
 
 def test_a_single_token_that_brings_its_id_is_not_a_decode() -> None:
-    step = arrange([row(0, 5, (42,))], TABLES, 4)
+    step = prepare_inputs([row(0, 5, (42,))], TABLES, 4)
     assert (step.n_decode, step.ids.tolist()) == (0, [42])
 
 
 def test_an_empty_step_is_empty() -> None:
-    step = arrange([], TABLES, 4)
+    step = prepare_inputs([], TABLES, 4)
     assert [len(part) for part in step] == [0, 0, 0, 0, 0, 1, 1, 0, 0]
 
 
 def test_a_decode_behind_a_chunk_is_refused() -> None:
     with pytest.raises(ValueError, match="must follow"):
-        arrange([row(0, 0, (1, 2)), row(1, 2)], TABLES, 4)
+        prepare_inputs([row(0, 0, (1, 2)), row(1, 2)], TABLES, 4)
 
 
 def test_packing_keeps_every_bit() -> None:

@@ -8,8 +8,8 @@ import torch
 
 from engine.models.oracle import Reference, reference, save
 from yaie import LLM, SamplingParams
-from yaie.runtime.decode_graphs import DecodeGraphs
-from yaie.runtime.mixed_graphs import MixedGraphs
+from yaie.runtime.graphs.decode import DecodeGraphs
+from yaie.runtime.graphs.mixed import MixedGraphs
 
 pytestmark = [
     pytest.mark.gpu,

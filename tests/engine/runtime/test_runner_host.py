@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from yaie.config import EngineConfig
-from yaie.core.kv_spec import KVSpec, LayerGroup
+from yaie.core.kv_cache.spec import KVCacheGroup, KVSpec
 from yaie.layers.options import TensorOptions
-from yaie.runtime import host, memory
+from yaie.runtime import host
+from yaie.runtime.startup import memory
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_the_cpu_cache_leaves_a_small_container_room(
     import torch
 
     monkeypatch.setattr(memory, "usable_memory_bytes", lambda: usable)
-    spec = KVSpec(groups=(LayerGroup("full", (0,), 1024),), page_size=16)
+    spec = KVSpec(groups=(KVCacheGroup("full", (0,), 1024),), page_size=16)
     model = OnTheCpu(TensorOptions(torch.device("cpu"), torch.float32))
     config = EngineConfig(model="m", kv_cache_tokens=tokens)
     found = memory.num_pages(config, model, spec, max_model_len=2**20, step_tokens=512)

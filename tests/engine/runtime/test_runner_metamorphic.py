@@ -13,7 +13,7 @@ from engine_harness import MemoryPort
 from yaie.config import EngineConfig
 from yaie.core.messages import Generate, Tokens
 from yaie.core.request import Grammar, SamplingParams
-from yaie.runtime import factory
+from yaie.runtime.startup import factory
 
 MODEL = "builtin://yaie-demo"
 DIGITS = Grammar("regex", "[0-9]{1,12}")
@@ -105,7 +105,7 @@ def test_company_changes_no_answer(setting: str, alone: dict[str, Answer]) -> No
     order = list(REQUESTS)
     random.Random(setting).shuffle(order)
     engine = Answers(**SETTINGS[setting])
-    engine.engine.scheduler._placement._swap_min_tokens = 1  # short sequences too
+    engine.engine.scheduler._kv_cache._swap_min_tokens = 1  # short sequences too
     assert engine.of({name: REQUESTS[name] for name in order}) == alone
     stats = engine.engine.scheduler.stats()
     assert (stats.preemptions > 0) == ("few pages" in setting)

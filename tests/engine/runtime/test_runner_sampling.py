@@ -6,9 +6,9 @@ import torch
 from engine.models.hand import Hand, load_runner
 from engine.models.oracle import save
 from yaie.core.request import SamplingParams
-from yaie.runtime import sampler
-from yaie.runtime.runner import ModelRunner
-from yaie.runtime.slots import Slots
+from yaie.runtime.sampling import sampler
+from yaie.runtime.sampling.slots import Slots
+from yaie.runtime.worker.runner import ModelRunner
 
 PROMPT = (5, 6, 7, 8, 9)
 

@@ -9,7 +9,7 @@ import torch
 from engine.models.hand import GREEDY, Hand, load_runner
 from engine.models.oracle import Reference, reference, save
 from yaie.core.batch import Batch, PageCopy, SlotInit
-from yaie.runtime.runner import ModelRunner
+from yaie.runtime.worker.runner import ModelRunner
 
 VARIANT = "llama-gqa"
 

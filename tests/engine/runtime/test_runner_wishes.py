@@ -9,9 +9,9 @@ import torch
 from engine.runtime.table_model import EOS, VOCAB, Drive, oracle, table_runner
 from yaie.core.batch import FORBIDDEN, Row
 from yaie.core.request import Grammar, SamplingParams
-from yaie.runtime.loop import TokenMasks
-from yaie.runtime.runner import ModelRunner
-from yaie.runtime.wishes import mask_of
+from yaie.runtime.loop.engine_loop import TokenMasks
+from yaie.runtime.sampling.metadata import mask_of
+from yaie.runtime.worker.runner import ModelRunner
 
 STEPS = 14
 PROMPT = (5, 9, 5, 30, 61)

@@ -9,8 +9,8 @@ from engine.runtime.table_model import VOCAB, Drive, TableModel, oracle, table_r
 from engine.runtime.test_runner_wishes import DRAWS, PROMPT, STEPS, WISHES, masks_of, params
 from yaie.core.batch import PageCopy, Row
 from yaie.core.request import Grammar, SamplingParams
-from yaie.runtime.kv_tensors import KVTensors
-from yaie.runtime.logprobs import score
+from yaie.runtime.sampling.logprobs import score
+from yaie.runtime.tensors.kv_tensors import KVTensors
 
 pytestmark = [
     pytest.mark.gpu,

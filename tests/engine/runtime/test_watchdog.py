@@ -8,11 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from yaie.runtime import phases, watchdog
-from yaie.runtime.budget import StepBudget, StepLimits
-from yaie.runtime.cost import StepLoad
-from yaie.runtime.watchdog import FIRST_LIMIT_S, LIMIT_S, PHASE_LIMIT_S, StepAge, Watchdog, limit_s
-from yaie.server.ipc import EXIT_HANGS, Beat, EngineChannel, FromEngine
+from yaie.ipc.channel import EXIT_HANGS, Beat, EngineChannel, FromEngine
+from yaie.runtime import phases
+from yaie.runtime.loop.step_budget import StepBudget, StepLimits
+from yaie.runtime.loop.step_cost import StepLoad
+from yaie.runtime.process import watchdog
+from yaie.runtime.process.watchdog import (
+    FIRST_LIMIT_S,
+    LIMIT_S,
+    PHASE_LIMIT_S,
+    StepAge,
+    Watchdog,
+    limit_s,
+)
 
 
 def test_a_step_may_take_ten_times_what_earlier_ones_predict() -> None:

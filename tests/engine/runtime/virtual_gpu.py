@@ -18,10 +18,10 @@ from typing import NamedTuple
 from engine_harness import generate, make_scheduler
 from yaie.core.batch import Batch, StepResult
 from yaie.core.messages import Command, Event, Generate, Rejected, Tokens
-from yaie.runtime.budget import StepBudget, StepLimits
-from yaie.runtime.compiling import TokenMasks
-from yaie.runtime.cost import StepLoad
-from yaie.runtime.loop import EngineLoop
+from yaie.runtime.grammar.pending import TokenMasks
+from yaie.runtime.loop.engine_loop import EngineLoop
+from yaie.runtime.loop.step_budget import StepBudget, StepLimits
+from yaie.runtime.loop.step_cost import StepLoad
 
 PAGE = 16
 

@@ -22,12 +22,12 @@ from tokenizers import Tokenizer
 sys.path.insert(0, str(Path(__file__).parents[2]))  # it is started as a program
 
 from engine_harness import make_scheduler
+from fakes.stub_runner import StubRunner, _Ticket, hashed
 from yaie.config import EngineConfig, ModelInfo
 from yaie.core.batch import Batch, Row, StepResult
-from yaie.runtime import process, watchdog
-from yaie.runtime.budget import StepBudget, StepLimits
-from yaie.runtime.loop import EngineLoop, Port
-from yaie.runtime.stub import StubRunner, _Ticket, hashed
+from yaie.runtime.loop.engine_loop import EngineLoop, Port
+from yaie.runtime.loop.step_budget import StepBudget, StepLimits
+from yaie.runtime.process import engine_process, watchdog
 
 PAGE = 16
 STEP_S = 0.01
@@ -110,7 +110,7 @@ def main() -> int:
             file.write(json.dumps({"event": "start", "pid": os.getpid()}) + "\n")
         return engine
 
-    return process.main(["--address", args.address, "--config", '{"model": "faulty"}'], load)
+    return engine_process.main(["--address", args.address, "--config", '{"model": "faulty"}'], load)
 
 
 if __name__ == "__main__":

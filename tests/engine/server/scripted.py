@@ -14,9 +14,7 @@ from engine.text_vocabularies import byte_level, write_model_folder
 from yaie.config import ModelInfo
 from yaie.core.messages import Abort, Accepted, Command, Event, Generate, TokenLogprobs, Tokens
 from yaie.server.anthropic.endpoints import messages
-from yaie.server.app import create_app
-from yaie.server.client import AsyncEngine
-from yaie.server.edge import Edge
+from yaie.server.engine.client import AsyncEngine
 from yaie.server.metrics import ServerMetrics
 from yaie.server.openai.chat import chat_completions
 from yaie.server.openai.completions import completions
@@ -25,6 +23,8 @@ from yaie.server.options import ServiceOptions
 from yaie.server.responses.endpoints import responses
 from yaie.server.routes import ENDPOINTS
 from yaie.server.service import Service
+from yaie.server.web.app import create_app
+from yaie.server.web.edge import Edge
 
 GENERATING = [
     dataclasses.replace(one, body=None)  # no OpenAPI schema: it takes longer than a test

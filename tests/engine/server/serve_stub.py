@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from yaie.server import run
-from yaie.server.edge import Limits
-from yaie.server.protocol import DeadlineH11
+from yaie.server.web.edge import Limits
+from yaie.server.web.protocol import DeadlineH11
 from yaie_api import logs
 from yaie_api.response_id import mark_of_pod
 

@@ -41,8 +41,8 @@ from yaie.core.messages import (
     Tokens,
 )
 from yaie.core.outputs import NO_TOKEN_ALLOWED
-from yaie.runtime.parent import end_with_parent
-from yaie.server.ipc import EnginePort, Failed, Loading, Ready
+from yaie.ipc.channel import EnginePort, Failed, Loading, Ready
+from yaie.runtime.process.parent import end_with_parent
 
 HIDDEN_SIZE = 8
 FAILURES = {

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from yaie.server.openai.chunks import ChatChunks, TextChunks, encode_json, encode_text, usage_field
-from yaie.server.output import Delta
-from yaie.server.parts import ReasoningPart, TextPart, ToolCallPart
-from yaie_api.openai import Usage
+from yaie.server.answers.chunks import ChatChunks, TextChunks, encode_json, encode_text, usage_field
+from yaie.server.answers.output import Delta
+from yaie.text.parts import ReasoningPart, TextPart, ToolCallPart
+from yaie_api.http.openai import Usage
 
 CHAT = ChatChunks("id-1", 7, 'a "model"')
 TEXT = TextChunks("id-2", 7, "m", index=3)

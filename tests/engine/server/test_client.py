@@ -15,8 +15,8 @@ from yaie.core.messages import (
     Tokens,
 )
 from yaie.core.request import SamplingParams
-from yaie.server.client import AsyncEngine, EngineState
-from yaie.server.generation import Generation, error_of, failure_of
+from yaie.server.engine.client import AsyncEngine, EngineState
+from yaie.server.engine.generation import Generation, error_of, failure_of
 from yaie_api import errors
 
 INFO = ModelInfo(

@@ -24,7 +24,7 @@ from engine.server.scripted import (
     says,
 )
 from yaie.core.messages import Accepted, Event, Generate, Tokens
-from yaie.server.listener import HttpServer, bind
+from yaie.server.web.listener import HttpServer, bind
 
 CHAT = "/v1/chat/completions"
 HELLO = [{"role": "user", "content": "hello"}]
@@ -332,7 +332,7 @@ async def test_steps_that_come_together_are_one_chunk(tmp_path: Path) -> None:
 async def test_a_defect_in_one_stream_leaves_the_others_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from yaie.server.openai.chunks import ChatChunks
+    from yaie.server.answers.chunks import ChatChunks
 
     usual = ChatChunks.text
 

@@ -15,9 +15,9 @@ from tokenizers import Tokenizer
 
 from engine.server.running import FAULTY, Answer, Server, serving
 from engine.text_vocabularies import byte_level
+from fakes.stub_runner import hashed
 from yaie.core.batch import SlotInit
 from yaie.core.request import SamplingParams
-from yaie.runtime.stub import hashed
 
 CLIENTS = 32
 TOKENS = 60

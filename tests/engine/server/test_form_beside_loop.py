@@ -10,8 +10,8 @@ import pytest
 from engine.server.scripted import App, running, says
 from yaie.core.request import Grammar
 from yaie.server.service import IN_THREAD_CHARACTERS
-from yaie.server.structured import schema
-from yaie.server.tools import ToolChoice, ToolSpec, format_for
+from yaie.text.grammar import schema
+from yaie.text.tools import ToolChoice, ToolSpec, format_for
 
 USER: Any = [{"role": "user", "content": "hello"}]
 TERSE = "{% if tools %}<tool_call>{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}"
@@ -53,8 +53,8 @@ async def test_a_small_request_is_answered_while_a_large_form_is_read(
         assert answered.wait(20), "the event loop was blocked"
         return real(*args, **named)
 
-    for module in ("structured.forms", "tools.formats"):
-        monkeypatch.setattr(f"yaie.server.{module}.check_schema", waiting)
+    for module in ("grammar.forms", "tools.formats"):
+        monkeypatch.setattr(f"yaie.text.{module}.check_schema", waiting)
     async with running(tmp_path, says("ok"), template=TERSE) as app:
         asked = asyncio.create_task(ask(app, **large))
         await asyncio.sleep(0.05)

@@ -2,7 +2,7 @@ import pytest
 
 from engine.grammars import accepts_text, build
 from yaie.core.request import Grammar
-from yaie.server.structured.gbnf import GbnfError, to_lark
+from yaie.text.grammar.gbnf import GbnfError, to_lark
 
 JSON = r"""
 # llama.cpp's own style

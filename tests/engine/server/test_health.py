@@ -1,7 +1,7 @@
 import pytest
 
-from yaie.server.client import EngineState
-from yaie.server.health import LIVE_SILENCE_S, READY_SILENCE_S, liveness, readiness
+from yaie.server.engine.client import EngineState
+from yaie.server.monitoring.health import LIVE_SILENCE_S, READY_SILENCE_S, liveness, readiness
 
 S = EngineState
 

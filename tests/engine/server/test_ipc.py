@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from yaie.core.messages import Abort, Accepted, Tokens
-from yaie.server.ipc import Beat, BeatPort, EngineChannel, EnginePort, Events, Loading
+from yaie.ipc.channel import Beat, BeatPort, EngineChannel, EnginePort, Events, Loading
 
 
 def test_commands_wait_for_a_process_that_is_not_there(

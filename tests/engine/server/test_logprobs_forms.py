@@ -11,7 +11,7 @@ from yaie.server.openai.logprobs import (
     chat_logprobs,
     prompt_logprobs,
 )
-from yaie.server.prompt.tokenizer import Tokenizer
+from yaie.text.prompt.tokenizer import Tokenizer
 
 BYTES = Tokenizer(byte_level(), None)
 PIECES = Tokenizer(byte_fallback(), None)

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from engine.server.running import Answer, Server, serving
+from yaie.server.answers.items import Items
 from yaie.server.anthropic.input import to_chat
 from yaie.server.anthropic.output import block_for
-from yaie.server.items import Items
-from yaie.server.parts import ReasoningPart, TextPart, ToolCallPart
-from yaie_api.anthropic import MessagesRequest
-from yaie_api.openai import ChatCompletionRequest
-from yaie_api.wire import parse
+from yaie.text.parts import ReasoningPart, TextPart, ToolCallPart
+from yaie_api.http.anthropic import MessagesRequest
+from yaie_api.http.openai import ChatCompletionRequest
+from yaie_api.http.wire import parse
 
 USER = [{"role": "user", "content": "hello there"}]
 TOOL = {"name": "f", "description": "does f", "input_schema": {"type": "object"}}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from yaie.server.openapi import ERRORS, document
 from yaie.server.routes import ENDPOINTS
+from yaie.server.web.openapi import ERRORS, document
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 import pytest
 
-from yaie.server.origin import check_local, is_loopback
+from yaie.server.web.origin import check_local, is_loopback
 from yaie_api.errors import InvalidRequestError
 
 

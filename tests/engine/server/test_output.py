@@ -8,8 +8,9 @@ import pytest
 from engine.text_vocabularies import byte_level
 from yaie.core.messages import TokenLogprobs, Tokens
 from yaie.core.request import SamplingParams
-from yaie.server.output import Delta, Output
-from yaie.server.parts import (
+from yaie.server.answers.output import Delta, Output
+from yaie.text.detokenizer import TextStream
+from yaie.text.parts import (
     Part,
     ReasoningPart,
     TextPart,
@@ -18,8 +19,7 @@ from yaie.server.parts import (
     joined,
     tool_calls,
 )
-from yaie.server.prompt.tokenizer import Tokenizer
-from yaie.text import TextStream
+from yaie.text.prompt.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer(byte_level(), None)
 

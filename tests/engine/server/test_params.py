@@ -8,7 +8,7 @@ from yaie.config import ModelInfo
 from yaie.core.request import SamplingParams
 from yaie.server.params import generation_defaults, output_room, sampling_params
 from yaie_api.errors import ContextLengthError, InvalidRequestError
-from yaie_api.openai import CompletionRequest, parse
+from yaie_api.http.openai import CompletionRequest, parse
 
 MODEL = ModelInfo(
     served_model_name="m",

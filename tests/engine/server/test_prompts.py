@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from engine.server.scripted import running, says
-from yaie.server.prompt import prompts
-from yaie.server.prompt.prompts import rendered
-from yaie.server.prompt.sandbox import TemplateTimeoutError
+from yaie.server.handlers import prompts
+from yaie.server.handlers.prompts import rendered
+from yaie.text.prompt.sandbox import TemplateTimeoutError
 from yaie_api.errors import InvalidRequestError
 
 SLOW = (

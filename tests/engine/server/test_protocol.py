@@ -5,7 +5,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from yaie.server.protocol import DeadlineH11
+from yaie.server.web.protocol import DeadlineH11
 
 
 class FakeTransport:

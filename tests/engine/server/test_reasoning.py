@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.server.tools.reading import pieces, read
-from yaie.server.parts import OutputParser
-from yaie.server.reasoning import FORMATS, chain, format_for
-from yaie.server.tools import format_for as tools_for
+from yaie.text.parts import OutputParser
+from yaie.text.reasoning import FORMATS, chain, format_for
+from yaie.text.tools import format_for as tools_for
 from yaie_api.errors import InvalidRequestError
 
 CASES: list[tuple[bool, str, list[tuple[str, ...]]]] = [

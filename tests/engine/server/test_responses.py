@@ -10,11 +10,11 @@ import openai
 import pytest
 
 from engine.server.running import Answer, Server, serving
-from yaie.server.items import Items
-from yaie.server.parts import ReasoningPart, TextPart, ToolCallPart
+from yaie.server.answers.items import Items
+from yaie.server.answers.response_store import ResponseStore, Stored
 from yaie.server.responses.input import turns
 from yaie.server.responses.output import item_for
-from yaie.server.responses.store import ResponseStore, Stored
+from yaie.text.parts import ReasoningPart, TextPart, ToolCallPart
 from yaie_api.errors import InvalidRequestError
 
 

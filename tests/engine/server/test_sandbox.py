@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from yaie.server.prompt.sandbox import Sandbox, TemplateLimitError, TemplateTimeoutError
-from yaie.server.prompt.template import ChatTemplate
+from yaie.text.prompt.sandbox import Sandbox, TemplateLimitError, TemplateTimeoutError
+from yaie.text.prompt.template import ChatTemplate
 from yaie_api.errors import InvalidRequestError
 
 SANDBOX = Sandbox()

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from yaie.server.structured.schema import MAX_SCHEMA_BYTES, check_schema, is_plain
+from yaie.text.grammar.schema import MAX_SCHEMA_BYTES, check_schema, is_plain
 from yaie_api.errors import InvalidRequestError
 
 

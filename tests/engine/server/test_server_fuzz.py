@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.server.running import Server, serving
-from yaie_api.openai import NOT_IMPLEMENTED, ChatCompletionRequest, CompletionRequest
+from yaie_api.http.openai import NOT_IMPLEMENTED, ChatCompletionRequest, CompletionRequest
 
 MAX_ANSWER_S = 10.0
 """On a machine that does nothing else it is two."""

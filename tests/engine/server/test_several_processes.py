@@ -14,7 +14,7 @@ from engine.server.running import Server, serving
 from engine.server.test_server_life import engine_pid, in_background
 from yaie.core.messages import Accepted, Generate, Rejected, ResetPrefixCache, Stats, Tokens
 from yaie.core.request import SamplingParams
-from yaie.server.owners import Owners
+from yaie.ipc.owners import Owners
 
 COUNT = 3
 ASKS = 12

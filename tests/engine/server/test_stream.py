@@ -3,8 +3,15 @@ from typing import Any
 
 import pytest
 
-from yaie.server.body import Body
-from yaie.server.stream import DONE, PING, EventStream, Writer, error_event, until_disconnect
+from yaie.server.answers.body import Body
+from yaie.server.answers.stream import (
+    DONE,
+    PING,
+    EventStream,
+    Writer,
+    error_event,
+    until_disconnect,
+)
 from yaie_api.errors import OverloadedError
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from engine.grammars import accepts_text, build, native_demo, native_tagged, tagged
 from yaie.core.request import FreeBlock, Grammar
-from yaie.server.structured.forms import FIELDS, after_reasoning, grammar_of
+from yaie.text.grammar.forms import FIELDS, after_reasoning, grammar_of
 from yaie_api.errors import InvalidRequestError
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from engine.grammars import accepts_text, build
-from yaie.server.structured.forms import grammar_of
+from yaie.text.grammar.forms import grammar_of
 from yaie_api.errors import InvalidRequestError
 
 TREE = {

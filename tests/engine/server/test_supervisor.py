@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from yaie.server import supervisor
-from yaie.server.client import AsyncEngine, EngineState
-from yaie.server.supervisor import Supervisor
+from yaie.server.engine import supervisor
+from yaie.server.engine.client import AsyncEngine, EngineState
+from yaie.server.engine.supervisor import Supervisor
 
 
 class Deaf:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import yaie
 from engine.text_vocabularies import CHATML, byte_level, write_model_folder
-from yaie.server.prompt.template import ChatTemplate
-from yaie.server.prompt.tokenizer import Tokenizer
+from yaie.text.prompt.template import ChatTemplate
+from yaie.text.prompt.tokenizer import Tokenizer
 from yaie_api.errors import InvalidRequestError
 
 TOKENIZER = Tokenizer(byte_level(), ChatTemplate(CHATML))
@@ -66,7 +66,7 @@ def test_the_result_is_that_of_transformers() -> None:
     """The reference implementation, on the model that ships with the package."""
     from transformers import AutoTokenizer
 
-    folder = Path(yaie.__file__).parent / "models" / "builtin" / "yaie-demo"
+    folder = Path(yaie.__file__).parent / "checkpoint" / "builtin" / "yaie-demo"
     ours, theirs = Tokenizer.load(folder), AutoTokenizer.from_pretrained(str(folder))
     conversation = [
         {"role": "system", "content": "Be brief."},

@@ -12,7 +12,14 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from yaie_kernels import add_biases_, adjust_logits, ban_words_, remember_, sample, wants
+from yaie_kernels import (
+    add_biases_,
+    adjust_logits,
+    ban_words_,
+    logit_flags,
+    remember_,
+    sample,
+)
 
 VOCAB, ROWS = 77, 5
 SLOT = torch.tensor([3, 0, 4, 1, 2])
@@ -40,8 +47,8 @@ def test_the_repetition_penalty_is_transformers(penalty: float) -> None:
     seen[SLOT.unsqueeze(1), past[:, :20]] = 1
     penalties = torch.tensor([penalty, 0.0, 0.0]).unsqueeze(1).expand(3, ROWS).contiguous()
     for column in range(20, 30):
-        remember_(past[:, column], SLOT, past[:, 0], wanting(wants.PENALTIES), seen, None)
-    got = adjust_logits(logits, SLOT, wanting(wants.PENALTIES), None, seen, penalties)
+        remember_(past[:, column], SLOT, past[:, 0], wanting(logit_flags.PENALTIES), seen, None)
+    got = adjust_logits(logits, SLOT, wanting(logit_flags.PENALTIES), None, seen, penalties)
     assert torch.equal(got, RepetitionPenaltyLogitsProcessor(penalty)(past, logits.clone()))
 
 
@@ -52,7 +59,7 @@ def test_frequency_counts_and_presence_does_not() -> None:
     seen = torch.empty(ROWS, VOCAB, dtype=torch.int32)
     seen[SLOT] = (2 * counts + torch.randint(0, 2, (ROWS, VOCAB))).int()  # the prompt is no matter
     penalties = torch.tensor([1.0, 0.7, -0.4]).unsqueeze(1).expand(3, ROWS).contiguous()
-    got = adjust_logits(logits, SLOT, wanting(wants.PENALTIES), None, seen, penalties)
+    got = adjust_logits(logits, SLOT, wanting(logit_flags.PENALTIES), None, seen, penalties)
     present = (counts > 0).float()
     torch.testing.assert_close(got, logits - counts * 0.7 + present * 0.4, rtol=1e-6, atol=1e-6)
 
@@ -65,16 +72,18 @@ def test_bad_words_are_transformers(length: int) -> None:
     logits = edgy_logits()
     past = torch.randint(7, 16, (ROWS, length))
     past[4] = torch.arange(length) + 51 - length  # the last of the 32 tokens is due
-    table = torch.full((ROWS, len(WORDS) + 2, wants.WORD_TOKENS), wants.ANY, dtype=torch.int32)
+    table = torch.full(
+        (ROWS, len(WORDS) + 2, logit_flags.WORD_TOKENS), logit_flags.ANY, dtype=torch.int32
+    )
     for number, word in enumerate(WORDS):
         table[:, number + 1, -len(word) :] = torch.tensor(word)
-    recent = torch.full((ROWS, wants.WORD_TOKENS), wants.NONE, dtype=torch.int32)
+    recent = torch.full((ROWS, logit_flags.WORD_TOKENS), logit_flags.NONE, dtype=torch.int32)
     position = torch.arange(ROWS) * 10
     for column in range(length):
-        remember_(past[:, column], SLOT, position, wanting(wants.WORDS), None, recent)
+        remember_(past[:, column], SLOT, position, wanting(logit_flags.BAD_WORDS), None, recent)
         position += 1
     got = logits.clone()
-    ban_words_(got, SLOT, position, wanting(wants.WORDS), table, recent)
+    ban_words_(got, SLOT, position, wanting(logit_flags.BAD_WORDS), table, recent)
     assert torch.equal(got, NoBadWordsLogitsProcessor(WORDS)(past, logits.clone()))
     assert (got[4, 51] == -torch.inf) == (length >= 31)
 
@@ -98,7 +107,7 @@ def test_biases_add_up_with_what_is_there() -> None:
     tokens = torch.tensor([[0, 76, -1, 40]]).expand(ROWS, -1).int()
     values = torch.tensor([[1.5, -100.0, 7.0, 2.0]]).expand(ROWS, -1)
     got = logits.clone()
-    add_biases_(got, SLOT, wanting(wants.BIASES), tokens, values)
+    add_biases_(got, SLOT, wanting(logit_flags.BIASES), tokens, values)
     changed = torch.zeros(VOCAB)
     changed[[0, 76, 40]] = torch.tensor([1.5, -100.0, 2.0])
     assert torch.equal(got, logits + changed)
@@ -110,8 +119,8 @@ def test_rows_that_want_nothing_are_only_widened() -> None:
     masks = torch.zeros(3, ROWS, 3, dtype=torch.int32)
     got = adjust_logits(logits, SLOT, wanting(0), masks, seen, torch.ones(3, ROWS) * 5)
     assert torch.equal(got, logits.float())
-    words = torch.zeros(ROWS, 1, wants.WORD_TOKENS, dtype=torch.int32)
-    add_biases_(got, SLOT, wanting(0), words[:, 0], torch.ones(ROWS, wants.WORD_TOKENS))
+    words = torch.zeros(ROWS, 1, logit_flags.WORD_TOKENS, dtype=torch.int32)
+    add_biases_(got, SLOT, wanting(0), words[:, 0], torch.ones(ROWS, logit_flags.WORD_TOKENS))
     ban_words_(got, SLOT, SLOT, wanting(0), words, words[:, 0])
     assert torch.equal(got, logits.float())
 

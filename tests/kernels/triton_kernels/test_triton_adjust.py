@@ -3,17 +3,17 @@
 import pytest
 import torch
 
-from yaie_kernels import reference, triton, wants
+from yaie_kernels import logit_flags, reference, triton
 
 ROWS, SLOTS = 7, 9
 
 
 def tables(vocab: int) -> dict[str, torch.Tensor]:
     """Random state of SLOTS slots; lists are partly unused."""
-    words = torch.randint(0, vocab, (SLOTS, 5, wants.WORD_TOKENS), dtype=torch.int32)
-    words[:, :, :-3] = wants.ANY
-    words[:, 2:4, -3:-1] = wants.ANY  # words of one token
-    words[::2, 4] = wants.ANY  # no word at all
+    words = torch.randint(0, vocab, (SLOTS, 5, logit_flags.WORD_TOKENS), dtype=torch.int32)
+    words[:, :, :-3] = logit_flags.ANY
+    words[:, 2:4, -3:-1] = logit_flags.ANY  # words of one token
+    words[::2, 4] = logit_flags.ANY  # no word at all
     tokens = torch.stack([torch.randperm(vocab)[: min(vocab, 40)] for _ in range(SLOTS)]).int()
     tokens[1::2, 10:] = -1
     return {
@@ -23,7 +23,7 @@ def tables(vocab: int) -> dict[str, torch.Tensor]:
         "tokens": tokens,
         "values": torch.randn(tokens.shape) * 10,
         "words": words,
-        "recent": torch.randint(-2, vocab, (SLOTS, wants.WORD_TOKENS), dtype=torch.int32),
+        "recent": torch.randint(-2, vocab, (SLOTS, logit_flags.WORD_TOKENS), dtype=torch.int32),
     }
 
 

@@ -8,9 +8,9 @@ import torch
 
 from yaie_kernels import triton
 from yaie_kernels.testing import PagedCase, judge, paged_case
-from yaie_kernels.triton.decode import Choice, choose, choose_splits, decode
-from yaie_kernels.triton.extend import _tiles, extend
-from yaie_kernels.triton.layout import Layout, layout
+from yaie_kernels.triton.attention.decode import Choice, choose, choose_splits, decode
+from yaie_kernels.triton.attention.extend import _tiles, extend
+from yaie_kernels.triton.attention.layout import Layout, layout
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # slow: half of the rare sizes
 NAMES = ["q", "k_cache", "v_cache", "block_tables", "seq_lens", "query_start"]
@@ -333,7 +333,9 @@ def test_wide_offsets_give_the_answer(
 ) -> None:
     """Caches past 2**31 elements use 64-bit offsets; a small one is made to."""
     for module in ("balanced", "decode", "extend"):
-        monkeypatch.setattr(f"yaie_kernels.triton.{module}.needs_wide", lambda cache: True)
+        monkeypatch.setattr(
+            f"yaie_kernels.triton.attention.{module}.needs_wide", lambda cache: True
+        )
     shape = {"q_heads": 4, "kv_heads": 2, "head_dim": 64}
     check(paged_case(queries, [33, 40], device=device, **shape))
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from yaie_kernels.testing import PagedCase, judge, paged_case
-from yaie_kernels.triton import hopper
+from yaie_kernels.triton.attention import hopper
 
 ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9
 needs_hopper = pytest.mark.skipif(not ON_HOPPER, reason="needs a Hopper GPU")

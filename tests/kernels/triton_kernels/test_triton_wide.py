@@ -8,8 +8,8 @@ from torch.nn import functional
 
 from yaie_kernels import reference, triton
 from yaie_kernels.testing import judge
-from yaie_kernels.triton import wide
-from yaie_kernels.triton.wide import Tiles
+from yaie_kernels.triton.projection import wide
+from yaie_kernels.triton.projection.wide import Tiles
 
 PLAIN = [Tiles(32, 256, 1, 3), Tiles(64, 64, 1, 5)]
 SHARED = [Tiles(16, 128, 4, 4), Tiles(32, 256, 2, 3), Tiles(64, 128, 4, 4)]

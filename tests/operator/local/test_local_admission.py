@@ -3,10 +3,10 @@ from typing import Any
 import pytest
 
 from fakes.local_objects import deployment, model, obj
-from yaie_api import crd
+from yaie_api.resource import crd
+from yaie_local.apiserver import cel, schema
+from yaie_local.apiserver.admission import Admission
 from yaie_operator.cluster import RefusedError
-from yaie_operator.local import cel, schema
-from yaie_operator.local.admission import Admission
 
 ADMISSION = Admission(crd.render(local=True))
 

@@ -10,9 +10,9 @@ import pytest
 
 from fakes.local_machine import apply, machine_in, pods, ready, until
 from fakes.local_objects import deployment, model, obj
-from yaie_operator.local import store as store_module
-from yaie_operator.local.api import APPLY, MERGE
-from yaie_operator.local.machine import Machine
+from yaie_local.apiserver import store as store_module
+from yaie_local.apiserver.api import APPLY, MERGE
+from yaie_local.machine import Machine
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 MODELS = "/apis/yaie.dev/v1alpha1/namespaces/default/inferencemodels"
@@ -181,7 +181,7 @@ async def test_a_version_that_is_too_old_is_told_as_410(
 async def test_a_quiet_watch_sends_bookmarks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("yaie_operator.local.api_watch.BOOKMARK_S", 0.05)
+    monkeypatch.setattr("yaie_local.apiserver.watch.BOOKMARK_S", 0.05)
     async with served(tmp_path) as (machine, client):
         seen: list[Any] = []
         await asyncio.wait_for(lines(client, f"{MAPS}?watch=true&timeoutSeconds=0.3", seen), 5)

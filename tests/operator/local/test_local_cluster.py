@@ -8,10 +8,10 @@ import pytest
 
 from fakes.local_objects import model, obj, verbs
 from yaie_api import names
-from yaie_operator import kinds
+from yaie_local.cluster import LocalCluster
+from yaie_local.kinds import EVENTS
 from yaie_operator.cluster import Change, Cluster, ConflictError, GoneError, RefusedError
-from yaie_operator.local.cluster import LocalCluster
-from yaie_operator.local.kinds import EVENTS
+from yaie_operator.watch import kinds
 
 OURS = {"labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY}}
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fakes.local_objects import obj, pod
-from yaie_operator.local.containers import ConfigError, Place, command, environment, expand
+from yaie_local.kubelet.containers import ConfigError, Place, command, environment, expand
 
 PLACE = Place("127.1.2.3", {"v": Path("/state/v"), "w": Path("/state/w")})
 SECRET = obj("Secret", "s", data={"k": base64.b64encode(b"hidden").decode()})

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes.local_objects import deployment, pod
-from yaie_operator.local.deployments import (
+from yaie_local.controllers.deployments import (
     LABEL_HASH,
     Decision,
     PodView,
@@ -17,7 +17,7 @@ from yaie_operator.local.deployments import (
     view,
     wanted_of,
 )
-from yaie_operator.local.objects import condition
+from yaie_local.objects import condition
 
 
 def new(name: str, **more: Any) -> PodView:

@@ -1,7 +1,7 @@
 from typing import Any
 
 from fakes.local_objects import STAMP, pod, service
-from yaie_operator.local.endpoints import slice_of
+from yaie_local.controllers.endpoints import slice_of
 
 
 def stored_service(**spec: Any) -> Any:

@@ -1,5 +1,5 @@
 from fakes.local_objects import obj, owner
-from yaie_operator.local.gc import orphans
+from yaie_local.controllers.gc import orphans
 
 
 def with_uid(name: str, *owners: object, **meta: object) -> dict[str, object]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from yaie_operator.local.logfile import Follower, LogFile, follow, older, prune, tail
+from yaie_local.logfile import Follower, LogFile, follow, older, prune, tail
 
 
 def test_the_file_turns_over_at_its_size_and_one_older_part_stays(tmp_path: Path) -> None:

@@ -25,10 +25,10 @@ from fakes.local_machine import (
     until,
 )
 from fakes.local_objects import deployment, obj, owner, service
+from yaie_local.machine import Machine
+from yaie_local.objects import condition, name_of
+from yaie_local.state import StateError
 from yaie_operator.cluster import RefusedError
-from yaie_operator.local.machine import Machine
-from yaie_operator.local.objects import condition, name_of
-from yaie_operator.local.state import StateError
 
 
 def address(machine: Machine) -> str:

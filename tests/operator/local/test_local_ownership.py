@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 
 from fakes.local_objects import obj
+from yaie_local.apiserver.managed_fields import apply, fields_of, owners_of, record_update
 from yaie_operator.cluster import ConflictError
-from yaie_operator.local.ownership import apply, fields_of, owners_of, record_update
 
 EMPTY: Any = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}}
 

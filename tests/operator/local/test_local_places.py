@@ -8,10 +8,10 @@ import aiohttp
 import pytest
 
 from fakes.local_objects import pod
-from yaie_operator.local import gpus, probes
-from yaie_operator.local.addresses import AddressPool, ports_of
-from yaie_operator.local.containers import ConfigError
-from yaie_operator.local.gpus import GPUPool, detect
+from yaie_local.kubelet import gpus, probes
+from yaie_local.kubelet.addresses import AddressPool, ports_of
+from yaie_local.kubelet.containers import ConfigError
+from yaie_local.kubelet.gpus import GPUPool, detect
 
 
 def test_gpus_are_the_users_choice_first() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fakes.local_machine import is_running, until
-from yaie_operator.local.processes import RECORD, Launch, end_orphans, start, start_time
+from yaie_local.kubelet.processes import RECORD, Launch, end_orphans, start, start_time
 
 
 def python(code: str, folder: Path) -> Launch:

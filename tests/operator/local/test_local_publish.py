@@ -6,8 +6,8 @@ import aiohttp
 import pytest
 
 from fakes.local_machine import machine_in
-from yaie_operator.local.publish import Doorman, bind
-from yaie_operator.local.state import StateError
+from yaie_local.kubelet.publish import Doorman, bind
+from yaie_local.state import StateError
 
 
 def test_a_port_in_use_is_told_with_the_way_out() -> None:

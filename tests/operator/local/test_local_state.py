@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from yaie_operator.local.state import StateError, StateFolder, StateLock
+from yaie_local.state import StateError, StateFolder, StateLock
 
 
 def test_folders_are_made_and_private(tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ def test_a_second_owner_is_told_who_holds_the_folder(tmp_path: Path) -> None:
     state.create()
     lock = StateLock(state)
     code = (
-        "from pathlib import Path; from yaie_operator.local.state import *\n"
+        "from pathlib import Path; from yaie_local.state import *\n"
         f"StateLock(StateFolder(Path({str(tmp_path)!r})))"
     )
     refused = subprocess.run(
@@ -36,7 +36,7 @@ def test_a_lock_ends_with_its_process_and_not_with_its_children(tmp_path: Path) 
     state.create()
     code = (
         "import subprocess, sys; from pathlib import Path\n"
-        "from yaie_operator.local.state import *\n"
+        "from yaie_local.state import *\n"
         f"lock = StateLock(StateFolder(Path({str(tmp_path)!r})))\n"
         "child = subprocess.Popen(['sleep', '20'], stdout=subprocess.DEVNULL,\n"
         "    stderr=subprocess.DEVNULL, close_fds=False)\n"

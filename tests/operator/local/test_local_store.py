@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from fakes.local_objects import obj
+from yaie_local.apiserver import journal as journal_module
+from yaie_local.apiserver import store as store_module
+from yaie_local.apiserver.journal import Journal
+from yaie_local.apiserver.store import ExpiredError, Store
+from yaie_local.kinds import CONFIG_MAPS
+from yaie_local.objects import ref
+from yaie_local.state import StateError
 from yaie_operator.cluster import ConflictError, GoneError
-from yaie_operator.local import journal as journal_module
-from yaie_operator.local import store as store_module
-from yaie_operator.local.journal import Journal
-from yaie_operator.local.kinds import CONFIG_MAPS
-from yaie_operator.local.objects import ref
-from yaie_operator.local.state import StateError
-from yaie_operator.local.store import ExpiredError, Store
 
 
 def opened(folder: Path) -> Store:
@@ -172,9 +172,9 @@ def test_a_long_journal_is_rewritten_in_place(
 def test_no_acknowledged_write_is_lost_by_a_kill_between_writes(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path\n"
-        "from yaie_operator.local import journal\n"
-        "from yaie_operator.local.journal import Journal\n"
-        "from yaie_operator.local.store import Store\n"
+        "from yaie_local.apiserver import journal\n"
+        "from yaie_local.apiserver.journal import Journal\n"
+        "from yaie_local.apiserver.store import Store\n"
         "journal.COMPACT_BYTES = 20_000\n"
         f"store = Store(Journal(Path({str(tmp_path)!r}) / 'objects.jsonl'))\n"
         "for n in range(10**9):\n"

@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 
 from fakes.local_objects import obj, pod
-from yaie_operator.local.containers import ConfigError
-from yaie_operator.local.state import StateFolder
-from yaie_operator.local.volumes import discard, discard_all, folder_of, prepare
+from yaie_local.kubelet.containers import ConfigError
+from yaie_local.kubelet.volumes import discard, discard_all, folder_of, prepare
+from yaie_local.state import StateFolder
 
 
 def opened(folder: Path) -> StateFolder:

@@ -14,9 +14,9 @@ import torch
 
 import yaie_kernels as ops
 from yaie.layers.attention import Segment, StepInput
+from yaie.layers.interfaces import LayerCache
 from yaie.models.hf.errors import UnfitError
 from yaie.models.hf.masks import Visible, visible
-from yaie.models.model import LayerCache
 
 PROBE, PAGED = "yaie_probe", "yaie_paged"
 WITHOUT_MEANING = frozenset({
@@ -55,7 +55,7 @@ class AttentionLayer:
     softcap: float | None
 
 
-class Probe:
+class LayerProbe:
     """Collects the attention layers of one run, in the order of their calls."""
 
     def __init__(self, longest: int) -> None:
@@ -127,7 +127,7 @@ class PagedStep:
         keys, values = self._step.caches[self.calls]
         self.calls += 1
         q, k, v = (_rows(tensor, keys.dtype) for tensor in (query, key, value))
-        ops.write_kv(k, v, keys, values, self._step.kv_slots)
+        ops.write_kv(k, v, keys, values, self._step.slot_mapping)
         outputs = [
             _attend(layer, q[segment.first : segment.last], keys, values, segment)
             for segment in self._step.segments
@@ -186,7 +186,7 @@ def _number(value: Any) -> float:
 class _Active(threading.local):
     """Who answers this thread's attention calls."""
 
-    answer: Probe | PagedStep | None = None
+    answer: LayerProbe | PagedStep | None = None
 
 
 _active = _Active()
@@ -195,7 +195,7 @@ _active = _Active()
 class answering:  # noqa: N801 - reads as a verb: `with answering(probe):`
     """While open, attention calls of this thread go to `answer`."""
 
-    def __init__(self, answer: Probe | PagedStep) -> None:
+    def __init__(self, answer: LayerProbe | PagedStep) -> None:
         self._answer = answer
 
     def __enter__(self) -> None:
@@ -217,7 +217,7 @@ def _mask(*, mask_function: Any, attention_mask: Any = None, **_: Any) -> Visibl
     """
     if attention_mask is not None and not bool(torch.as_tensor(attention_mask).all()):
         return UnfitError("it hides tokens by a mask of its own")
-    if not isinstance(_active.answer, Probe):
+    if not isinstance(_active.answer, LayerProbe):
         return UnfitError("it makes masks outside of its attention")
     try:
         return visible(mask_function, _active.answer.longest)

@@ -11,16 +11,16 @@ from typing import Any
 import torch
 
 from yaie.layers.attention import StepInput
+from yaie.layers.interfaces import LayerCache
 from yaie.layers.options import TensorOptions
+from yaie.models.hf.backbone_base import HalvedTransformer
 from yaie.models.hf.errors import UnfitError
-from yaie.models.hf.halved import HalvedTransformer
-from yaie.models.model import LayerCache
 
 CACHE_NAMES = ("past_key_values", "cache_params", "state", "mems", "past_buckets_states")
 """What models call the cache that they take and give back."""
 
 
-class Carry(Enum):
+class CacheMode(Enum):
     """What a model can take after its first tokens. The order is that of preference."""
 
     CHUNKS = "any number of tokens"
@@ -47,11 +47,15 @@ class CachedTransformer(HalvedTransformer):
     caches: tuple[LayerCache, ...] = ()
 
     def __init__(
-        self, model: Any, options: TensorOptions, carry: Carry, told: frozenset[str] = frozenset()
+        self,
+        model: Any,
+        options: TensorOptions,
+        carry: CacheMode,
+        told: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__(model, options)
         self.carry = carry
-        self._cache_name = _cache_name(model) if carry is not Carry.NOTHING else None
+        self._cache_name = _cache_name(model) if carry is not CacheMode.NOTHING else None
         self._names = {"input_ids", "use_cache", self._cache_name, *told}
         self._reset()
         self.halve(**self._arguments(torch.zeros((1, 4), dtype=torch.int64), 0))
@@ -71,7 +75,7 @@ class CachedTransformer(HalvedTransformer):
             self._reset()
         if start != len(self._ids) or len(segment.seq_lens) != 1:
             raise ValueError(f"{len(self._ids)} tokens are cached; the step starts at {start}")
-        if self.carry is Carry.TOKENS and start:
+        if self.carry is CacheMode.TOKENS and start:
             return torch.cat([self._run(token) for token in torch.split(ids, 1)])
         return self._run(ids)
 

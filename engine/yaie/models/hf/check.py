@@ -18,7 +18,7 @@ from torch import nn
 
 from yaie.layers.attention import Segment, StepInput
 from yaie.models.hf.errors import UnfitError
-from yaie.models.model import Model
+from yaie.models.model import DecoderModel
 
 RMS_RATIO, MAX_RATIO = 4.0, 8.0
 """Errors allowed, in multiples of the noise. Measured on tiny models, strong weights: right ones
@@ -139,7 +139,7 @@ CHUNKS = ((20, 17), (1, 19), (1, 1))
 LENGTHS = (22, 37)
 
 
-def prove_paged(model: Model, yardstick: Yardstick) -> None:
+def prove_paged(model: DecoderModel, yardstick: Yardstick) -> None:
     """Run two sequences through our pages, one of them in chunks, and judge the logits.
 
     Raises:
@@ -219,7 +219,7 @@ are shorter than the usual convolution of four, whose state they must not overwr
 """
 
 
-def prove_cached(model: Model, yardstick: Yardstick) -> None:
+def prove_cached(model: DecoderModel, yardstick: Yardstick) -> None:
     """Run the sequences one after the other, in chunks and single tokens, and judge the logits.
 
     Raises:

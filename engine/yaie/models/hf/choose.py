@@ -12,10 +12,10 @@ import torch
 
 from yaie.layers.options import TensorOptions
 from yaie.models.hf import attention, check
-from yaie.models.hf.cached import CachedTransformer, Carry
+from yaie.models.hf.cached import CachedTransformer, CacheMode
 from yaie.models.hf.errors import UnfitError
 from yaie.models.hf.paged import PagedTransformer
-from yaie.models.model import Model
+from yaie.models.model import DecoderModel
 from yaie_api.errors import InvalidRequestError
 from yaie_api.logs import fields
 
@@ -37,8 +37,8 @@ TOLD = (
 class Chosen(NamedTuple):
     """A model that passed its self-check. `carry`: None where it lives in our pages."""
 
-    model: Model
-    carry: Carry | None
+    model: DecoderModel
+    carry: CacheMode | None
 
 
 @torch.inference_mode()
@@ -71,7 +71,7 @@ def choose(model: Any, options: TensorOptions, max_model_len: int) -> Chosen:
     return Chosen(chosen, chosen.carry)
 
 
-def _paged(model: Any, options: TensorOptions, max_model_len: int) -> Model:
+def _paged(model: Any, options: TensorOptions, max_model_len: int) -> DecoderModel:
     yardstick = _yardstick(model)
     paged = PagedTransformer(model, options, max_model_len)
     check.prove_paged(paged, yardstick)
@@ -81,7 +81,7 @@ def _paged(model: Any, options: TensorOptions, max_model_len: int) -> Model:
 def _alone(model: Any, options: TensorOptions) -> CachedTransformer:
     yardstick = _yardstick(model)
     why = ""
-    for carry, told in product(Carry, TOLD):
+    for carry, told in product(CacheMode, TOLD):
         make = partial(_cached, model, options, yardstick, carry, told)
         why, cached = _try(make, "it does not take its own cache back")
         if cached is not None:
@@ -93,7 +93,7 @@ def _cached(
     model: Any,
     options: TensorOptions,
     yardstick: check.Yardstick,
-    carry: Carry,
+    carry: CacheMode,
     told: frozenset[str],
 ) -> CachedTransformer:
     cached = CachedTransformer(model, options, carry, told)

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
+from yaie.checkpoint import weights
+from yaie.checkpoint.safetensors import INTEGERS
 from yaie.layers.options import TensorOptions
-from yaie.models import weights
-from yaie.models.safetensors import INTEGERS
 from yaie_api.errors import InvalidRequestError
 
 log = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ import torch
 
 from yaie.layers.attention import StepInput
 from yaie.layers.options import TensorOptions
-from yaie.models.hf.attention import PAGED, PROBE, PagedStep, Probe, answering, select
+from yaie.models.hf.attention import PAGED, PROBE, LayerProbe, PagedStep, answering, select
+from yaie.models.hf.backbone_base import HalvedTransformer
 from yaie.models.hf.errors import UnfitError
-from yaie.models.hf.halved import HalvedTransformer
 
 ROTARY_BY_LENGTH = frozenset({"dynamic", "longrope"})
 """Rotary kinds whose angles depend on the longest sequence of the batch."""
@@ -32,7 +32,7 @@ class PagedTransformer(HalvedTransformer):
     def __init__(self, model: Any, options: TensorOptions, max_model_len: int) -> None:
         super().__init__(model, options)
         _refuse_by_config(model, max_model_len)
-        probe = Probe(max_model_len)
+        probe = LayerProbe(max_model_len)
         ids = torch.arange(4, device=options.device).unsqueeze(0)
         select(model, PROBE)
         with answering(probe):

@@ -7,29 +7,29 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from yaie.server.answer import Answer
+from yaie.server.answers.answer import Answer
+from yaie.server.answers.body import Body
+from yaie.server.answers.items import Event, Items, ItemStream
+from yaie.server.answers.output import Delta
+from yaie.server.answers.relay import relay
+from yaie.server.answers.stream import EventStream, until_disconnect
 from yaie.server.anthropic.input import renamed, to_chat
 from yaie.server.anthropic.output import block_for
-from yaie.server.body import Body
-from yaie.server.door import opened
-from yaie.server.http import json_response, left_response, read_json, service_of
-from yaie.server.items import Event, Items, ItemStream
+from yaie.server.handlers.http import json_response, left_response, read_json, service_of
+from yaie.server.handlers.open_request import open_request
+from yaie.server.handlers.prompts import chat_ids
 from yaie.server.openai.chat import start_chat
-from yaie.server.output import Delta
-from yaie.server.prompt.prompts import chat_ids
-from yaie.server.relay import relay
-from yaie.server.stream import EventStream, until_disconnect
-from yaie_api import envelopes
-from yaie_api.anthropic import CountTokensRequest, MessagesRequest
 from yaie_api.errors import InvalidRequestError, YaieError
-from yaie_api.openai import Usage
-from yaie_api.wire import parse
+from yaie_api.http import envelopes
+from yaie_api.http.anthropic import CountTokensRequest, MessagesRequest
+from yaie_api.http.openai import Usage
+from yaie_api.http.wire import parse
 
 _STOP_REASONS: Final = {"length": "max_tokens", "tool_calls": "tool_use"}
 
 
 async def messages(request: Request) -> Any:
-    service, caller, body, model = await opened(request, MessagesRequest)
+    service, caller, body, model = await open_request(request, MessagesRequest)
     try:
         answer = await start_chat(service, to_chat(body), caller)
     except InvalidRequestError as error:

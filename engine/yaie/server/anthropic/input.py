@@ -7,8 +7,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from yaie.server import sent_as
-from yaie_api.anthropic import (
+from yaie.server.handlers import error_fields
+from yaie_api.errors import InvalidRequestError
+from yaie_api.http.anthropic import (
     MAX_TOOLS,
     AnthropicTool,
     AnthropicToolChoice,
@@ -17,9 +18,8 @@ from yaie_api.anthropic import (
     MessagesRequest,
     Turn,
 )
-from yaie_api.errors import InvalidRequestError
-from yaie_api.openai import ChatCompletionRequest
-from yaie_api.wire import parse
+from yaie_api.http.openai import ChatCompletionRequest
+from yaie_api.http.wire import parse
 
 _SENT: Final = {
     "stop": "stop_sequences",
@@ -67,7 +67,7 @@ def renamed(error: InvalidRequestError) -> InvalidRequestError:
     """The same error with the fields' names of this API."""
     tools = {f"tools.{n}.function": f"tools.{n}" for n in range(MAX_TOOLS)}
     schemas = {f"{path}.parameters": f"{name}.input_schema" for path, name in tools.items()}
-    return sent_as.renamed(error, _SENT | tools | schemas)
+    return error_fields.renamed(error, _SENT | tools | schemas)
 
 
 def _goes_on(last: Mapping[str, Any]) -> bool:

@@ -7,8 +7,8 @@ import uuid
 from abc import abstractmethod
 from typing import Any
 
-from yaie.server.items import Event, Item
-from yaie.server.parts import Part, ReasoningPart, TextPart, ToolCallPart
+from yaie.server.answers.items import Event, Item
+from yaie.text.parts import Part, ReasoningPart, TextPart, ToolCallPart
 
 
 class Block(Item):

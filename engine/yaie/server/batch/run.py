@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import IO
 
 from yaie.progress import Progress
-from yaie.server.app import create_app
 from yaie.server.batch.files import readable, replacing
 from yaie.server.batch.lines import CONCURRENCY, Batch, Result
 from yaie.server.batch.parse import count_requests
-from yaie.server.client import EngineState
+from yaie.server.engine.client import EngineState
+from yaie.server.engine.supervisor import Supervisor
 from yaie.server.run import ServeOptions, create_service
-from yaie.server.supervisor import Supervisor
+from yaie.server.web.app import create_app
 from yaie_api.errors import InvalidRequestError
 
 

@@ -10,26 +10,26 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from yaie.server.answer import Answer, Choice
-from yaie.server.body import Body
+from yaie.server.answers.answer import Answer, Choice
+from yaie.server.answers.body import Body
+from yaie.server.answers.chunks import NULL, ChatChunks, encode_json, field, usage_field
+from yaie.server.answers.output import Delta
+from yaie.server.answers.relay import relay
+from yaie.server.answers.stream import EventStream, until_disconnect
 from yaie.server.caller import Caller
-from yaie.server.door import opened
-from yaie.server.http import json_response, left_response
-from yaie.server.openai.chunks import NULL, ChatChunks, encode_json, field, usage_field
+from yaie.server.handlers.http import json_response, left_response
+from yaie.server.handlers.open_request import open_request
+from yaie.server.handlers.output_form import form_of
+from yaie.server.handlers.prompts import chat_ids
 from yaie.server.openai.logprobs import TokenForms, chat_logprobs, prompt_logprobs
-from yaie.server.output import Delta
 from yaie.server.params import output_room, sampling_params
-from yaie.server.parts import ReasoningPart, TextPart, ToolCall
-from yaie.server.prompt.prompts import chat_ids
-from yaie.server.relay import relay
 from yaie.server.service import Service
-from yaie.server.stream import EventStream, until_disconnect
-from yaie.server.structured.output_form import form_of
-from yaie_api.openai import ChatCompletionRequest
+from yaie.text.parts import ReasoningPart, TextPart, ToolCall
+from yaie_api.http.openai import ChatCompletionRequest
 
 
 async def chat_completions(request: Request) -> Any:
-    service, caller, body, model = await opened(request, ChatCompletionRequest)
+    service, caller, body, model = await open_request(request, ChatCompletionRequest)
     answer = await start_chat(service, body, caller)
     head = (f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), model)
     writer = ChatWriter(service, body)

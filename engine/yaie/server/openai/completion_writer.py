@@ -13,16 +13,16 @@ import msgspec
 from starlette.responses import Response
 
 from yaie.core.messages import TokenLogprobs
-from yaie.server.answer import Answer, Choice
-from yaie.server.body import Body
-from yaie.server.http import json_response
-from yaie.server.openai.chunks import NULL, TextChunks, encode_json, field, usage_field
+from yaie.server.answers.answer import Answer, Choice
+from yaie.server.answers.body import Body
+from yaie.server.answers.chunks import NULL, TextChunks, encode_json, field, usage_field
+from yaie.server.answers.output import Delta
+from yaie.server.answers.relay import relay
+from yaie.server.handlers.http import json_response
 from yaie.server.openai.logprobs import CompletionLogprobs, TokenForms, prompt_logprobs, together
-from yaie.server.output import Delta
-from yaie.server.parts import TextPart
-from yaie.server.prompt.tokenizer import Tokenizer
-from yaie.server.relay import relay
-from yaie_api.openai import CompletionRequest, Usage
+from yaie.text.parts import TextPart
+from yaie.text.prompt.tokenizer import Tokenizer
+from yaie_api.http.openai import CompletionRequest, Usage
 
 
 class CompletionWriter:

@@ -8,23 +8,23 @@ from typing import Any, Final
 from starlette.requests import Request
 
 from yaie.core.request import Grammar
-from yaie.server.answer import Answer
+from yaie.server.answers.answer import Answer
+from yaie.server.answers.stream import EventStream, until_disconnect
 from yaie.server.caller import Caller
-from yaie.server.door import opened
-from yaie.server.http import left_response
+from yaie.server.handlers.http import left_response
+from yaie.server.handlers.open_request import open_request
+from yaie.server.handlers.prompts import prompt_ids
 from yaie.server.openai.completion_writer import CompletionWriter, all_whole
 from yaie.server.params import output_room, sampling_params
-from yaie.server.prompt.prompts import prompt_ids
 from yaie.server.service import Service
-from yaie.server.stream import EventStream, until_disconnect
-from yaie.server.structured import forms
-from yaie_api.openai import CompletionRequest
+from yaie.text.grammar import forms
+from yaie_api.http.openai import CompletionRequest
 
 DEFAULT_MAX_TOKENS: Final = 16
 
 
 async def completions(request: Request) -> Any:
-    service, caller, body, model = await opened(request, CompletionRequest)
+    service, caller, body, model = await open_request(request, CompletionRequest)
     answers = await start_all(service, body, caller)
     head = (f"cmpl-{uuid.uuid4().hex}", int(time.time()), model)
     writer = CompletionWriter(service.tokenizer, body, answers, head)

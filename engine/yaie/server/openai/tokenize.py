@@ -5,12 +5,12 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response
 
-from yaie.server.http import json_response, read_json, service_of
+from yaie.server.handlers.http import json_response, read_json, service_of
+from yaie.server.handlers.prompts import rendered
 from yaie.server.params import check_ids
-from yaie.server.prompt.conversation import conversation_ids
-from yaie.server.prompt.prompts import rendered
 from yaie.server.service import Service
-from yaie_api.openai import DetokenizeRequest, TokenizeRequest, parse
+from yaie.text.prompt.conversation import conversation_ids
+from yaie_api.http.openai import DetokenizeRequest, TokenizeRequest, parse
 
 
 async def tokenize(request: Request) -> Response:

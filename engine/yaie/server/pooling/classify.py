@@ -10,19 +10,19 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from yaie import vectors
+from yaie.server.answers.stream import until_disconnect
 from yaie.server.caller import Caller
-from yaie.server.door import opened
-from yaie.server.http import json_response, left_response
+from yaie.server.handlers.http import json_response, left_response
+from yaie.server.handlers.open_request import open_request
 from yaie.server.pooling import pooled
 from yaie.server.pooling.pooled import Job, Pooled
 from yaie.server.service import Service
-from yaie.server.stream import until_disconnect
-from yaie_api.pooling import ClassifyRequest
+from yaie.text import vectors
+from yaie_api.http.pooling import ClassifyRequest
 
 
 async def classify(request: Request) -> Response:
-    service, caller, body, model = await opened(request, ClassifyRequest, task="classify")
+    service, caller, body, model = await open_request(request, ClassifyRequest, task="classify")
     found = await until_disconnect(request.receive, _classes(service, body, caller))
     return left_response() if found is None else json_response(_answer(service, model, found))
 

@@ -7,22 +7,22 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from yaie import vectors
+from yaie.server.answers.stream import until_disconnect
 from yaie.server.caller import Caller
-from yaie.server.door import opened
-from yaie.server.http import json_response, left_response
+from yaie.server.handlers.http import json_response, left_response
+from yaie.server.handlers.open_request import open_request
 from yaie.server.pooling import pooled
 from yaie.server.pooling.pooled import Job, Pooled
 from yaie.server.service import Service
-from yaie.server.stream import until_disconnect
+from yaie.text import vectors
 from yaie_api.errors import InvalidRequestError
-from yaie_api.pooling import EmbeddingRequest
+from yaie_api.http.pooling import EmbeddingRequest
 
 _json: Final = msgspec.json.Encoder().encode
 
 
 async def embeddings(request: Request) -> Response:
-    service, caller, body, model = await opened(request, EmbeddingRequest, task="embed")
+    service, caller, body, model = await open_request(request, EmbeddingRequest, task="embed")
     answer = await until_disconnect(request.receive, embed(service, body, caller))
     return left_response() if answer is None else json_response(answer | {"model": model})
 

@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from yaie import vectors
 from yaie.core.messages import Generate, Pooling, Tokens
 from yaie.core.request import SamplingParams
 from yaie.server.caller import Caller
-from yaie.server.generation import failure_of
+from yaie.server.engine.generation import failure_of
 from yaie.server.params import check_ids, kept_tokens
 from yaie.server.service import Service, generation_id
+from yaie.text import vectors
 from yaie_api.errors import (
     ContextLengthError,
     InvalidRequestError,
     UnavailableError,
     YaieError,
 )
-from yaie_api.pooling import PoolingRequest
+from yaie_api.http.pooling import PoolingRequest
 
 CONCURRENCY: Final = 128
 _NOTHING: Final = SamplingParams(max_tokens=0, temperature=0.0)

@@ -6,16 +6,16 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from yaie.server.door import opened
-from yaie.server.http import json_response, left_response
+from yaie.server.answers.stream import until_disconnect
+from yaie.server.handlers.http import json_response, left_response
+from yaie.server.handlers.open_request import open_request
 from yaie.server.pooling.pooled import Job
 from yaie.server.pooling.score import Scores, score_pairs
-from yaie.server.stream import until_disconnect
-from yaie_api.pooling import RerankRequest
+from yaie_api.http.pooling import RerankRequest
 
 
 async def rerank(request: Request) -> Response:
-    service, caller, body, model = await opened(request, RerankRequest, task=None)
+    service, caller, body, model = await open_request(request, RerankRequest, task=None)
     pairs = [(body.query, text) for text in body.texts()]
     found = await until_disconnect(request.receive, score_pairs(service, Job(body, caller), pairs))
     return left_response() if found is None else json_response(_answer(model, body, found))

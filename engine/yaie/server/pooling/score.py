@@ -12,22 +12,22 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from yaie import vectors
-from yaie.server.door import opened
-from yaie.server.http import json_response, left_response
+from yaie.server.answers.stream import until_disconnect
+from yaie.server.handlers.http import json_response, left_response
+from yaie.server.handlers.open_request import open_request
 from yaie.server.pooling import pooled
 from yaie.server.pooling.pooled import Job, Pooled
 from yaie.server.service import Service
-from yaie.server.stream import until_disconnect
+from yaie.text import vectors
 from yaie_api.errors import InvalidRequestError
-from yaie_api.pooling import ScoreRequest
+from yaie_api.http.pooling import ScoreRequest
 
 Scores = tuple[list[float], dict[str, Any]]
 """One score for each pair, and the usage."""
 
 
 async def score(request: Request) -> Response:
-    service, caller, body, model = await opened(request, ScoreRequest, task=None)
+    service, caller, body, model = await open_request(request, ScoreRequest, task=None)
     found = await until_disconnect(
         request.receive, score_pairs(service, Job(body, caller), body.pairs())
     )

@@ -9,24 +9,24 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from yaie.server.answer import Answer
-from yaie.server.body import Body
+from yaie.server.answers.answer import Answer
+from yaie.server.answers.body import Body
+from yaie.server.answers.items import EVENT_END, Event, Items, ItemStream
+from yaie.server.answers.output import Delta
+from yaie.server.answers.relay import relay
+from yaie.server.answers.response_store import Stored
+from yaie.server.answers.stream import EventStream, until_disconnect
 from yaie.server.caller import Caller
-from yaie.server.door import opened
-from yaie.server.http import json_response, left_response, service_of
-from yaie.server.items import EVENT_END, Event, Items, ItemStream
+from yaie.server.handlers.http import json_response, left_response, service_of
+from yaie.server.handlers.open_request import open_request
 from yaie.server.openai.chat import start_chat
-from yaie.server.output import Delta
-from yaie.server.relay import relay
 from yaie.server.responses.input import input_items, renamed, to_chat
 from yaie.server.responses.output import item_for
-from yaie.server.responses.store import Stored
 from yaie.server.service import Service
-from yaie.server.stream import EventStream, until_disconnect
 from yaie_api.errors import InvalidRequestError, NotFoundError, YaieError
-from yaie_api.openai import Usage
+from yaie_api.http.openai import Usage
+from yaie_api.http.responses import ResponsesRequest
 from yaie_api.response_id import new_response_id
-from yaie_api.responses import ResponsesRequest
 
 _LIFE: Final = (
     "Responses are stored in the memory of the engine that made them: with `store` off, after a "
@@ -35,7 +35,7 @@ _LIFE: Final = (
 
 
 async def responses(request: Request) -> Any:
-    service, caller, body, model = await opened(request, ResponsesRequest)
+    service, caller, body, model = await open_request(request, ResponsesRequest)
     items = [*await _earlier(service, caller, body), *input_items(body)]
     try:
         answer = await start_chat(service, to_chat(body, items), caller)

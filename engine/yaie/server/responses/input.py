@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from yaie.server import sent_as
+from yaie.server.handlers import error_fields
 from yaie_api.errors import InvalidRequestError
-from yaie_api.openai import ChatCompletionRequest
-from yaie_api.responses import MAX_TOOLS, ResponsesRequest
-from yaie_api.wire import parse
+from yaie_api.http.openai import ChatCompletionRequest
+from yaie_api.http.responses import MAX_TOOLS, ResponsesRequest
+from yaie_api.http.wire import parse
 
 Item = Mapping[str, Any]
 Places = dict[tuple[int, str], str]
@@ -75,7 +75,7 @@ def renamed(
 ) -> InvalidRequestError:
     """The same error with the fields' names of this API. `sent`: names of this request only."""
     tools = {f"tools.{n}.function": f"tools.{n}" for n in range(MAX_TOOLS)}
-    return sent_as.renamed(error, {**_SENT, **tools, **sent})
+    return error_fields.renamed(error, {**_SENT, **tools, **sent})
 
 
 def turns(items: Iterable[Item], *, first: int = 0) -> tuple[list[dict[str, Any]], Places]:

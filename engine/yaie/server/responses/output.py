@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from yaie.server.items import Event, Item
-from yaie.server.parts import Part, ReasoningPart, TextPart, ToolCallPart
+from yaie.server.answers.items import Event, Item
+from yaie.text.parts import Part, ReasoningPart, TextPart, ToolCallPart
 
 
 class OutputItem(Item):

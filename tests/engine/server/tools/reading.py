@@ -4,7 +4,7 @@
 import random
 from collections.abc import Iterable
 
-from yaie.server.parts import OutputParser, Part, ReasoningPart, TextPart
+from yaie.text.parts import OutputParser, Part, ReasoningPart, TextPart
 
 Joined = list[tuple[str, ...]]
 """("text", …), ("reasoning", …), ("call", name, arguments): neighbours of a kind joined."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from yaie.server.tools import FORMATS, ToolChoice, ToolSpec, format_for
+from yaie.text.tools import FORMATS, ToolChoice, ToolSpec, format_for
 from yaie_api.errors import InvalidRequestError
 
 TEMPLATES = [

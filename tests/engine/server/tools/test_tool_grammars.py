@@ -18,8 +18,8 @@ from engine.grammars import (
 )
 from engine.server.tools.reading import read
 from yaie.core.request import FreeBlock, Grammar
-from yaie.server.structured.forms import after_reasoning
-from yaie.server.tools import FORMATS, ToolChoice, ToolSpec, format_for
+from yaie.text.grammar.forms import after_reasoning
+from yaie.text.tools import FORMATS, ToolChoice, ToolSpec, format_for
 
 WEATHER = {
     "type": "object",

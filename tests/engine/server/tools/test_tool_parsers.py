@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.server.tools.reading import BEGIN, SIGNS, joined, pieces, read
-from yaie.server.parts import ToolCallPart
-from yaie.server.tools import FORMATS, ToolSpec, format_for
+from yaie.text.parts import ToolCallPart
+from yaie.text.tools import FORMATS, ToolSpec, format_for
 
 SPECS = [ToolSpec("f"), ToolSpec("g")]
 NEXT = "<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>"

@@ -1,0 +1,1 @@
+"""Requests and answers of the HTTP APIs: OpenAI's, Anthropic's, pooling."""

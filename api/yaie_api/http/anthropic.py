@@ -1,0 +1,117 @@
+"""POST /v1/messages: Anthropic's way to ask for an answer.
+
+Content blocks are checked where they are translated into turns (`yaie.server.anthropic.input`);
+everything else is checked here. Errors have an envelope of their own (`yaie_api.http.envelopes`).
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import ConfigDict, Field
+from typing_extensions import TypedDict
+
+from yaie_api.errors import InvalidRequestError
+from yaie_api.http.openai.refused import refuse_forms
+from yaie_api.http.wire import Integer, ModelRequest, Wire
+
+MAX_TURNS: Final = 2048
+MAX_BLOCKS: Final = 2048
+MAX_TOOLS: Final = 128
+NOT_HERE: Final = ("mcp_servers", "container", "context_management")
+"""Fields that would be ignored although they ask for something."""
+
+_Name = Annotated[str, Field(max_length=256)] | None
+
+
+class Block(TypedDict, total=False):
+    """A piece of a turn; what else it holds depends on its type."""
+
+    __pydantic_config__ = ConfigDict(strict=True, extra="allow")  # type: ignore[misc]  # pydantic's way
+
+    type: str
+    text: str | None
+    id: _Name
+    name: _Name
+    tool_use_id: _Name
+
+
+Content = str | Annotated[list[Block], Field(max_length=MAX_BLOCKS, fail_fast=True)]
+
+
+class Turn(Wire):
+    """One turn: text, or blocks of text, tool use, tool results and thinking."""
+
+    role: Literal["user", "assistant", "system"]
+    content: Content
+
+
+class AnthropicTool(Wire):
+    """A function that the model may call."""
+
+    type: str = "custom"
+    name: str
+    description: str | None = None
+    input_schema: dict[str, Any] | None = None
+
+
+class AnthropicToolChoice(Wire):
+    """How the model chooses among the tools."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool = False
+
+
+class Thinking(Wire):
+    """Whether the model reasons first. Its budget is not enforced: max_tokens is."""
+
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: Integer | None = None
+
+
+class OutputFormat(Wire):
+    """The form of the output."""
+
+    type: Literal["json_schema"]
+    json_schema: dict[str, Any] = Field(alias="schema")
+
+
+class OutputConfig(Wire):
+    """`output_config` of a request."""
+
+    format: OutputFormat | None = None
+    effort: Annotated[str, Field(max_length=32)] | None = None
+
+
+class CountTokensRequest(ModelRequest):
+    """POST /v1/messages/count_tokens: what the prompt of a message would be."""
+
+    messages: Annotated[list[Turn], Field(min_length=1, max_length=MAX_TURNS, fail_fast=True)]
+    system: Content | None = None
+    tools: Annotated[list[AnthropicTool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
+    tool_choice: AnthropicToolChoice | None = None
+    thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
+
+    @classmethod
+    def refuse(cls, given: Mapping[str, Any]) -> None:
+        refuse_forms(given, "output_config.format")
+        for name in NOT_HERE:
+            if given.get(name):
+                raise InvalidRequestError(
+                    f"{name} is not supported by this server; leave it out.", param=name
+                )
+
+
+class MessagesRequest(CountTokensRequest):
+    """POST /v1/messages."""
+
+    max_tokens: Annotated[Integer, Field(ge=1)]
+    stop_sequences: Annotated[list[str], Field(max_length=64, fail_fast=True)] | None = None
+    stream: bool = False
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: Integer | None = None
+    metadata: dict[str, Any] | None = None
+    cache_salt: str | None = None
+    priority: Integer = 0

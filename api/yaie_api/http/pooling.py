@@ -1,0 +1,188 @@
+"""Wire types of requests whose answer is numbers, not text: embeddings, scores, ranks, classes.
+
+Shapes follow OpenAI (embeddings), vLLM (score, classify), and Jina and Cohere (rerank).
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from yaie_api.errors import InvalidRequestError
+from yaie_api.http.openai.refused import NEVER, Harmless, only, refuse_all_but
+from yaie_api.http.wire import CacheSalt, ModelRequest, Priority, TokenIds, Truncation, Wire
+
+MAX_INPUTS: Final = 2048
+
+_Texts = Annotated[list[str], Field(fail_fast=True)]
+Input = str | TokenIds | _Texts | Annotated[list[TokenIds], Field(fail_fast=True)]
+"""A text or token ids, or a list of either."""
+
+NOT_SERVED: Final[Mapping[str, Harmless]] = {
+    "activation": only(True),
+    "add_special_tokens": only(True),
+    "apply_softmax": only(False),
+    "chat_template": NEVER,
+    "chat_template_kwargs": only({}),
+    "dimensions": NEVER,
+    "embed_dtype": only("float32"),
+    "embedding_types": only(["float"]),
+    "encoding_format": only("float"),
+    "endianness": only("native", "little"),
+    "input_type": NEVER,
+    "instruction": only(""),
+    "item_first": only(False),
+    "label_token_ids": NEVER,
+    "max_chunks_per_doc": NEVER,
+    "max_tokens_per_doc": NEVER,
+    "max_tokens_per_query": NEVER,
+    "messages": NEVER,
+    "normalize": only(True),
+    "rank_fields": only(["text"]),
+    "softmax": only(True),
+    "truncate": only("NONE", False),
+}
+"""Fields of vLLM, SGLang and Cohere that would change the answer → what of them asks for nothing.
+Those that a kind of request has itself are not meant.
+"""
+
+INSTEAD: Final = {
+    "activation": "use use_activation",
+    "embed_dtype": "numbers are float32",
+    "embedding_types": "use encoding_format",
+    "endianness": "numbers are little-endian",
+    "input_type": "write the model's own prefix into the text",
+    "instruction": "write it into the text",
+    "max_tokens_per_doc": "use truncate_prompt_tokens",
+    "messages": "give their text as input",
+    "softmax": "use use_activation",
+    "truncate": "use truncate_prompt_tokens",
+}
+
+
+class PoolingRequest(ModelRequest):
+    """What these requests share.
+
+    `truncate_prompt_tokens`: keep this many tokens of an input that has more; -1: as many as the
+    model takes. Without it an input that is too long is an error. `use_activation`: classifiers
+    answer with probabilities, otherwise with logits; embeddings get unit length.
+    """
+
+    truncate_prompt_tokens: Truncation | None = None
+    truncation_side: Literal["left", "right"] = "right"
+    cache_salt: CacheSalt | None = None
+    priority: Priority = 0
+    use_activation: bool = True
+
+    @classmethod
+    def refuse(cls, given: Mapping[str, Any]) -> None:
+        refuse_all_but(NOT_SERVED, INSTEAD, given, frozenset(cls.model_fields))
+
+
+class InputRequest(PoolingRequest):
+    """A request over a list of inputs of its own."""
+
+    input: Input
+    add_special_tokens: bool = True
+
+    def inputs(self) -> list[str | list[int]]:
+        """The inputs one by one. At least one, at most MAX_INPUTS, none empty."""
+        found = _one_by_one(self.input)
+        _check_count(len(found), "input")
+        if any(not one for one in found):
+            raise InvalidRequestError("input must not be empty.", param="input")
+        return found
+
+
+class EmbeddingRequest(InputRequest):
+    """POST /v1/embeddings. `dimensions`: keep so many numbers of each vector (Matryoshka)."""
+
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: Annotated[int, Field(strict=True, ge=1)] | None = None
+    normalize: bool = True
+    user: str | None = None
+
+    @property
+    def normalized(self) -> bool:
+        """Whether vectors get unit length: the activation of an embedding."""
+        return self.normalize and self.use_activation
+
+
+class ClassifyRequest(InputRequest):
+    """POST /classify."""
+
+
+class ScoreRequest(PoolingRequest):
+    """POST /score: pairs of texts, under any of the names that servers use for the two sides."""
+
+    text_1: str | _Texts | None = None
+    text_2: str | _Texts | None = None
+    queries: str | _Texts | None = None
+    documents: str | _Texts | None = None
+    items: str | _Texts | None = None
+    data_1: str | _Texts | None = None
+    data_2: str | _Texts | None = None
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """One left text goes with every right one; otherwise the two lists pair up."""
+        left = self._side("text_1", self.text_1, self.queries, self.data_1)
+        right = self._side("text_2", self.text_2, self.documents, self.items, self.data_2)
+        if len(left) == 1:
+            left = left * len(right)
+        if len(left) != len(right):
+            raise InvalidRequestError(
+                f"text_1 has {len(left)} texts and text_2 has {len(right)}: give one or as many.",
+                param="text_1",
+            )
+        _check_count(len(right), "text_2")
+        return list(zip(left, right, strict=True))
+
+    def _side(self, name: str, *spellings: str | list[str] | None) -> list[str]:
+        given = [spelling for spelling in spellings if spelling is not None]
+        if len(given) != 1:
+            raise InvalidRequestError(f"{name} is required, once.", param=name)
+        texts = [given[0]] if isinstance(given[0], str) else given[0]
+        if not texts or not all(texts):
+            raise InvalidRequestError(f"{name} must not be empty.", param=name)
+        return texts
+
+
+class Document(Wire):
+    """A document to rank, as an object."""
+
+    text: str
+
+
+class RerankRequest(PoolingRequest):
+    """POST /rerank. `top_n`: keep the best; 0 or none: all."""
+
+    query: str
+    documents: Annotated[list[str | Document], Field(fail_fast=True)]
+    top_n: Annotated[int, Field(strict=True, ge=0)] | None = None
+    return_documents: bool = True
+
+    def texts(self) -> list[str]:
+        """The documents' texts. At least one, at most MAX_INPUTS, none empty."""
+        found = [one if isinstance(one, str) else one.text for one in self.documents]
+        _check_count(len(found), "documents")
+        if not self.query:
+            raise InvalidRequestError("query must not be empty.", param="query")
+        if not all(found):
+            raise InvalidRequestError("documents must not be empty.", param="documents")
+        return found
+
+
+def _one_by_one(given: str | list[int] | list[str] | list[list[int]]) -> list[str | list[int]]:
+    if isinstance(given, str):
+        return [given]
+    token_ids = [entry for entry in given if isinstance(entry, int)]
+    if token_ids:
+        return [token_ids]
+    return [entry for entry in given if not isinstance(entry, int)]
+
+
+def _check_count(count: int, name: str) -> None:
+    if not 1 <= count <= MAX_INPUTS:
+        raise InvalidRequestError(
+            f"{name} has {count} entries; 1 to {MAX_INPUTS} are allowed.", param=name
+        )

@@ -1,0 +1,1 @@
+"""The InferenceModel resource: its model, schema, CRD and children's manifests."""

@@ -1,0 +1,202 @@
+"""Renders the CustomResourceDefinition of InferenceModel from `model.py`.
+
+Pydantic's JSON schema becomes a structural schema: references inlined, optional fields without
+null, defaults kept, CEL rules in the API server's words. `python -m yaie_api.resource.crd` prints
+it; the copy in `manifests/crd.yaml` is generated so.
+"""
+
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+import yaml
+
+from yaie_api import names
+from yaie_api.resource.model import InferenceModelSpec, InferenceModelStatus
+from yaie_api.resource.schema import CEL_KEY, Part
+
+NAME_RULES: Final = (
+    {
+        "rule": f"self.metadata.name.size() <= {names.MAX_NAME_LENGTH}",
+        "message": f"metadata.name is longer than {names.MAX_NAME_LENGTH} characters; shorten it "
+        "(clients may use a longer model.servedName)",
+    },
+    {
+        "rule": "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+        "message": "metadata.name begins with a letter and holds lower-case letters, digits and "
+        "'-' only; write qwen3-0-6b for qwen3-0.6b (and set model.servedName)",
+    },
+    {
+        "rule": f"!self.metadata.name.startsWith('{names.RESERVED_NAME_PREFIX}')",
+        "message": f"names that begin with {names.RESERVED_NAME_PREFIX} belong to the router; "
+        "choose another metadata.name",
+    },
+)
+
+COLUMNS: Final = (
+    {"name": "Model", "type": "string", "jsonPath": ".spec.model.source"},
+    {"name": "Ready", "type": "string", "jsonPath": ".status.ready"},
+    {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
+    {"name": "GPU", "type": "integer", "jsonPath": ".spec.resources.gpu.count"},
+    {
+        "name": "Reason",
+        "type": "string",
+        "jsonPath": '.status.conditions[?(@.type=="Ready")].reason',
+    },
+    {"name": "Endpoint", "type": "string", "jsonPath": ".status.endpoint", "priority": 1},
+    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+)
+
+_COPIED: Final = (
+    "description", "type", "format", "enum", "pattern", "minLength", "maxLength", "minItems",
+    "maxItems", "minProperties", "maxProperties", "minimum", "maximum", "x-kubernetes-list-type",
+    "x-kubernetes-list-map-keys",
+)  # fmt: skip
+
+
+def render(*, local: bool = False) -> dict[str, Any]:
+    """The CRD as JSON. `local`: without the rules that only a cluster needs (sources on disk)."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{names.PLURAL}.{names.GROUP}"},
+        "spec": {
+            "group": names.GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": names.KIND,
+                "listKind": f"{names.KIND}List",
+                "plural": names.PLURAL,
+                "singular": names.SINGULAR,
+                "shortNames": [names.SHORT_NAME],
+                "categories": [names.CATEGORY],
+            },
+            "versions": [_version(local=local)],
+        },
+    }
+
+
+def _version(*, local: bool) -> dict[str, Any]:
+    return {
+        "name": names.VERSION,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": root_schema(local=local)},
+        "subresources": {
+            "status": {},
+            "scale": {
+                "specReplicasPath": ".spec.replicas",
+                "statusReplicasPath": ".status.replicas.current",
+                "labelSelectorPath": ".status.selector",
+            },
+        },
+        "additionalPrinterColumns": [dict(column) for column in COLUMNS],
+    }
+
+
+def root_schema(*, local: bool = False) -> dict[str, Any]:
+    """The structural schema of a whole InferenceModel object."""
+    return {
+        "type": "object",
+        "description": "One model, served by some engines, reachable by name through the router.",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string", "description": names.API_VERSION},
+            "kind": {"type": "string", "description": names.KIND},
+            "metadata": {"type": "object"},
+            "spec": _part(InferenceModelSpec, local=local),
+            "status": _part(InferenceModelStatus, local=local),
+        },
+        CEL_KEY: [dict(rule) for rule in NAME_RULES],
+    }
+
+
+def _part(part: type[Part], *, local: bool) -> dict[str, Any]:
+    schema = part.model_json_schema(by_alias=True)
+    return _structural(schema, schema.get("$defs", {}), local=local)
+
+
+def _structural(
+    schema: Mapping[str, Any], defs: Mapping[str, Any], *, local: bool
+) -> dict[str, Any]:
+    """One node: references and optionality resolved, then only what the API server knows."""
+    node = _resolve(schema, defs)
+    out: dict[str, Any] = {key: node[key] for key in _COPIED if key in node}
+    if node.get("x-kubernetes-int-or-string"):
+        out = _int_or_string(out)
+    if "items" in node:
+        out["items"] = _structural(node["items"], defs, local=local)
+    if "properties" in node:
+        out |= _object(node, defs, local=local)
+    elif node.get("type") == "object":
+        out["additionalProperties"] = _values(node, defs, local=local)
+    if (default := _default(node)) is not None:
+        out["default"] = default
+    if cel := [_cel(rule) for rule in node.get(CEL_KEY, ()) if not (local and _cluster(rule))]:
+        out[CEL_KEY] = cel
+    return out
+
+
+def _resolve(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge `$ref` and the one non-null branch of `anyOf`; the outer description wins."""
+    node = dict(schema)
+    branches = [b for b in node.pop("anyOf", ()) if b.get("type") != "null"]
+    if len(branches) > 1:
+        raise TypeError(f"a union does not fit a structural schema: {branches}")
+    for branch in branches:
+        node = _resolve(branch, defs) | node
+    if "$ref" in node:
+        target = defs[node.pop("$ref").removeprefix("#/$defs/")]
+        node = _resolve(target, defs) | node
+    return node
+
+
+def _object(node: Mapping[str, Any], defs: Mapping[str, Any], *, local: bool) -> dict[str, Any]:
+    properties = {
+        name: _structural(value, defs, local=local) for name, value in node["properties"].items()
+    }
+    required = node.get("required")
+    return {"properties": properties} | ({"required": list(required)} if required else {})
+
+
+def _values(node: Mapping[str, Any], defs: Mapping[str, Any], *, local: bool) -> dict[str, Any]:
+    """Schema of a map's values. Pydantic files a constrained key type under patternProperties."""
+    patterns = node.get("patternProperties", {})
+    value = next(iter(patterns.values())) if patterns else node["additionalProperties"]
+    return _structural(value, defs, local=local)
+
+
+def _int_or_string(out: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in out.items() if key not in {"type", "maxLength"}}
+    return kept | {
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "x-kubernetes-int-or-string": True,
+    }
+
+
+def _default(node: Mapping[str, Any]) -> Any:
+    """Scalars keep their default; an object whose fields all have one defaults to {}.
+
+    An empty list or map stays absent, so that `kubectl get -o yaml` is not full of `[]`.
+    """
+    if "properties" in node and not node.get("required") and "default" in node:
+        return {}
+    default = node.get("default")
+    return None if default in ([], {}) else default
+
+
+def _cluster(rule: Mapping[str, Any]) -> bool:
+    return bool(rule["cluster_only"])
+
+
+def _cel(rule: Mapping[str, Any]) -> dict[str, str]:
+    return {"rule": rule["cel"], "message": rule["message"]}
+
+
+def main() -> None:
+    sys.stdout.write("# Generated by `python -m yaie_api.resource.crd`; do not edit.\n")
+    yaml.safe_dump(render(), sys.stdout, sort_keys=False, width=100)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,506 @@
+"""The InferenceModel: one model, served by some engines, reachable by name through the router.
+
+This is the single source of the type. `crd.py` renders it for the API server (defaults, limits, CEL
+rules and descriptions included); the operator, the local adapter and the command line parse objects
+with it. Everything is frozen. A field stands here only when it works.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import ConfigDict, Field
+
+from yaie_api.resource.schema import (
+    DNS_SUBDOMAIN,
+    LABEL_KEY,
+    LABEL_VALUE,
+    Part,
+    Quantity,
+    Rule,
+    SecretKey,
+    SecretName,
+    ServedName,
+    rules,
+)
+
+SOURCE_RULES: Final = (
+    Rule(
+        "!self.startsWith('file:') && !self.startsWith('/') && !self.startsWith('.')",
+        "a path on disk works under `yaie up` only; in a cluster put the model on a volume and "
+        "write pvc://CLAIM/PATH",
+        cluster_only=True,
+    ),
+    Rule(
+        "!self.startsWith('oci:')",
+        "oci:// is not supported; write hf://ORG/NAME, or unpack the image on a volume and write "
+        "pvc://CLAIM/PATH",
+    ),
+    Rule(
+        "!self.startsWith('s3:')",
+        "s3:// is not supported; write hf://ORG/NAME, or copy the bucket to a volume and write "
+        "pvc://CLAIM/PATH",
+    ),
+    Rule(
+        "self.startsWith('builtin:') || self.startsWith('hf:') || self.startsWith('pvc:')"
+        " || self.startsWith('file:') || self.startsWith('/') || self.startsWith('.')"
+        " || self.startsWith('oci:') || self.startsWith('s3:')",
+        "a source begins with its kind; write hf://ORG/NAME for a Hugging Face model, "
+        "pvc://CLAIM/PATH for a volume, builtin://yaie-demo for the demo model",
+    ),
+    Rule(
+        "!self.startsWith('builtin:') || self.matches('^builtin://[a-z0-9][-a-z0-9.]*$')",
+        "write builtin://NAME, for example builtin://yaie-demo",
+    ),
+    Rule(
+        "!self.startsWith('hf:') || "
+        "self.matches('^hf://[A-Za-z0-9][-A-Za-z0-9._]*/[A-Za-z0-9][-A-Za-z0-9._]*"
+        "(@[A-Za-z0-9][-A-Za-z0-9._/]*)?$')",
+        "write hf://ORG/NAME or hf://ORG/NAME@REVISION, for example hf://Qwen/Qwen3-0.6B",
+    ),
+    Rule(
+        "!self.startsWith('pvc:') || "
+        "self.matches('^pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[-A-Za-z0-9._]+)*/?$')",
+        "write pvc://CLAIM/PATH, where CLAIM is a PersistentVolumeClaim of this namespace",
+    ),
+    Rule(
+        "!self.contains('/../') && !self.endsWith('/..')",
+        "a source does not contain '..'; write the path from the root of the volume",
+    ),
+    Rule(
+        "!self.startsWith('file:') || self.startsWith('file:///')",
+        "write file:///ABSOLUTE/PATH with three slashes",
+    ),
+)
+
+
+class SecretRef(Part):
+    """A key of a Secret in the model's namespace."""
+
+    name: SecretName = Field(description="Name of a Secret in the model's namespace.")
+    key: SecretKey = Field(default="token", description="Key in the Secret that holds the value.")
+
+
+class ModelSource(Part):
+    """Which weights are served, and under which names."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            Rule(
+                "!has(self.revision) || self.source.startsWith('hf://')",
+                "model.revision belongs to hf:// sources only; remove it, or name the version in "
+                "the path of the volume",
+            ),
+            Rule(
+                "!has(self.revision) || !self.source.contains('@')",
+                "the revision is given twice; write it after the @ of model.source or in "
+                "model.revision",
+            ),
+            Rule(
+                "!has(self.secretRef) || self.source.startsWith('hf://')",
+                "model.secretRef holds a Hugging Face token; remove it for other sources",
+            ),
+            Rule(
+                "!has(self.servedName) || !has(self.aliases) || !(self.servedName in self.aliases)",
+                "model.aliases repeats model.servedName; remove it from the list",
+            ),
+            Rule(
+                "(has(self.servedName) ? self.servedName : '') == "
+                "(has(oldSelf.servedName) ? oldSelf.servedName : '')",
+                "model.servedName cannot change, clients and running engines know the old one; "
+                "add the new name to model.aliases",
+            ),
+        )
+    )
+
+    source: str = Field(
+        min_length=1,
+        max_length=512,
+        description=(
+            "Where the weights come from: hf://ORG/NAME[@REVISION] (Hugging Face), "
+            "pvc://CLAIM/PATH (a PersistentVolumeClaim of this namespace) or builtin://NAME (part "
+            "of the engine image, for example builtin://yaie-demo)."
+        ),
+        json_schema_extra=rules(*SOURCE_RULES),
+    )
+    revision: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=128,
+        pattern=r"^[A-Za-z0-9][-A-Za-z0-9._/]*$",
+        description="Branch, tag or commit of an hf:// source. A commit makes pods reproducible.",
+    )
+    served_name: ServedName | None = Field(
+        default=None,
+        description="Name that clients send as `model`. Default: the name of this object.",
+    )
+    aliases: tuple[ServedName, ...] = Field(
+        default=(),
+        max_length=16,
+        description="Further names that clients may send as `model`.",
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+    )
+    secret_ref: SecretRef | None = Field(
+        default=None,
+        description="Secret with a Hugging Face token, for gated or private models.",
+    )
+
+
+class EnvSource(Part):
+    """Where the value of an environment variable comes from."""
+
+    secret_key_ref: SecretRef = Field(description="Key of a Secret in the model's namespace.")
+
+
+class EnvVar(Part):
+    """An environment variable of the engine container."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            Rule(
+                "has(self.value) != has(self.valueFrom)",
+                "give each variable exactly one of value and valueFrom",
+            ),
+            Rule(
+                "!self.name.startsWith('YAIE_')",
+                "variables that begin with YAIE_ are set by the operator; remove it",
+            ),
+        )
+    )
+
+    name: str = Field(
+        min_length=1,
+        max_length=128,
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        description="Name of the variable.",
+    )
+    value: str | None = Field(default=None, max_length=4096, description="Its value.")
+    value_from: EnvSource | None = Field(default=None, description="Takes the value from a Secret.")
+
+
+RESERVED_ARGS: Final = {
+    "--host": "nothing, the operator sets it",
+    "--port": "nothing, the operator sets it",
+    "--device": "resources.gpu.count (0: CPU)",
+    "--model": "model.source",
+    "--revision": "model.revision",
+    "--served-model-name": "model.servedName and model.aliases",
+    "--max-model-len": "engine.maxModelLen",
+    "--dtype": "engine.dtype",
+    "--max-num-seqs": "engine.maxNumSeqs",
+    "--gpu-memory-utilization": "engine.kvCache.memoryFraction",
+    "--page-size": "engine.kvCache.pageSize",
+    "--block-size": "engine.kvCache.pageSize",
+    "--shutdown-timeout": "rollout.drainSeconds",
+}
+"""Engine flags that a typed field (or the operator) owns, and what to write instead."""
+
+
+def _reserved(flag: str, instead: str) -> Rule:
+    return Rule(
+        f"!self.exists(a, a == '{flag}' || a.startsWith('{flag}='))",
+        f"engine.args does not take {flag}; write instead: {instead}",
+    )
+
+
+class KVCache(Part):
+    """Paged KV cache of each engine."""
+
+    memory_fraction: float = Field(
+        default=0.9,
+        ge=0.05,
+        le=0.98,
+        description="Share of a GPU's memory for weights, activations and KV cache together.",
+    )
+    page_size: Literal[8, 16, 32, 64, 128] = Field(
+        default=16, description="Tokens in one KV page, the unit of prefix reuse."
+    )
+
+
+class EngineSpec(Part):
+    """How each engine runs."""
+
+    image: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=512,
+        pattern=r"^[^\s]+$",
+        description=(
+            "Container image of the engine. Default: the operator's engine image at the time this "
+            "model was created or last changed; upgrading the operator restarts no engine."
+        ),
+    )
+    args: tuple[Annotated[str, Field(max_length=1024)], ...] = Field(
+        default=(),
+        max_length=64,
+        description="Further flags of `yaie serve`, for example --max-num-batched-tokens=4096.",
+        json_schema_extra=rules(*(_reserved(f, i) for f, i in RESERVED_ARGS.items())),
+    )
+    env: tuple[EnvVar, ...] = Field(
+        default=(),
+        max_length=64,
+        description="Environment variables of the engine container.",
+        json_schema_extra={
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+        },
+    )
+    max_model_len: int | None = Field(
+        default=None,
+        ge=1,
+        le=16_777_216,
+        description="Longest sequence (prompt and answer) in tokens. Default: the model's limit.",
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        default="auto",
+        description="Type of weights and activations. auto: the checkpoint's own on a GPU, float32 "
+        "on a CPU.",
+    )
+    kv_cache: KVCache = Field(default=KVCache(), description="Paged KV cache of each engine.")
+    max_num_seqs: int | None = Field(
+        default=None,
+        ge=1,
+        le=8192,
+        description="Most sequences that one engine runs at once. Default: 1024 on a GPU of 70 GiB "
+        "or more, else 256.",
+    )
+
+
+class Toleration(Part):
+    """A taint of nodes that engines accept, as in a Pod."""
+
+    key: str | None = Field(
+        default=None, max_length=317, pattern=LABEL_KEY, description="Key of the taint."
+    )
+    operator: Literal["Exists", "Equal"] = Field(
+        default="Equal", description="Exists: any value. Equal: exactly `value`."
+    )
+    value: str | None = Field(
+        default=None, max_length=63, pattern=LABEL_VALUE, description="Value of the taint."
+    )
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
+        default=None, description="Effect of the taint. Default: every effect."
+    )
+    toleration_seconds: int | None = Field(
+        default=None, ge=0, le=2_147_483_647, description="Seconds to stay under a NoExecute taint."
+    )
+
+
+class GPU(Part):
+    """GPUs of each engine."""
+
+    count: int = Field(
+        default=0,
+        ge=0,
+        le=1,
+        description="GPUs per engine (nvidia.com/gpu): 1, or 0 to run on the CPU.",
+    )
+
+
+class Resources(Part):
+    """What each engine needs, and where it may run."""
+
+    gpu: GPU = Field(default=GPU(), description="GPUs of each engine.")
+    cpu: Quantity | None = Field(
+        default=None, description='CPU request of each engine, for example "4" or "500m".'
+    )
+    memory: Quantity | None = Field(
+        default=None, description="Memory request and limit of each engine, for example 16Gi."
+    )
+    node_selector: dict[
+        Annotated[str, Field(max_length=317, pattern=LABEL_KEY)],
+        Annotated[str, Field(max_length=63, pattern=LABEL_VALUE)],
+    ] = Field(
+        default_factory=dict,
+        max_length=32,
+        description="Labels that a node must carry to run an engine, for example "
+        "nvidia.com/gpu.product: NVIDIA-L4.",
+    )
+    tolerations: tuple[Toleration, ...] = Field(
+        default=(), max_length=32, description="Taints of nodes that engines accept."
+    )
+    priority_class_name: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=253,
+        pattern=DNS_SUBDOMAIN,
+        description="PriorityClass of the engine pods.",
+    )
+    runtime_class_name: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=253,
+        pattern=DNS_SUBDOMAIN,
+        description="RuntimeClass of the engine pods, for example nvidia.",
+    )
+
+
+class Rollout(Part):
+    """How engines are replaced when the model changes."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            Rule(
+                "!has(self.maxSurge) || !has(self.maxUnavailable) || "
+                "self.maxSurge > 0 || self.maxUnavailable > 0",
+                "rollout.maxSurge and rollout.maxUnavailable are both 0, so no engine could ever "
+                "be replaced; write maxUnavailable: 1 where no spare GPU exists, else maxSurge: 1",
+            )
+        )
+    )
+
+    max_surge: int = Field(
+        default=1,
+        ge=0,
+        le=100,
+        description="Engines that may run above `replicas` during a rollout. 0 where no GPU is "
+        "spare; then set maxUnavailable to 1.",
+    )
+    max_unavailable: int = Field(
+        default=0, ge=0, le=100, description="Engines that may be missing during a rollout."
+    )
+    drain_seconds: int = Field(
+        default=300,
+        ge=0,
+        le=86_400,
+        description="Time that running requests get to finish when an engine is stopped.",
+    )
+    progress_deadline_seconds: int = Field(
+        default=1800,
+        ge=30,
+        le=86_400,
+        description="Time for a new engine to become ready. After it, the container is restarted "
+        "and the model says Progressing=False.",
+    )
+
+
+class Routing(Part):
+    """How the router chooses an engine for a request."""
+
+    policy: Literal["PrefixAffinity", "LeastLoaded", "RoundRobin"] = Field(
+        default="PrefixAffinity",
+        description="PrefixAffinity: the engine that already holds the prompt's prefix, unless it "
+        "is overloaded. LeastLoaded: fewest running requests. RoundRobin: each in turn.",
+    )
+    load_factor: float = Field(
+        default=1.25,
+        ge=1.0,
+        le=10.0,
+        description="PrefixAffinity leaves an engine that holds more than this multiple of the "
+        "mean number of requests.",
+    )
+    timeout_seconds: int = Field(
+        default=600,
+        ge=1,
+        le=86_400,
+        description="Longest silence of an engine before the router gives the answer up.",
+    )
+
+
+class InferenceModelSpec(Part):
+    """What the user asks for."""
+
+    model: ModelSource = Field(
+        description="Which weights are served, and under which names.",
+    )
+    engine: EngineSpec = Field(default=EngineSpec(), description="How each engine runs.")
+    resources: Resources = Field(
+        default=Resources(), description="What each engine needs, and where it may run."
+    )
+    replicas: int = Field(
+        default=1, ge=0, le=1000, description="Number of engines. `kubectl scale` changes it."
+    )
+    rollout: Rollout = Field(
+        default=Rollout(), description="How engines are replaced when the model changes."
+    )
+    routing: Routing = Field(
+        default=Routing(), description="How the router chooses an engine for a request."
+    )
+    suspend: bool = Field(
+        default=False,
+        description="true stops every engine and keeps this object and its `replicas`.",
+    )
+
+    @property
+    def desired_replicas(self) -> int:
+        """Engines that should run now."""
+        return 0 if self.suspend else self.replicas
+
+    @classmethod
+    def parse(cls, spec: Mapping[str, Any]) -> Self:
+        """Validate a spec as stored. Raises: pydantic.ValidationError."""
+        return cls.model_validate(spec)
+
+
+class Condition(Part):
+    """A metav1 condition: one aspect of the model's state."""
+
+    type: str = Field(max_length=64, description="Aspect, for example Ready.")
+    status: Literal["True", "False", "Unknown"] = Field(description="True, False or Unknown.")
+    observed_generation: int = Field(default=0, ge=0, description="Generation this was said about.")
+    last_transition_time: str = Field(
+        max_length=64,
+        description="When `status` last flipped.",
+        json_schema_extra={"format": "date-time"},
+    )
+    reason: str = Field(max_length=64, description="One word for programs.")
+    message: str = Field(max_length=2048, description="What is awaited, or what to do.")
+
+
+class ReplicaCounts(Part):
+    """Engines by state."""
+
+    desired: int = Field(default=0, ge=0, description="Engines that should run.")
+    current: int = Field(default=0, ge=0, description="Engines that exist.")
+    updated: int = Field(default=0, ge=0, description="Engines that run the current spec.")
+    ready: int = Field(default=0, ge=0, description="Engines that answer requests.")
+    draining: int = Field(default=0, ge=0, description="Engines that finish their last requests.")
+
+
+class RolloutStatus(Part):
+    """The rollout in progress or last done."""
+
+    hash: str = Field(default="", max_length=64, description="Hash of the engine's part of spec.")
+
+
+class InferenceModelStatus(Part):
+    """What the operator observed. Only the operator writes it."""
+
+    observed_generation: int = Field(default=0, ge=0, description="Generation of spec reported on.")
+    phase: str = Field(default="", max_length=32, description="One word for people. See Ready.")
+    conditions: tuple[Condition, ...] = Field(
+        default=(),
+        max_length=16,
+        description="Aspects of the state, each with a reason and a message.",
+        json_schema_extra={
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["type"],
+        },
+    )
+    replicas: ReplicaCounts = Field(default=ReplicaCounts(), description="Engines by state.")
+    ready: str = Field(default="", max_length=16, description="Ready and desired engines: 1/2.")
+    selector: str = Field(default="", max_length=256, description="Label selector of the engines.")
+    endpoint: str = Field(default="", max_length=512, description="Base URL of the OpenAI API.")
+    rollout: RolloutStatus = Field(
+        default=RolloutStatus(), description="The rollout in progress or last done."
+    )
+
+
+__all__ = [
+    "GPU",
+    "RESERVED_ARGS",
+    "Condition",
+    "EngineSpec",
+    "EnvSource",
+    "EnvVar",
+    "InferenceModelSpec",
+    "InferenceModelStatus",
+    "KVCache",
+    "ModelSource",
+    "ReplicaCounts",
+    "Resources",
+    "Rollout",
+    "RolloutStatus",
+    "Routing",
+    "SecretRef",
+    "Toleration",
+]

@@ -1,0 +1,267 @@
+"""From a model's name to a local folder that is safe to read.
+
+`builtin://NAME`, `file:///path` or a plain path, `hf://org/name[@revision]`. Nothing from the
+folder is ever executed: pickled weights, and models that only the code in their folder could run,
+are refused before anything else looks at the folder. Torch and transformers are not imported,
+unless a folder brings code that no native model replaces.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from yaie.checkpoint import remote_code
+from yaie_api.errors import InvalidRequestError
+
+BUILTIN = Path(__file__).parent / "builtin"
+MAX_JSON_BYTES = 64 * 2**20
+PICKLED = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"})
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+WEIGHTS_INDEX = "model.safetensors.index.json"
+GGUF = "This model is in the GGUF format only, which is not supported. Name one with safetensors."
+REPOSITORY = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]*/[A-Za-z0-9][-A-Za-z0-9._]*")
+REVISION = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._/]*")
+
+
+def resolve(source: str, revision: str | None = None, *, with_weights: bool = True) -> Path:
+    """Return the local folder of `source`, downloaded when it is `hf://`.
+
+    A model that is refused is refused before its weights are downloaded; `with_weights` false
+    leaves them out altogether.
+
+    Raises:
+        InvalidRequestError: no such model, one we refuse, or an unknown kind of source.
+        UnavailableError: the hub cannot be reached; trying again can help.
+
+    """
+    scheme, separator, rest = source.partition("://")
+    if revision is not None and scheme != "hf":
+        raise InvalidRequestError(
+            "A revision belongs to hf:// sources only. Remove it, or name another folder.",
+            param="revision",
+        )
+    if not separator:
+        return _existing(Path(source).expanduser(), source)
+    if scheme == "builtin":
+        return _builtin(rest)
+    if scheme == "file":
+        return _existing(Path(rest), source)
+    if scheme == "hf":
+        repository, pinned = _pinned(rest, revision)
+        return _download(repository, pinned, with_weights=with_weights)
+    raise InvalidRequestError(
+        f"Unknown model source {source!r}. Use builtin://NAME, hf://org/name[@revision] or a "
+        "local folder.",
+        param="model",
+    )
+
+
+def default_served_name(source: str) -> str:
+    """Name that clients use when none is given: the last part of the source, without revision."""
+    return source.partition("@")[0].rstrip("/").rpartition("/")[2] or source
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Read config.json of a checked folder.
+
+    Raises:
+        InvalidRequestError: config.json is missing or malformed, or the folder is one we refuse.
+
+    """
+    if not (folder / CONFIG).is_file():
+        raise InvalidRequestError(_instead_of_config(folder), param="model")
+    raw = read_json(folder / CONFIG)
+    remote_code.refuse_if_needed(raw)
+    _refuse_quantized(raw)
+    return raw
+
+
+def _instead_of_config(folder: Path) -> str:
+    """What to do about a folder without config.json."""
+    if (folder / "adapter_config.json").is_file():
+        return "This is an adapter, not a model. Merge it into its base model and name the result."
+    if any(path.suffix == ".gguf" for path in folder.iterdir()):
+        return GGUF
+    return f"The model's folder has no {CONFIG}. Name the folder that holds it and the weights."
+
+
+def _refuse_quantized(raw: dict[str, Any]) -> None:
+    text = raw.get("text_config")
+    for table in (raw, text if isinstance(text, dict) else {}):
+        how = table.get("quantization_config") or table.get("compression_config")
+        if how is not None:
+            method = how.get("quant_method") if isinstance(how, dict) else None
+            raise InvalidRequestError(
+                f"This checkpoint is quantized ({str(method or 'quantization_config')[:40]}), and "
+                "quantized weights are not supported. Name the unquantized model.",
+                param="model",
+            )
+
+
+def weight_paths(folder: Path) -> list[Path]:
+    """Return the files that hold the weights; every one of them is there.
+
+    Raises:
+        InvalidRequestError: a file is missing, or the weights are in a format that is refused.
+
+    """
+    _refuse_other_formats(path.name for path in folder.iterdir())
+    paths = [folder / name for name in weight_files(folder)]
+    missing = [path.name for path in paths if not path.is_file()]
+    if missing:
+        raise InvalidRequestError(
+            f"The model's folder lacks {missing[0]}"
+            + (f" and {len(missing) - 1} more of its files" if missing[1:] else "")
+            + ". Download the model again.",
+            param="model",
+        )
+    return paths
+
+
+def weight_files(folder: Path) -> list[str]:
+    """Names of the files that hold the weights: one, or those that the index names.
+
+    Raises:
+        InvalidRequestError: the index is malformed or names a file outside the folder.
+
+    """
+    if not (folder / WEIGHTS_INDEX).exists():
+        return [WEIGHTS]
+    weight_map = read_json(folder / WEIGHTS_INDEX).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise InvalidRequestError(f"{WEIGHTS_INDEX} has no 'weight_map'.", param="model")
+    names = sorted({str(name) for name in weight_map.values()})
+    for name in names:
+        if Path(name).name != name or not name.endswith(".safetensors"):
+            raise InvalidRequestError(
+                f"{WEIGHTS_INDEX} names a file outside the folder.", param="model"
+            )
+    return names
+
+
+def _refuse_other_formats(names: Iterable[str]) -> None:
+    kinds = {Path(name).suffix for name in names}
+    if ".safetensors" in kinds:
+        return
+    if kinds & PICKLED:
+        raise InvalidRequestError(
+            "This model has pickled weights only, which can run code when loaded. Convert them to "
+            "safetensors.",
+            param="model",
+        )
+    if ".gguf" in kinds:
+        raise InvalidRequestError(GGUF, param="model")
+    raise InvalidRequestError("The model's folder holds no *.safetensors weights.", param="model")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object of bounded size.
+
+    Raises:
+        InvalidRequestError: missing, too large, or not a JSON object.
+
+    """
+    value = _read(path)
+    if not isinstance(value, dict):
+        raise InvalidRequestError(f"{path.name} does not hold a JSON object.", param="model")
+    return value
+
+
+def read_json_list(path: Path) -> list[Any]:
+    """Read a JSON list of bounded size.
+
+    Raises:
+        InvalidRequestError: missing, too large, or not a JSON list.
+
+    """
+    value = _read(path)
+    if not isinstance(value, list):
+        raise InvalidRequestError(f"{path.name} does not hold a JSON list.", param="model")
+    return value
+
+
+def _read(path: Path) -> Any:
+    try:
+        if path.stat().st_size > MAX_JSON_BYTES:
+            raise InvalidRequestError(f"{path.name} is larger than 64 MiB.", param="model")
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise InvalidRequestError(f"{path.name} cannot be read.", param="model") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"{path.name} is not valid JSON.", param="model") from error
+
+
+def eos_token_ids(folder: Path, raw: dict[str, Any]) -> tuple[int, ...]:
+    """Ids that end a sequence: generation_config.json's where present, and config.json's, also
+    those of its text part.
+    """
+    found: set[int] = set()
+    generation = folder / "generation_config.json"
+    text = raw.get("text_config")
+    tables = [raw, text if isinstance(text, dict) else {}]
+    if generation.exists():
+        tables.append(read_json(generation))
+    for table in tables:
+        value = table.get("eos_token_id")
+        for token_id in value if isinstance(value, list) else [value]:
+            if isinstance(token_id, int) and not isinstance(token_id, bool) and token_id >= 0:
+                found.add(token_id)
+    return tuple(sorted(found))
+
+
+def _existing(path: Path, source: str) -> Path:
+    if not path.is_dir():
+        hint = (
+            f" For a model of the hub write hf://{source}." if REPOSITORY.fullmatch(source) else ""
+        )
+        raise InvalidRequestError(f"There is no model folder at {source!r}.{hint}", param="model")
+    return path
+
+
+def _builtin(name: str) -> Path:
+    names = sorted(path.parent.name for path in BUILTIN.glob("*/config.json"))
+    if name not in names:
+        raise InvalidRequestError(
+            f"There is no built-in model {name!r}. Built in: {', '.join(names) or 'none'}.",
+            param="model",
+        )
+    return BUILTIN / name
+
+
+def _pinned(rest: str, revision: str | None) -> tuple[str, str | None]:
+    """Split `org/name[@revision]`; the revision may come from either place, but from one."""
+    repository, separator, named = rest.partition("@")
+    pinned = named if separator else revision
+    if revision is not None and pinned != revision:
+        raise InvalidRequestError(
+            f"The source names revision {named!r} and the settings name {revision!r}. Name one.",
+            param="revision",
+        )
+    if not REPOSITORY.fullmatch(repository) or ".." in rest:
+        raise InvalidRequestError(
+            f"hf://{rest} does not name a model. Write hf://ORG/NAME or hf://ORG/NAME@REVISION, "
+            "for example hf://Qwen/Qwen3-0.6B.",
+            param="model",
+        )
+    if pinned is not None and (not REVISION.fullmatch(pinned) or ".." in pinned):
+        raise InvalidRequestError(
+            f"{pinned!r} is not a revision. Name a branch, a tag or a commit.", param="revision"
+        )
+    return repository, pinned
+
+
+def _download(repository: str, revision: str | None, *, with_weights: bool) -> Path:
+    from yaie.checkpoint import hub
+
+    folder = hub.settings(repository, revision)
+    read_config(folder)
+    if not with_weights:
+        return folder
+    names = weight_files(folder)
+    hub.weights(repository, folder, names)
+    if not any((folder / name).exists() for name in names):
+        _refuse_other_formats(hub.file_names(repository, folder))
+    return folder

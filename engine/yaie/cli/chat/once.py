@@ -1,0 +1,33 @@
+"""One prompt, one answer: the answer to standard output, its measurements to standard error."""
+
+import sys
+
+from yaie.cli.chat.client import ChatClient, ChatError, ChatOptions
+from yaie.cli.chat.text import TextWriter
+
+
+async def answer_once(options: ChatOptions, prompt: str) -> int:
+    """Raises YaieError when there is no answer."""
+    async with ChatClient(options) as client:
+        model = options.model or await first_model(client)
+        writer = TextWriter()
+        try:
+            stats = await client.answer(model, opening(options.system, prompt), writer.write)
+        finally:
+            if writer.text:
+                writer.end_line()
+    print(stats, file=sys.stderr)
+    return 0
+
+
+async def first_model(client: ChatClient) -> str:
+    names = await client.models()
+    if not names:
+        raise ChatError("The endpoint serves no model.")
+    return names[0]
+
+
+def opening(system: str | None, prompt: str) -> list[dict[str, str]]:
+    """The messages of a new conversation."""
+    before = [{"role": "system", "content": system}] if system else []
+    return [*before, {"role": "user", "content": prompt}]

@@ -1,0 +1,129 @@
+"""`yaie serve MODEL`: one model behind an OpenAI-compatible API. Flags have vLLM's names."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from yaie.cli import serve_flags
+from yaie.cli.serve_flags import ENV_API_KEY
+from yaie_api.errors import InvalidRequestError
+from yaie_api.names import ENV_POD_NAME
+from yaie_api.response_id import mark_of_pod
+
+if TYPE_CHECKING:
+    from yaie.cli.main import Subparsers
+    from yaie.config import EngineConfig
+    from yaie.server.run import ServeOptions
+
+DESCRIPTION = """\
+Serve one model. MODEL is builtin://NAME, hf://org/name[@revision] or a local folder with
+safetensors weights. The server listens at once; GET /readyz says when the model is loaded.
+"""
+
+
+def add_parser(subparsers: "Subparsers") -> None:
+    parser = subparsers.add_parser(
+        "serve", help="serve one model with an OpenAI-compatible API", description=DESCRIPTION
+    )
+    parser.add_argument("model", metavar="MODEL")
+    serve_flags.add_http_flags(parser.add_argument_group("HTTP"))
+    serve_flags.add_answer_flags(parser.add_argument_group("answers"))
+    serve_flags.add_engine_flags(parser.add_argument_group("engine"))
+    serve_flags.add_log_flags(parser.add_argument_group("logs"))
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from yaie.logging import setup
+    from yaie.server.run import serve
+
+    setup(args.log_level, args.log_format)
+    return serve(serve_options(args))
+
+
+def serve_options(args: argparse.Namespace) -> "ServeOptions":
+    """What the flags say of the HTTP process.
+
+    Raises:
+        InvalidRequestError: there is no such parser or template.
+
+    """
+    return replace(
+        batch_options(args),
+        host=args.host,
+        port=args.port,
+        api_keys=api_keys(args.api_key, os.environ.get(ENV_API_KEY)),
+        admin_host=args.admin_host,
+        admin_port=args.admin_port,
+        api_server_count=args.api_server_count,
+        drain_s=args.shutdown_timeout,
+        sse_keep_alive_s=args.sse_keep_alive_interval,
+        tenant_header=args.tenant_header and args.tenant_header.lower(),
+        tenants_by_key=args.tenant_per_api_key,
+        response_mark=mark_of_pod(os.environ.get(ENV_POD_NAME, "")),
+        settings=settings(args),
+    )
+
+
+def batch_options(args: argparse.Namespace) -> "ServeOptions":
+    """What the flags say where nobody listens: the engine, and how it is spoken to.
+
+    Raises:
+        InvalidRequestError: there is no such parser or template.
+
+    """
+    from yaie.server.run import ServeOptions
+    from yaie.text import reasoning, tools
+
+    tools.format_for(None, args.tool_call_parser)
+    reasoning.format_for(None, args.reasoning_parser)
+    if args.chat_template is not None and not args.chat_template.is_file():
+        raise InvalidRequestError(f"There is no file {str(args.chat_template)!r}.")
+    config = engine_config(args)
+    return ServeOptions(
+        command=engine_command(config, args.log_level, args.log_format),
+        names=tuple(args.served_model_name),
+        use_generation_config=args.generation_config == "auto",
+        log_prompts=args.log_prompts,
+        chat_template=args.chat_template,
+        tool_call_parser=args.tool_call_parser,
+        reasoning_parser=args.reasoning_parser,
+        priorities=config.scheduling_policy == "priority",
+    )
+
+
+def settings(args: argparse.Namespace) -> dict[str, Any]:
+    """The flags as the admin port tells them: all but the keys."""
+    shown = {name: value for name, value in vars(args).items() if name not in ("run", "api_key")}
+    return {name: str(v) if isinstance(v, Path) else v for name, v in shown.items()}
+
+
+def engine_config(args: argparse.Namespace) -> "EngineConfig":
+    """The engine's configuration: each flag is named after its field."""
+    from msgspec.structs import fields
+
+    from yaie.config import EngineConfig
+
+    given = vars(args) | {"served_model_name": next(iter(args.served_model_name), None)}
+    return EngineConfig(**{f.name: given[f.name] for f in fields(EngineConfig) if f.name in given})
+
+
+def engine_command(
+    config: "EngineConfig", log_level: str, log_format: str
+) -> Callable[[str], Sequence[str]]:
+    """The argument list of an engine process that connects to an address."""
+    import msgspec
+
+    encoded = msgspec.json.encode(config).decode()
+    program = [sys.executable, "-m", "yaie.runtime.process.engine_process", "--config", encoded]
+    logs = ["--log-level", log_level, "--log-format", log_format]
+    return lambda address: [*program, *logs, "--address", address]
+
+
+def api_keys(flags: Sequence[str], environment: str | None) -> tuple[str, ...]:
+    """Keys from the flags, else from the environment; an empty one protects nothing."""
+    return tuple(key for key in (flags or [environment or ""]) if key)

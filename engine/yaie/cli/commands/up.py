@@ -1,0 +1,85 @@
+"""`yaie up -f FILE…`: run InferenceModels on this machine, without a cluster."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from yaie.cli.local.client import add_state_flags
+from yaie.cli.local.files import add_files_flag, load
+from yaie.cli.values import not_negative, port
+from yaie_api.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from yaie.cli.main import Subparsers
+
+DESCRIPTION = """\
+Run InferenceModels on this machine: the operator, a router and the engines as processes, behind one
+OpenAI-compatible API. Objects are kept in the state folder; `yaie up` without files runs what is
+stored there. Ctrl-C ends everything. A COMMAND after `--` runs when all models are ready, with
+YAIE_ENDPOINT set, and everything ends with it.
+"""
+
+
+def add_parser(subparsers: "Subparsers") -> None:
+    parser = subparsers.add_parser(
+        "up", help="run InferenceModels on this machine, without a cluster", description=DESCRIPTION
+    )
+    add_files_flag(parser, required=False)
+    flag = parser.add_argument
+    flag(
+        "--port",
+        type=port,
+        default=8000,
+        help="port of the API on 127.0.0.1; 0 picks a free one (default: %(default)s)",
+    )
+    add_state_flags(parser)
+    flag(
+        "--timeout",
+        type=not_negative,
+        metavar="SECONDS",
+        help="give up if not every model is ready by then (default: wait)",
+    )
+    flag(
+        "--log-level",
+        default="warning",
+        choices=["debug", "info", "warning", "error"],
+        help="least severity that is logged (default: %(default)s)",
+    )
+    flag(
+        "--log-format",
+        default="auto",
+        choices=["auto", "text", "json"],
+        help="auto: text on a terminal, JSON lines otherwise",
+    )
+    flag("command", nargs="*", metavar="COMMAND", help="after --: run this once all is ready")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    objects = load(args.filename, args.namespace)
+    import asyncio
+
+    try:
+        from yaie.cli.local.session import Options, Session
+    except ModuleNotFoundError as error:
+        raise UnavailableError(
+            f"`yaie up` needs the package {error.name}; install all: pip install 'yaie[all]'"
+        ) from error
+    from yaie_api import logs
+    from yaie_local.state import StateError, StateFolder
+
+    logs.configure(level=args.log_level, log_format=args.log_format)
+    options = Options(
+        state=StateFolder(Path(args.state_dir)) if args.state_dir else StateFolder.default(),
+        namespace=args.namespace,
+        port=args.port,
+        objects=tuple(objects),
+        timeout_s=args.timeout,
+        command=tuple(args.command),
+    )
+    try:
+        return asyncio.run(Session(options).run())
+    except StateError as error:
+        print(f"yaie: {error}", file=sys.stderr)
+        return 1

@@ -1,0 +1,1 @@
+"""What commands ask of `yaie up` on this machine."""

@@ -1,0 +1,109 @@
+"""Objects from the files that a user names with `-f`, ready to be stored."""
+
+import argparse
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from yaie_api import names
+from yaie_api.errors import InvalidRequestError
+
+KINDS: Final = (names.KIND, "Secret", "ConfigMap")
+"""What files may hold. Everything else is made by the operator."""
+DEFAULT_NAMESPACE: Final = "default"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """One object and where it stands, as `FILE:LINE`."""
+
+    where: str
+    object: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """`inferencemodel/demo`, as kubectl writes it."""
+        return f"{self.object['kind'].lower()}/{self.object['metadata']['name']}"
+
+
+def add_files_flag(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    parser.add_argument(
+        "-f",
+        "--filename",
+        nargs="+",
+        action="extend",
+        default=[],
+        required=required,
+        metavar="FILE",
+        help="YAML files, or folders with *.yaml files; - reads standard input",
+    )
+
+
+def load(paths: Sequence[str], namespace: str) -> list[Loaded]:
+    """Every object of the files, in order; all of them belong to `namespace`. Raises
+    InvalidRequestError with one line for each problem: `FILE:LINE: field: what`.
+    """
+    from yaie_api.resource.manifest import ManifestError
+    from yaie_api.resource.manifest import load as parse
+
+    found: list[Loaded] = []
+    problems: list[str] = []
+    for filename, text in _texts(paths):
+        try:
+            documents = parse(text, filename=filename, kinds=KINDS)
+        except ManifestError as error:
+            problems.append(str(error))
+            continue
+        for document in documents:
+            loaded = _placed(document.object, f"{filename}:{document.line}", namespace)
+            own = loaded.object["metadata"]["namespace"]
+            if own != namespace:
+                problems.append(
+                    f"{loaded.where}: metadata.namespace: {own!r} is not the namespace of this "
+                    f"command; remove it, or write --namespace {own}"
+                )
+            found.append(loaded)
+    if problems:
+        raise InvalidRequestError("these files cannot be used:\n" + "\n".join(problems))
+    return found
+
+
+def standard_input() -> str:
+    """What is piped in. Raises InvalidRequestError when it is not text."""
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidRequestError("standard input is not UTF-8 text") from error
+
+
+def _placed(obj: Mapping[str, Any], where: str, namespace: str) -> Loaded:
+    meta = {"namespace": namespace, **(obj.get("metadata") or {})}
+    return Loaded(where, {**obj, "metadata": meta})
+
+
+def _texts(paths: Sequence[str]) -> Iterable[tuple[str, str]]:
+    """Names and contents. Raises InvalidRequestError for a file that cannot be read."""
+    for path in paths:
+        if path == "-":
+            yield "standard input", standard_input()
+            continue
+        for file in _files(Path(path)):
+            try:
+                yield str(file), file.read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise InvalidRequestError(f"cannot read {file}: {_reason(error)}") from error
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    found = sorted(file for file in path.iterdir() if file.suffix in (".yaml", ".yml"))
+    if not found:
+        raise InvalidRequestError(f"the folder {path} holds no .yaml file")
+    return found
+
+
+def _reason(error: OSError | UnicodeDecodeError) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8 text"

@@ -1,0 +1,80 @@
+"""What `yaie up` shows while models start: one line per model, rewritten in place on a terminal,
+otherwise one line for each news.
+"""
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self, TextIO
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """One model as its status tells. `settled`: nothing more is awaited."""
+
+    name: str
+    settled: bool
+    phase: str
+    message: str
+
+    @classmethod
+    def of(cls, model: Mapping[str, Any]) -> Self:
+        meta, status = model["metadata"], model.get("status") or {}
+        conditions = {c["type"]: c for c in status.get("conditions", ())}
+        ready = conditions.get("Ready", {})
+        fresh = status.get("observedGeneration") == meta["generation"]
+        done = ready.get("status") == "True" or ready.get("reason") == "Suspended"
+        return cls(
+            name=meta["name"],
+            settled=fresh and done,
+            phase=status.get("phase") or "Pending",
+            message=ready.get("message", "waiting for the operator"),
+        )
+
+
+class StartProgress:
+    """Writes to `stream`; `show` is called with every model at each look."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._live = stream.isatty() and os.environ.get("TERM") != "dumb"
+        self._lines = 0
+        self._told: dict[str, ModelState] = {}
+
+    def show(self, models: Iterable[ModelState], elapsed_s: float) -> None:
+        """Bring the display up to date."""
+        states = list(models)
+        if self._live:
+            self._redraw(states, elapsed_s)
+            return
+        for state in states:
+            if self._told.get(state.name) != state:
+                self._told[state.name] = state
+                self._stream.write(f"{line(state, elapsed_s)}\n")
+        for gone in set(self._told) - {state.name for state in states}:
+            del self._told[gone]
+            self._stream.write(f"{gone}: deleted\n")
+        self._stream.flush()
+
+    def finish(self) -> None:
+        """Leave the lines as they are; from now on news are plain lines."""
+        self._live = False
+        self._lines = 0
+
+    def remember(self, models: Iterable[ModelState]) -> None:
+        """What has been told already."""
+        self._told = {state.name: state for state in models}
+
+    def _redraw(self, states: list[ModelState], elapsed_s: float) -> None:
+        width = shutil.get_terminal_size().columns - 1
+        text = "".join(f"\033[2K{line(state, elapsed_s)[:width]}\n" for state in states)
+        up = f"\033[{self._lines}F" if self._lines else ""
+        self._stream.write(up + text + "\033[J")
+        self._stream.flush()
+        self._lines = len(states)
+
+
+def line(state: ModelState, elapsed_s: float) -> str:
+    """`demo: Starting (12 s): Pod demo-… starts: it loads the model`."""
+    return f"{state.name}: {state.phase} ({elapsed_s:.0f} s): {state.message}"

@@ -1,0 +1,204 @@
+"""One run of `yaie up`: the machine, the operator on it, progress, and the end of all of it.
+
+bind the port → open the machine → start the operator → store the objects → show progress
+    → ready: say how to chat, or run the command → wait for a signal → end everything
+"""
+
+import asyncio
+import contextlib
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final
+
+from yaie.cli.local.files import DEFAULT_NAMESPACE, Loaded
+from yaie.cli.local.progress import ModelState, StartProgress
+from yaie_api import names
+from yaie_api.errors import InvalidRequestError, UnavailableError
+from yaie_local.kubelet import gpus
+from yaie_local.kubelet.containers import PROGRAMS
+from yaie_local.kubelet.publish import Published, bind
+from yaie_local.machine import Machine, Settings
+from yaie_local.state import StateFolder
+from yaie_operator.cluster import RefusedError
+from yaie_operator.config import OperatorConfig
+from yaie_operator.manager import Manager
+from yaie_operator.watch.kinds import INFERENCE_MODEL
+
+ENV_ENDPOINT: Final = "YAIE_ENDPOINT"
+"""Base URL of the API, for the command that `yaie up` runs."""
+_LOOK_S: Final = 0.2
+_DEBOUNCE_S: Final = 0.02
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line asked for."""
+
+    state: StateFolder
+    namespace: str
+    port: int
+    objects: tuple[Loaded, ...]
+    timeout_s: float | None = None
+    command: tuple[str, ...] = ()
+
+
+class Session:
+    """Runs once. `run` returns the exit status."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._stop = asyncio.Event()
+        self._machine: Machine | None = None
+        self._progress = StartProgress(sys.stdout)
+        self._was_ready = False
+
+    async def run(self) -> int:
+        """Until a signal, the command's end or the operator's failure. Raises StateError."""
+        published = bind(self._options.namespace, names.ROUTER, self._options.port)
+        self._catch_signals()
+        with contextlib.closing(published.socket):
+            async with Machine.open(
+                self._options.state, settings=_settings(), published=published
+            ) as machine:
+                self._machine = machine
+                self._store_objects(machine)
+                async with _operating(machine, published) as operator:
+                    status = await self._serve(machine, published, operator)
+                self._say("stopping")
+        return status
+
+    async def _serve(
+        self, machine: Machine, published: Published, operator: asyncio.Task[None]
+    ) -> int:
+        """Wait for Ready, then for the end; the exit status."""
+        began = time.monotonic()
+        await self._until_ready(machine, operator, began)
+        if not self._was_ready:
+            return 130
+        self._progress.finish()
+        if self._options.command:
+            return await self._run_command(published)
+        self._introduce(machine, published, time.monotonic() - began)
+        while not self._stop.is_set() and not operator.done():
+            self._progress.show(_states(machine), time.monotonic() - began)
+            await self._pause()
+        return 0
+
+    async def _until_ready(
+        self, machine: Machine, operator: asyncio.Task[None], began: float
+    ) -> None:
+        """Raises UnavailableError when the time is over."""
+        limit_s = self._options.timeout_s
+        while not self._stop.is_set() and not operator.done():
+            states, elapsed_s = _states(machine), time.monotonic() - began
+            self._progress.show(states, elapsed_s)
+            self._progress.remember(states)
+            if all(state.settled for state in states):
+                self._was_ready = True
+                return
+            if limit_s is not None and elapsed_s > limit_s:
+                late = "; ".join(f"{s.name}: {s.message}" for s in states if not s.settled)
+                raise UnavailableError(f"not ready after {limit_s:g} s: {late}")
+            await self._pause()
+
+    def _store_objects(self, machine: Machine) -> None:
+        """Check all, then store all. Raises InvalidRequestError with the file and line."""
+        for dry_run in (True, False):
+            for loaded in self._options.objects:
+                try:
+                    machine.verbs.apply(loaded.object, manager="yaie", force=True, dry_run=dry_run)
+                except RefusedError as error:
+                    raise InvalidRequestError(f"{loaded.where}: {error}") from error
+        if not _states(machine):
+            raise InvalidRequestError("nothing to run; name a file: yaie up -f model.yaml")
+
+    async def _run_command(self, published: Published) -> int:
+        """The command's exit status. While it runs, Ctrl-C is its own affair."""
+        program, *rest = self._options.command
+        argv = [*PROGRAMS.get(program, (program,)), *rest]
+        env = {**os.environ, ENV_ENDPOINT: published.url}
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, lambda: None)
+        try:
+            process = await asyncio.create_subprocess_exec(*argv, env=env)
+        except OSError as error:
+            raise InvalidRequestError(f"cannot run {program}: {error.strerror}") from error
+        ended = asyncio.create_task(process.wait())
+        stopped = asyncio.create_task(self._stop.wait())
+        await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if not ended.done():
+            process.terminate()
+        status = await ended
+        return status if status >= 0 else 128 - status
+
+    def _introduce(self, machine: Machine, published: Published, elapsed_s: float) -> None:
+        first = min((state.name for state in _states(machine)), default="NAME")
+        where = _where(self._options)
+        self._say(
+            f"\nready after {elapsed_s:.1f} s\n"
+            f"  endpoint  {published.url}/v1\n"
+            f"  chat      yaie chat --endpoint {published.url} --model {first}\n"
+            f"  state     yaie ps{where}\n"
+            f"  logs      yaie logs {first} --follow{where}\n"
+            f"  more      yaie scale {first} --replicas 2{where}\n"
+            f"  stop      Ctrl-C\n"
+        )
+
+    def _say(self, text: str) -> None:
+        if not self._options.command:
+            print(text, flush=True)
+
+    async def _pause(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK_S):
+                await self._stop.wait()
+
+    def _catch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                loop.add_signal_handler(number, self._signalled)
+
+    def _signalled(self) -> None:
+        """The first signal ends everything politely, the second by force."""
+        if self._stop.is_set() and self._machine is not None:
+            self._machine.hurry()
+        self._stop.set()
+
+
+@contextlib.asynccontextmanager
+async def _operating(machine: Machine, published: Published) -> AsyncIterator[asyncio.Task[None]]:
+    """The operator on the machine; its own failure is raised when the block ends."""
+    config = OperatorConfig(endpoint_format=f"{published.url}/v1", debounce_s=_DEBOUNCE_S)
+    ending = asyncio.Event()
+    task = asyncio.create_task(Manager(machine.cluster, config).run(ending))
+    try:
+        yield task
+    finally:
+        ending.set()
+        await task
+
+
+def _where(options: Options) -> str:
+    """The flags by which another command finds the same models."""
+    words: list[str] = []
+    if options.state.path != StateFolder.default().path:
+        words += ["--state-dir", str(options.state.path)]
+    if options.namespace != DEFAULT_NAMESPACE:
+        words += ["--namespace", options.namespace]
+    return "".join(f" {shlex.quote(word)}" for word in words)
+
+
+def _states(machine: Machine) -> list[ModelState]:
+    return [ModelState.of(model) for model in machine.verbs.store.list(INFERENCE_MODEL)]
+
+
+def _settings() -> Settings:
+    """Pods inherit this environment without what is meant for `yaie` itself."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("YAIE_")}
+    return Settings(environ=inherited, gpu_ids=tuple(gpus.detect(os.environ)))

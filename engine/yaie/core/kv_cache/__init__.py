@@ -1,0 +1,1 @@
+"""The paged KV cache as decisions: pages, the radix tree over them, host pages."""

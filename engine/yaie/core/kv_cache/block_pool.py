@@ -1,0 +1,71 @@
+"""The pages of one layer group: which are free, and how many owners each of the others has.
+
+A page is free (no owner) or owned by sequences and by the radix tree; each owner counts once.
+Page 0 is scratch: padded rows write to it, nobody is ever given it. Only `RadixCache` calls this.
+"""
+
+from collections.abc import Iterable, Mapping
+
+SCRATCH_PAGE = 0
+
+
+class OutOfPagesError(Exception):
+    """More pages were asked for than are free. The caller evicts or preempts before asking."""
+
+
+class BlockPool:
+    """`total` pages, numbered from 0, page 0 being scratch."""
+
+    __slots__ = ("_free", "_owners", "total")
+
+    def __init__(self, total: int) -> None:
+        if total < 2:
+            raise ValueError(f"a pool needs a scratch page and at least one more, got {total}")
+        self.total = total
+        self._owners = [0] * total
+        self._owners[SCRATCH_PAGE] = 1
+        self._free = list(range(total - 1, SCRATCH_PAGE, -1))
+
+    @property
+    def free(self) -> int:
+        """Pages that nobody owns."""
+        return len(self._free)
+
+    def allocate(self, n: int) -> list[int]:
+        """Give `n` free pages to a first owner; raises `OutOfPagesError` and changes nothing."""
+        if n > len(self._free):
+            raise OutOfPagesError(f"{n} pages asked, {len(self._free)} free")
+        cut = len(self._free) - n
+        pages = self._free[cut:]
+        del self._free[cut:]
+        for page in pages:
+            self._owners[page] = 1
+        return pages
+
+    def share(self, pages: Iterable[int]) -> None:
+        """Add an owner to pages that already have one."""
+        owners = self._owners
+        for page in pages:
+            if page == SCRATCH_PAGE or not owners[page]:
+                raise ValueError(f"page {page} has no owner to share it")
+            owners[page] += 1
+
+    def release(self, pages: Iterable[int]) -> None:
+        """Take one owner away from each page; a page without owners is free again."""
+        owners = self._owners
+        for page in pages:
+            if page == SCRATCH_PAGE or not owners[page]:
+                raise ValueError(f"page {page} has no owner to release it")
+            owners[page] -= 1
+            if not owners[page]:
+                self._free.append(page)
+
+    def check(self, owners: Mapping[int, int]) -> None:
+        """Compare with the owners that the caller counted per page; raises AssertionError."""
+        expected = [owners.get(page, 0) for page in range(self.total)]
+        expected[SCRATCH_PAGE] += 1
+        if self._owners != expected:
+            raise AssertionError(f"owner counts {self._owners} differ from {expected}")
+        unowned = [page for page, count in enumerate(expected) if not count]
+        if sorted(self._free) != unowned:
+            raise AssertionError(f"free list {sorted(self._free)} differs from {unowned}")

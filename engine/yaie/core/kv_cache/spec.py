@@ -1,0 +1,31 @@
+"""Shape of the KV cache as the scheduler sees it: layer groups, pages, page size. No tensors."""
+
+from typing import Literal
+
+import msgspec
+
+GroupKind = Literal["full", "window", "latent"]
+
+
+class KVCacheGroup(msgspec.Struct, frozen=True):
+    """Layers that share one page pool and one block table.
+
+    `bytes_per_token` counts all layers of the group, keys and values.
+    """
+
+    kind: GroupKind
+    layers: tuple[int, ...]
+    bytes_per_token: int
+    window: int | None = None
+
+
+class KVSpec(msgspec.Struct, frozen=True):
+    """The layer groups of a model. Page 0 of every pool is scratch for padded rows."""
+
+    groups: tuple[KVCacheGroup, ...]
+    page_size: int = 16
+
+    @property
+    def bytes_per_page(self) -> int:
+        """Bytes that one page of every group takes together."""
+        return self.page_size * sum(group.bytes_per_token for group in self.groups)

@@ -1,0 +1,29 @@
+"""Which requests have run out of time. Knows no clock: the caller says what time it is."""
+
+from collections.abc import Iterator
+
+from yaie.core.group import SequenceGroup
+from yaie.core.queues.lazy_heap import LazyHeap
+
+
+class Deadlines:
+    """Requests that have a deadline, the earliest first."""
+
+    def __init__(self) -> None:
+        self._heap: LazyHeap[SequenceGroup] = LazyHeap(lambda group: not group.ended)
+
+    def push(self, group: SequenceGroup) -> None:
+        if group.deadline_s is not None:
+            self._heap.push((group.deadline_s, group.arrival), group)
+
+    def discard(self, group: SequenceGroup) -> None:
+        """`group` has ended."""
+        if group.deadline_s is not None:
+            self._heap.lose()
+
+    def expired(self, now: float) -> Iterator[SequenceGroup]:
+        """The requests whose deadline has come; the caller ends each before it asks for more."""
+        while (group := self._heap.peek()) is not None:
+            if group.deadline_s is None or group.deadline_s > now:
+                return
+            yield group

@@ -1,0 +1,27 @@
+"""The policies by name, with what each of them may know."""
+
+from yaie.core.kv_cache.radix_cache import RadixCache
+from yaie.core.queues.fair import FairQueue
+from yaie.core.queues.longest_prefix import LongestPrefixQueue
+from yaie.core.queues.policy import OrderedQueue, WaitingQueue, fcfs, priority
+from yaie.core.sequence import Sequence
+
+POLICIES = ("fcfs", "priority", "longest-prefix", "fair")
+
+
+def queue_for(policy: str, kv: RadixCache) -> WaitingQueue:
+    """The waiting queue of a policy; raises ValueError for a name that is not in `POLICIES`."""
+
+    def cached(sequence: Sequence) -> int:
+        return kv.lookup(sequence.request.salt, sequence.key)
+
+    match policy:
+        case "fcfs":
+            return OrderedQueue(fcfs)
+        case "priority":
+            return OrderedQueue(priority)
+        case "longest-prefix":
+            return LongestPrefixQueue(cached)
+        case "fair":
+            return FairQueue()
+    raise ValueError(f"no policy {policy!r}")

@@ -1,0 +1,1 @@
+"""What the next step holds, and what its results mean for each request."""

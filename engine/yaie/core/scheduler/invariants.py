@@ -1,0 +1,33 @@
+"""What must hold of a request and of each of its outputs between two calls of the scheduler."""
+
+from yaie.core.group import SequenceGroup
+from yaie.core.sequence import NO_SLOT, Sequence, State
+
+
+def check_group(group: SequenceGroup) -> None:
+    """Raise AssertionError if an output waits for nobody or is kept after its end."""
+    request_id = group.request.request_id
+    if group.ended:
+        raise AssertionError(f"request {request_id} has ended and stays")
+    if group.unstarted and (group.next is None) == (group.primary is None):
+        raise AssertionError(f"outputs of {request_id} wait for nobody")
+    for one in (group.next, group.primary):
+        if one is not None and group.live.get(one.index) is not one:
+            raise AssertionError(f"request {request_id} counts on an output that has ended")
+
+
+def check_sequence(sequence: Sequence, following: set[int]) -> None:
+    """Raise AssertionError if positions, pages, slot and state disagree. `following`: ids of the
+    sequences that some running one will wake.
+    """
+    known = len(sequence.tokens) + sequence.in_flight
+    if not sequence.committed <= sequence.scheduled <= known <= sequence.length_limit:
+        raise AssertionError(f"sequence {sequence.seq_id} is ahead of itself")
+    if sequence.decoding and sequence.samples and known != sequence.scheduled + 1:
+        raise AssertionError(f"sequence {sequence.seq_id} decodes what it does not know")
+    if (sequence.state is State.RUNNING) != (sequence.slot != NO_SLOT):
+        raise AssertionError(f"sequence {sequence.seq_id} runs without a slot")
+    if (sequence.state is State.FOLLOWING) and id(sequence) not in following:
+        raise AssertionError(f"sequence {sequence.seq_id} waits for nobody")
+    if sequence.table is not None and sequence.scheduled > sequence.table.capacity:
+        raise AssertionError(f"sequence {sequence.seq_id} has fewer pages than positions")

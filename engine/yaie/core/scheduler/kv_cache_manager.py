@@ -1,0 +1,206 @@
+"""Where a sequence's keys and values are: in pages of its own, in a prompt that the outputs of one
+request share, in host memory, or nowhere. Owns shared prompts and host pages; asks `RadixCache` for
+the rest. Only the `RequestLifecycle` calls this.
+"""
+
+from typing import NamedTuple
+
+from yaie.core.batch import PageCopy
+from yaie.core.group import SequenceGroup
+from yaie.core.kv_cache.host_pages import HostCopy, HostPages
+from yaie.core.kv_cache.radix_cache import BlockTable, RadixCache, Shared
+from yaie.core.sequence import Sequence
+
+SWAP_MIN_TOKENS = 64
+"""Fewer positions than these are computed again: so few fit beside the decodes of any step, while a
+swap costs copies in two steps and host pages in between.
+"""
+
+
+class Placed(NamedTuple):
+    """Room for a sequence. Its first `ready` positions are there once copies and swaps are made."""
+
+    table: BlockTable
+    ready: int
+    copies: tuple[PageCopy, ...] = ()
+    swap_in: tuple[PageCopy, ...] = ()
+
+
+class SwapOut(NamedTuple):
+    """Copies to the host that the next batch makes for `sequence`."""
+
+    sequence: Sequence
+    host: HostCopy
+    copies: tuple[PageCopy, ...]
+
+
+class KVCacheManager:
+    """Pages of all sequences. `swap_min_tokens`: see `SWAP_MIN_TOKENS`. Without `share_prompts`
+    there are no shared prompts: each output of a request computes the prompt itself.
+    """
+
+    def __init__(
+        self,
+        kv: RadixCache,
+        host: HostPages,
+        *,
+        swap_min_tokens: int = SWAP_MIN_TOKENS,
+        share_prompts: bool = True,
+    ) -> None:
+        self.kv = kv
+        self.host = host
+        self._share_prompts = share_prompts
+        self._swap_min_tokens = swap_min_tokens
+        self._shared_prompts: dict[SequenceGroup, BlockTable] = {}
+        self._copied: list[BlockTable] = []
+        self._closed: list[BlockTable] = []
+        self._swap_out: list[SwapOut] = []
+        self.swaps_out = 0
+        self.swaps_in = 0
+
+    # -- coming -----------------------------------------------------------------------------
+
+    def admit(
+        self, sequence: Sequence, group: SequenceGroup, *, reserve: int
+    ) -> Placed | Shared | None:
+        """Room for all known tokens of `sequence`. None: not now."""
+        shared_prompt = self._shared_prompts.get(group) if sequence is group.next else None
+        if shared_prompt is not None:
+            return self._fork(sequence, shared_prompt, reserve)
+        outcome = self.kv.admit(
+            sequence.request.salt,
+            sequence.key,
+            reserve=reserve,
+            most=sequence.reusable_tokens,
+            wait=sequence.host is None,
+        )
+        if isinstance(outcome, BlockTable):
+            return self._resumed(sequence, outcome)
+        return outcome
+
+    def _fork(self, sequence: Sequence, shared_prompt: BlockTable, reserve: int) -> Placed | None:
+        forked = self.kv.fork(shared_prompt, reserve=reserve)
+        if forked is None:
+            return None
+        table, copies = forked
+        self._copied.append(shared_prompt)
+        return Placed(table, sequence.n_prompt - 1, copies)
+
+    def _resumed(self, sequence: Sequence, table: BlockTable) -> Placed:
+        """What the cache does not have comes from the host, where the host has it."""
+        host, cached = sequence.host, table.cached_tokens
+        if host is None:
+            return Placed(table, cached)
+        page_size = self.kv.page_size
+        first = cached // page_size
+        if cached >= host.n_tokens or first < host.first_page:  # not needed, or a hole before it
+            self.forget(sequence)
+            return Placed(table, cached)
+        sources = host.pages[first - host.first_page :]
+        copies = tuple(
+            PageCopy(group, source, pages[first + offset])
+            for group, pages in enumerate(table.pages)
+            for offset, source in enumerate(sources)
+        )
+        self.swaps_in += 1
+        return Placed(table, host.n_tokens, swap_in=copies)
+
+    def extend(self, sequence: Sequence) -> tuple[int, ...] | None:
+        """One more page in each layer group. None: there is none."""
+        return self.kv.extend(sequence.owned_table)
+
+    def commit(self, sequence: Sequence) -> None:
+        """A chunk is computed; what came from the host with it is needed there no longer."""
+        self.kv.commit(sequence.owned_table, sequence.committed)
+        if sequence.host is not None:
+            self.forget(sequence)
+
+    # -- going ------------------------------------------------------------------------------
+
+    def release(self, sequence: Sequence) -> None:
+        """Give the pages back; what is computed of whole pages stays cached."""
+        self.kv.release(sequence.owned_table, sequence.computed_key)
+
+    def discard(self, sequence: Sequence) -> None:
+        """Give the pages back and cache nothing: they may be poisoned."""
+        self.kv.discard(sequence.owned_table)
+
+    def preempt(self, sequence: Sequence) -> None:
+        """Give the pages back, keeping their contents in the host where that pays."""
+        if sequence.host is None:
+            self._keep(sequence)
+        self.release(sequence)
+
+    def forget(self, sequence: Sequence) -> None:
+        """Free the host pages of `sequence`, if any."""
+        host, sequence.host = sequence.host, None
+        if host is not None:
+            self.host.release(host)
+            self._swap_out = [swap for swap in self._swap_out if swap.host is not host]
+
+    def _keep(self, sequence: Sequence) -> None:
+        table, n_tokens = sequence.owned_table, sequence.committed
+        first = self.kv.n_shared(table)
+        n_pages = -(-n_tokens // self.kv.page_size) - first
+        worth = n_tokens - first * self.kv.page_size >= self._swap_min_tokens
+        if not worth or n_pages > self.host.free or sequence.reusable_tokens < n_tokens:
+            return
+        host = HostCopy(first, n_tokens, self.host.allocate(n_pages))
+        copies = tuple(
+            PageCopy(group, pages[first + offset], target)
+            for group, pages in enumerate(table.pages)
+            for offset, target in enumerate(host.pages)
+        )
+        sequence.host = host
+        self._swap_out.append(SwapOut(sequence, host, copies))
+        self.swaps_out += 1
+
+    def seal(self) -> list[SwapOut]:
+        """A batch is complete: the copies to the host that it has to make."""
+        for shared_prompt in self._closed:
+            self.kv.release(shared_prompt, b"")
+        self._copied, self._closed = [], []
+        taken, self._swap_out = self._swap_out, []
+        return taken
+
+    # -- shared prompts --------------------------------------------------------------
+
+    def open(self, group: SequenceGroup, sequence: Sequence) -> None:
+        """The prompt of `group` is computed in `sequence`: let its other outputs share it."""
+        if self._share_prompts:
+            self._shared_prompts[group] = self.kv.shared_prompt(
+                sequence.owned_table, sequence.n_prompt
+            )
+
+    def has_shared_prompt(self, group: SequenceGroup) -> bool:
+        return group in self._shared_prompts
+
+    def close(self, group: SequenceGroup) -> None:
+        """No output of `group` will need its prompt's pages any more.
+
+        A batch that copies from them must not bring other contents there before: what it swaps in
+        comes first.
+        """
+        if (shared_prompt := self._shared_prompts.pop(group, None)) is None:
+            return
+        if any(shared_prompt is copied for copied in self._copied):
+            self._closed.append(shared_prompt)
+        else:
+            self.kv.release(shared_prompt, b"")
+
+    def reclaim(self) -> bool:
+        """Give up the newest shared prompt; its outputs compute it again. False: there is none."""
+        if not self._shared_prompts:
+            return False
+        self.close(next(reversed(self._shared_prompts)))
+        return True
+
+    def check(self, running: list[Sequence], live: list[Sequence]) -> None:
+        """Prove that no page is lost; raises AssertionError."""
+        tables = [sequence.owned_table for sequence in running]
+        self.kv.check([*tables, *self._shared_prompts.values(), *self._closed])
+        self.host.check([sequence.host for sequence in live if sequence.host is not None])
+        if any(group.ended or group.next is None for group in self._shared_prompts):
+            raise AssertionError("a shared prompt is kept for nobody")
+        if any(swap.sequence.host is not swap.host for swap in self._swap_out):
+            raise AssertionError("a swap to the host has lost its sequence")

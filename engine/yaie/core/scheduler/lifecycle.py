@@ -1,0 +1,281 @@
+"""Every live request and where its outputs are: waiting, following, running in a slot, unstarted.
+
+Owns the requests by id and the running list; asks the waiting queue, `SlotAllocator` and
+`KVCacheManager` by verbs. This module moves outputs between states. `plan` decides what a step
+holds, and `StepCommitter` what a result means.
+"""
+
+from bisect import insort
+
+from yaie.core.group import SequenceGroup
+from yaie.core.kv_cache.radix_cache import Shared
+from yaie.core.messages import Tokens
+from yaie.core.outputs import ABORTED, DEADLINE, Failure, FinishInfo, failed, final, unstarted
+from yaie.core.queues.completion_rate import CompletionRate
+from yaie.core.queues.deadlines import Deadlines
+from yaie.core.queues.policy import WaitingQueue
+from yaie.core.queues.prompt_rate import PromptRate
+from yaie.core.scheduler.invariants import check_group, check_sequence
+from yaie.core.scheduler.kv_cache_manager import KVCacheManager, Placed
+from yaie.core.scheduler.slots import SlotAllocator
+from yaie.core.sequence import FirstOutputInfo, Sequence, State
+
+
+class RequestLifecycle:
+    """Methods that end outputs append what users are told to `events`. `now`: the time, in seconds,
+    as of the last call of the loop. `n_live`: outputs that have not ended. `n_grammars`: requests
+    that have one.
+    """
+
+    def __init__(self, kv_cache: KVCacheManager, queue: WaitingQueue, max_num_seqs: int) -> None:
+        self.kv_cache = kv_cache
+        self.queue = queue
+        self.slots = SlotAllocator(max_num_seqs)
+        self.running: list[Sequence] = []
+        self.drain = CompletionRate()
+        self.prompts = PromptRate()
+        self.now = 0.0
+        self.n_live = 0
+        self.n_grammars = 0
+        self.prompt_tokens = 0
+        self.cached_prompt_tokens = 0
+        self.preemptions = 0
+        self._groups: dict[str, SequenceGroup] = {}
+        self._deadlines = Deadlines()
+        self._next_seq_id = 0
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._groups
+
+    @property
+    def n_waiting(self) -> int:
+        """Outputs without pages: queued, preempted, following, or not started yet."""
+        return self.n_live - len(self.running)
+
+    # -- coming -----------------------------------------------------------------------------
+
+    def enter(self, group: SequenceGroup) -> None:
+        """A request arrives; its first output waits."""
+        if not self.n_live:
+            self.drain.resume(group.arrived_s)
+        self._groups[group.request.request_id] = group
+        self._deadlines.push(group)
+        self.n_live += len(group.unstarted)
+        self.n_grammars += group.has_grammar
+        self._advance(group)
+
+    def admit(self, sequence: Sequence) -> Placed | Shared | None:
+        """Room for `sequence`, with a page left for each that runs. None: not now."""
+        group = self._groups[sequence.request_id]
+        placed = self.kv_cache.admit(sequence, group, reserve=len(self.running))
+        while placed is None and not self.running and self.kv_cache.reclaim():
+            placed = self.kv_cache.admit(sequence, group, reserve=0)
+        return placed
+
+    def start(self, sequence: Sequence, placed: Placed) -> None:
+        """A sequence from the queue runs from now on."""
+        group = self._groups[sequence.request_id]
+        sequence.enter(self.slots.take(), placed.table, placed.ready)
+        if not group.started:
+            group.started = True
+            group.cached_tokens = placed.table.cached_tokens
+            self.prompt_tokens += sequence.n_prompt
+            self.cached_prompt_tokens += group.cached_tokens
+            self.prompts.admitted(sequence.n_prompt, group.cached_tokens)
+        if not sequence.started:
+            sequence.cached_tokens = group.cached_tokens
+            sequence.first_output = FirstOutputInfo(max(0.0, self.now - group.arrived_s))
+            sequence.started = True
+        insort(self.running, sequence, key=lambda other: other.rank)
+        if sequence is group.next:
+            self._next_started(group, sequence)
+        self.queue.started(sequence)
+
+    def follow(self, sequence: Sequence, shared: Shared) -> None:
+        """Of two requests with the same uncached prefix the second waits for the first."""
+        sequence.state = State.FOLLOWING
+        primary = next(other for other in self.running if other.table is shared.primary)
+        primary.followers.append((shared.tokens, sequence))
+
+    def wake(self, primary: Sequence, upto: int | None) -> None:
+        """Requeue the followers of `primary` that need no more than `upto` tokens (None: all)."""
+        followers, primary.followers = primary.followers, []
+        for tokens, sequence in followers:
+            if sequence.state is not State.FOLLOWING:
+                continue
+            if upto is None or tokens <= upto:
+                self.queue.push(sequence)
+            else:
+                primary.followers.append((tokens, sequence))
+
+    # -- outputs that share a prompt ----------------------------------------------------------
+
+    def _advance(self, group: SequenceGroup) -> None:
+        """Start the next output of `group`, if there is one."""
+        if not group.unstarted:
+            group.next = None
+            self.kv_cache.close(group)
+            return
+        group.next = group.spawn(self._next_seq_id)
+        self._next_seq_id += 1
+        self.queue.push(group.next)
+
+    def _next_started(self, group: SequenceGroup, sequence: Sequence) -> None:
+        if self.kv_cache.has_shared_prompt(group):
+            sequence.billed = sequence.n_prompt - sequence.cached_tokens - 1
+            self._advance(group)
+        elif group.unstarted:
+            group.next, group.primary = None, sequence
+        else:
+            group.next = None
+
+    def prompt_computed(self, sequence: Sequence) -> None:
+        """If others of its request wait for this, they may share its pages now."""
+        group = self._groups[sequence.request_id]
+        group.scores = False
+        if group.primary is sequence:
+            group.primary = None
+            if group.unstarted:
+                self.kv_cache.open(group, sequence)
+            self._advance(group)
+
+    # -- going ------------------------------------------------------------------------------
+
+    def preempt(self, sequence: Sequence) -> None:
+        """Take pages and slot away; it goes on later, what is in flight is dropped."""
+        self.suspend(sequence)
+        self.preemptions += 1
+        self.queue.push(sequence)
+
+    def suspend(self, sequence: Sequence) -> None:
+        """As `preempt`, but the fault isolator decides when it continues, not the queue."""
+        self.kv_cache.preempt(sequence)
+        self._vacate(sequence)
+        sequence.epoch += 1
+        sequence.state = State.SUSPENDED
+
+    def end(
+        self,
+        sequence: Sequence,
+        finish: FinishInfo,
+        events: list[Tokens],
+        *,
+        poisoned: bool = False,
+    ) -> None:
+        """End an output that has started and give back all it holds; there is no other way."""
+        if sequence.state is State.RUNNING:
+            if poisoned:
+                self.kv_cache.discard(sequence)
+            else:
+                self.kv_cache.release(sequence)
+            self._vacate(sequence)
+        elif sequence.state is State.WAITING:
+            self.queue.discard(sequence)
+        sequence.state = State.ENDED
+        sequence.epoch += 1
+        self.kv_cache.forget(sequence)
+        events.append(final(sequence, finish))
+        self._count_end(1)
+        self._part(self._groups[sequence.request_id], sequence, finish, events)
+
+    def _part(
+        self, group: SequenceGroup, sequence: Sequence, finish: FinishInfo, events: list[Tokens]
+    ) -> None:
+        """The request goes on without `sequence`."""
+        del group.live[sequence.index]
+        if sequence is group.next:
+            self._advance(group)
+        elif sequence is group.primary:
+            group.primary = None
+            if finish.failure is not None:
+                self._end_unstarted(group, list(group.unstarted), finish.failure, events)
+            self._advance(group)
+        self._close_if_ended(group)
+
+    def _end_unstarted(
+        self,
+        group: SequenceGroup,
+        indices: list[int],
+        failure: Failure | None,
+        events: list[Tokens],
+    ) -> None:
+        for index in indices:
+            group.unstarted.remove(index)
+        events.extend(unstarted(group.request, failure, indices))
+        self._count_end(len(indices))
+
+    def _close_if_ended(self, group: SequenceGroup) -> None:
+        if group.ended:
+            self.kv_cache.close(group)
+            self._deadlines.discard(group)
+            self.n_grammars -= group.has_grammar
+            del self._groups[group.request.request_id]
+
+    def _count_end(self, n: int) -> None:
+        self.n_live -= n
+        self.drain.record(self.now, n)
+
+    def _vacate(self, sequence: Sequence) -> None:
+        """Pages are gone already; now the slot goes, and whoever followed."""
+        self.queue.left(sequence)
+        self.running.remove(sequence)
+        self.slots.give_back(sequence.slot)
+        sequence.reset()
+        self.wake(sequence, None)
+
+    # -- whole requests ---------------------------------------------------------------------
+
+    def abort(self, request_id: str, index: int | None, events: list[Tokens]) -> None:
+        """End a request, or one output of it. Nothing happens to what has ended already."""
+        group = self._groups.get(request_id)
+        if group is None:
+            return
+        if index is None:
+            self.end_group(group, None, events)
+        elif index in group.live:
+            self.end(group.live[index], ABORTED, events)
+        elif index in group.unstarted:
+            self._end_unstarted(group, [index], None, events)
+            self._close_if_ended(group)
+
+    def end_group(
+        self, group: SequenceGroup, failure: Failure | None, events: list[Tokens]
+    ) -> None:
+        """End all outputs of a request: failed, or else aborted."""
+        self._end_unstarted(group, list(group.unstarted), failure, events)
+        finish = ABORTED if failure is None else failed(failure)
+        for sequence in list(group.live.values()):
+            self.end(sequence, finish, events)
+
+    def end_all(self, failure: Failure, events: list[Tokens], *, only_running: bool) -> None:
+        """End every request, or those of which something runs."""
+        running = {sequence.request_id for sequence in self.running}
+        for group in list(self._groups.values()):
+            if not only_running or group.request.request_id in running:
+                self.end_group(group, failure, events)
+
+    def expire(self, events: list[Tokens]) -> None:
+        """End the requests whose deadline has passed."""
+        for group in self._deadlines.expired(self.now):
+            self.end_group(group, DEADLINE, events)
+
+    # -- proofs -----------------------------------------------------------------------------
+
+    def check(self) -> list[Sequence]:
+        """Prove the invariants of queues, slots and pages; raises AssertionError. Returns who is
+        suspended.
+        """
+        groups = self._groups.values()
+        live = [sequence for group in groups for sequence in group.live.values()]
+        self.kv_cache.check(self.running, live)
+        self.slots.check([sequence.slot for sequence in self.running])
+        if sorted(self.running, key=lambda sequence: sequence.rank) != self.running:
+            raise AssertionError("running sequences are out of rank")
+        if self.n_live != len(live) + sum(len(group.unstarted) for group in groups):
+            raise AssertionError("outputs are lost or counted twice")
+        for group in groups:
+            check_group(group)
+        following = {id(other) for primary in self.running for _, other in primary.followers}
+        for sequence in live:
+            check_sequence(sequence, following)
+        return [sequence for sequence in live if sequence.state is State.SUSPENDED]

@@ -1,0 +1,131 @@
+"""What a step holds: decodes first, then prefill chunks within the token budget, then what waits,
+all mixed in one batch; or else a bisect step. This module decides the order; `RequestLifecycle`
+moves the outputs.
+"""
+
+from collections.abc import Iterable
+
+from yaie.core.kv_cache.radix_cache import Shared
+from yaie.core.scheduler.kv_cache_manager import Placed
+from yaie.core.scheduler.lifecycle import RequestLifecycle
+from yaie.core.scheduler.step import Step
+from yaie.core.sequence import Sequence, State
+
+MOST_FOLLOWERS = 64
+"""In one step so many are told to wait for a prefix: each costs some 30 us where that is long, and
+2,000 of them at once held up all that ran by a tenth of a second.
+"""
+
+
+def plan(lifecycle: RequestLifecycle, budget: int) -> Step:
+    """A step of about `budget` tokens; all decodes run, however many they are."""
+    step = Step(budget)
+    _decode(lifecycle, step)
+    prompts = [sequence for sequence in lifecycle.running if not sequence.decoding]
+    if prompts and _left(prompts[0]) > step.budget > 1:
+        _share(lifecycle, step, prompts[0], prompts[1:])
+    else:
+        _prefill(step, prompts)
+        _admit(lifecycle, step)
+    return step
+
+
+def bisect_step(lifecycle: RequestLifecycle, suspects: Iterable[Sequence], budget: int) -> Step:
+    """A step that computes again what `suspects` know, and holds nobody else."""
+    step = Step(budget)
+    for sequence in suspects:
+        if step.budget <= 0:
+            break
+        if sequence.state is State.RUNNING:
+            step.prefill(sequence)
+        elif lifecycle.slots.free and isinstance(placed := lifecycle.admit(sequence), Placed):
+            lifecycle.start(sequence, placed)
+            step.start(sequence, placed)
+    return step
+
+
+def _decode(lifecycle: RequestLifecycle, step: Step) -> None:
+    running = lifecycle.running
+    index = 0
+    while index < len(running):  # preemption shortens the list from its end
+        sequence = running[index]
+        index += 1
+        position = sequence.scheduled
+        if not sequence.decoding or position >= sequence.last_position:
+            continue
+        table = sequence.table
+        if (table is not None and position < table.capacity) or _grow(lifecycle, sequence, step):
+            step.decode(sequence)
+    step.budget -= len(step.rows)
+
+
+def _grow(lifecycle: RequestLifecycle, sequence: Sequence, step: Step) -> bool:
+    """Get a page: give up shared prompts first, then preempt from the end of the ranks. False: it
+    preempted itself.
+    """
+    while (pages := lifecycle.kv_cache.extend(sequence)) is None:
+        if lifecycle.kv_cache.reclaim():
+            continue
+        victim = lifecycle.running[-1]
+        lifecycle.preempt(victim)
+        if victim is sequence:
+            return False
+    step.append(sequence, pages)
+    return True
+
+
+def _left(sequence: Sequence) -> int:
+    """Tokens of its prompt that are still to be computed."""
+    return len(sequence.tokens) - sequence.scheduled
+
+
+def _share(
+    lifecycle: RequestLifecycle, step: Step, first: Sequence, others: list[Sequence]
+) -> None:
+    """`first` is a long prompt, which takes several steps. It has half of this one for certain;
+    prompts that are done much sooner may have the other half, so that they need not wait for it.
+    """
+    first_left, half = _left(first), step.budget // 2
+    kept, step.budget = step.budget - half, half
+    shorter = [other for other in others if 2 * _left(other) <= first_left]
+    _prefill(step, sorted(shorter, key=_left))
+    _admit(lifecycle, step, longest=first_left // 2, least_important=first.request.priority)
+    step.budget += kept
+    _prefill(step, [first])
+
+
+def _prefill(step: Step, prompts: Iterable[Sequence]) -> None:
+    """Go on with prompts that are computed in part."""
+    for sequence in prompts:
+        if step.budget <= 0:
+            return
+        step.prefill(sequence)
+
+
+def _admit(
+    lifecycle: RequestLifecycle, step: Step, *, longest: int | None = None, least_important: int = 0
+) -> None:
+    """Start waiting sequences in policy order until slots, budget or pages run out, or until one
+    comes that is longer than `longest`, or less important.
+    """
+    if step.budget <= 0 or not lifecycle.n_waiting or not lifecycle.slots.free:
+        return
+    queue, n_followers = lifecycle.queue, 0
+    queue.refresh(lifecycle.running)
+    while step.budget > 0 and lifecycle.slots.free and (sequence := queue.peek()):
+        if longest is not None and (
+            _left(sequence) > longest or sequence.request.priority > least_important
+        ):
+            return
+        outcome = lifecycle.admit(sequence)
+        if outcome is None:
+            return
+        queue.pop()
+        if isinstance(outcome, Shared):
+            lifecycle.follow(sequence, outcome)
+            n_followers += 1
+            if n_followers == MOST_FOLLOWERS:
+                return
+        else:
+            lifecycle.start(sequence, outcome)
+            step.start(sequence, outcome)

@@ -1,0 +1,336 @@
+"""Who runs in the next step. Knows no tensors and no clock.
+
+`EngineLoop` calls add, abort and expire, then schedule, then commit (or fail_step) once per step,
+in order. Several steps may be scheduled before the first is committed; see `Sequence` for what that
+needs.
+
+    Scheduler ── plan                  what a step holds
+        ├─────── StepCommitter         what its result means
+        ├─────── FaultIsolator         which request made it fail
+        └─────── RequestLifecycle      where every output is: waiting, running, ended
+                    ├─── WaitingQueue, SlotAllocator
+                    └─── KVCacheManager ── RadixCache, HostPages
+"""
+
+import random
+from typing import NamedTuple
+
+from yaie.core.batch import Batch, StepResult
+from yaie.core.group import SequenceGroup
+from yaie.core.kv_cache.host_pages import HostPages
+from yaie.core.kv_cache.radix_cache import RadixCache
+from yaie.core.kv_cache.spec import KVSpec
+from yaie.core.matcher import Matcher
+from yaie.core.messages import Accepted, Generate, Rejected, Stats, Tokens
+from yaie.core.outputs import Failure, failed
+from yaie.core.queues.policies import queue_for
+from yaie.core.scheduler.admission import Limits, duplicate, rejection, validate
+from yaie.core.scheduler.commit import StepCommitter
+from yaie.core.scheduler.fault_isolation import FaultIsolator, Suspect
+from yaie.core.scheduler.kv_cache_manager import SWAP_MIN_TOKENS, KVCacheManager, SwapOut
+from yaie.core.scheduler.lifecycle import RequestLifecycle
+from yaie.core.scheduler.plan import bisect_step, plan
+from yaie.core.scheduler.step import Step
+from yaie.core.sequence import Sequence, State, StopLimits
+from yaie_api.errors import OverloadedError, YaieError
+
+
+class _Flight(NamedTuple):
+    """A step that is not committed yet. `sequences` is aligned with the batch's rows."""
+
+    batch: Batch
+    sequences: list[Sequence]
+    swap_out: list[SwapOut]
+
+
+class Scheduler:
+    """Sequences of one engine.
+
+    Args:
+        spec: layer groups and page size.
+        num_pages: pages in each layer group's pool, scratch page included.
+        max_num_seqs: slots, that is sequences that run at once.
+        max_model_len: longest sequence in tokens; the size of the KV cache may lower it.
+        vocab_size: token ids are 0 .. vocab_size - 1.
+        max_num_queued_reqs: waiting outputs; with so many, a request is refused with 429.
+        eos_token_ids: token ids that end a sequence unless it ignores them.
+        enable_prefix_caching: share and keep computed pages.
+        share_prompts: outputs of one request share their prompt's pages; without, and without
+            prefix caching, every sequence starts at position 0.
+        seed: seed of the seeds of requests that bring none; None: random.
+        policy: order of the waiting queue, by its name in `POLICIES`.
+        host_pages: pages in host memory for preempted sequences; 0: they are computed again.
+        swap_min_tokens: sequences with fewer computed positions are computed again in any case.
+        request_timeout_s: time that requests have which bring no limit of their own; None: any.
+        max_logprobs: most log-probabilities that may be asked for per token; -1: all.
+
+    """
+
+    def __init__(
+        self,
+        spec: KVSpec,
+        num_pages: int,
+        *,
+        max_num_seqs: int,
+        max_model_len: int,
+        vocab_size: int,
+        max_num_queued_reqs: int = 2048,
+        eos_token_ids: tuple[int, ...] = (),
+        enable_prefix_caching: bool = True,
+        share_prompts: bool = True,
+        seed: int | None = None,
+        policy: str = "fcfs",
+        host_pages: int = 0,
+        swap_min_tokens: int = SWAP_MIN_TOKENS,
+        request_timeout_s: float | None = None,
+        max_logprobs: int = 20,
+    ) -> None:
+        self._kv = RadixCache(spec, num_pages, enable_prefix_caching=enable_prefix_caching)
+        self._host = HostPages(host_pages)
+        self._kv_cache = KVCacheManager(
+            self._kv, self._host, swap_min_tokens=swap_min_tokens, share_prompts=share_prompts
+        )
+        self._lifecycle = RequestLifecycle(
+            self._kv_cache, queue_for(policy, self._kv), max_num_seqs
+        )
+        self._committer = StepCommitter(self._lifecycle, vocab_size)
+        self._fault_isolator = FaultIsolator()
+        longest = min(max_model_len, self._kv.capacity_tokens)
+        self._limits = Limits(max_num_queued_reqs, longest, vocab_size, max_logprobs)
+        self._stop_limits = StopLimits(frozenset(eos_token_ids), longest)
+        self._timeout_s = request_timeout_s
+        self._random = random.Random(seed)  # noqa: S311 - sampling seeds, not secrets
+        self._steps: dict[int, _Flight] = {}
+        self._next_step_id = 0
+        self._next_arrival = 0
+        self._spare_seats = max_num_seqs
+        """Left free by the last step while nobody waited: so many arrivals do not count as
+        waiting."""
+
+    # -- what the loop asks -----------------------------------------------------------------
+
+    @property
+    def n_running(self) -> int:
+        return len(self._lifecycle.running)
+
+    @property
+    def n_waiting(self) -> int:
+        """Outputs without pages: queued, preempted, or waiting for a shared prefix."""
+        return self._lifecycle.n_waiting
+
+    @property
+    def n_decoding(self) -> int:
+        """Running sequences whose prompt is computed or in flight."""
+        return sum(sequence.decoding for sequence in self._lifecycle.running)
+
+    @property
+    def has_prefill(self) -> bool:
+        """Whether a step could hold prefill; without, its token budget decides nothing."""
+        return self._lifecycle.n_waiting > 0 or self.n_decoding < len(self._lifecycle.running)
+
+    @property
+    def prefill_position(self) -> int:
+        """Where the next prefill chunk starts, as far as running sequences tell."""
+        for sequence in self._lifecycle.running:
+            if not sequence.decoding:
+                return sequence.scheduled
+        return 0
+
+    def arriving_per_s(self, now: float) -> float:
+        """Prompt tokens a second that come in and have to be computed."""
+        return self._lifecycle.prompts.per_second(now)
+
+    @property
+    def max_model_len(self) -> int:
+        """Longest sequence in tokens that can be served."""
+        return self._limits.max_model_len
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing to run, now or later, and nothing to commit."""
+        return not self._lifecycle.n_live and not self._steps
+
+    def deadline_s(self, request: Generate, arrived_s: float) -> float | None:
+        """When the request's time is over, on the clock of `arrived_s`."""
+        timeout_s = self._timeout_s if request.timeout_s is None else request.timeout_s
+        return None if timeout_s is None else arrived_s + timeout_s
+
+    def validate(self, request: Generate, *, compiling: int = 0) -> None:
+        """Raise the error that refuses `request`; `compiling` others wait beside the queue.
+
+        Raises:
+            InvalidRequestError: it can never run, or its id is in use.
+            OverloadedError: the queue is full.
+
+        """
+        validate(request, self._limits)
+        if request.request_id in self._lifecycle:
+            raise duplicate(request.request_id)
+        waiting = max(self._lifecycle.n_waiting - self._spare_seats, 0) + compiling
+        if waiting >= self._limits.max_num_queued_reqs:
+            raise OverloadedError(
+                f"The queue is full: {waiting} requests are waiting.",
+                retry_after_s=self._lifecycle.drain.retry_after_s(waiting),
+            )
+
+    def add(
+        self,
+        request: Generate,
+        matcher: Matcher | None = None,
+        *,
+        arrived_s: float | None = None,
+        compiling: int = 0,
+    ) -> Accepted | Rejected:
+        """Queue a request, or say why not. `matcher` follows its grammar, if it has one.
+        `arrived_s`: when it came, if that was before now. `compiling`: as in `validate`.
+        """
+        try:
+            self.validate(request, compiling=compiling)
+        except YaieError as error:
+            return rejection(request.request_id, error)
+        came_s = self._lifecycle.now if arrived_s is None else arrived_s
+        seed = request.sampling.seed
+        group = SequenceGroup(
+            request,
+            self._stop_limits,
+            arrival=self._next_arrival,
+            seed=self._random.getrandbits(63) if seed is None else seed,
+            matcher=matcher,
+            arrived_s=came_s,
+            deadline_s=self.deadline_s(request, came_s),
+        )
+        self._next_arrival += 1
+        self._lifecycle.prompts.arrived(came_s, len(request.prompt_token_ids))
+        self._lifecycle.enter(group)
+        return Accepted(request.request_id)
+
+    def abort(self, request_id: str, index: int | None = None) -> list[Tokens]:
+        """End a request now, or one output of it; nothing if that has ended or never was."""
+        events: list[Tokens] = []
+        self._lifecycle.abort(request_id, index, events)
+        return events
+
+    def expire(self, now: float) -> list[Tokens]:
+        """End the requests whose deadline has passed."""
+        events: list[Tokens] = []
+        self._lifecycle.now = now
+        self._lifecycle.expire(events)
+        return events
+
+    def reset_prefix_cache(self) -> None:
+        """Forget what is cached and not in use."""
+        self._kv.forget_cached()
+
+    def schedule(self, now: float, budget: int) -> Batch | None:
+        """The next step of about `budget` tokens (decodes all run); None: nothing can run now."""
+        lifecycle = self._lifecycle
+        lifecycle.drain.record(now, 0)
+        lifecycle.now = now
+        if self._fault_isolator and self._steps:
+            return None  # what is in flight is heard first
+        step = self._plan(budget)
+        self._spare_seats = 0 if lifecycle.n_waiting else lifecycle.slots.free
+        return self._seal(step) if step.rows else None
+
+    def matchers(self, batch: Batch) -> list[tuple[int, Matcher]]:
+        """Row numbers of a scheduled batch that sample under a grammar, with their matchers."""
+        if not self._lifecycle.n_grammars:
+            return []
+        sequences = self._steps[batch.step_id].sequences
+        return [
+            (number, sequence.matcher)
+            for number, sequence in enumerate(sequences)
+            if sequence.matcher is not None
+            and batch.rows[number].sample
+            and batch.rows[number].epoch == sequence.epoch
+        ]
+
+    def commit(self, result: StepResult, now: float) -> list[Tokens]:
+        """Take the outcome of the oldest step in flight; returns what users get."""
+        self._lifecycle.now = now
+        flight = self._steps.pop(result.step_id)
+        return self._committer.take(flight.batch, flight.sequences, result)
+
+    def fail_step(self, step_id: int, failure: Failure) -> list[Tokens]:
+        """A step raised: who caused that ends with `failure`, the others go on; to find out who,
+        its sequences are run again in smaller steps. What it was to bring to the host may not be
+        there.
+        """
+        events: list[Tokens] = []
+        lifecycle = self._lifecycle
+        batch, sequences, swap_out = self._steps.pop(step_id)
+        lifecycle.slots.release_again(batch.releases)
+        suspects = [
+            Suspect(sequence, min(row.start + row.n_tokens, len(sequence.tokens)))
+            for sequence, row in zip(sequences, batch.rows, strict=True)
+            if sequence.epoch == row.epoch
+        ]
+        culprits = self._fault_isolator.record(suspects, alone=len(batch.rows) == 1)
+        for sequence, _ in suspects:
+            if sequence in culprits:
+                lifecycle.end(sequence, failed(failure), events)
+            else:
+                lifecycle.suspend(sequence)
+        for swap in swap_out:
+            if swap.sequence.host is swap.host:
+                self._kv_cache.forget(swap.sequence)
+                if swap.sequence.state is State.RUNNING:  # it came back from there already
+                    lifecycle.preempt(swap.sequence)
+        return events
+
+    def fail_all(self, failure: Failure) -> list[Tokens]:
+        """The engine stops: every live request ends with `failure`."""
+        events: list[Tokens] = []
+        self._lifecycle.end_all(failure, events, only_running=False)
+        return events
+
+    def fail_running(self, failure: Failure) -> list[Tokens]:
+        """The engine breaks down: requests of which something runs end with `failure`."""
+        events: list[Tokens] = []
+        self._lifecycle.end_all(failure, events, only_running=True)
+        return events
+
+    def stats(self) -> Stats:
+        """A snapshot. Pages exclude scratch; step time and budget are the loop's to fill in."""
+        lifecycle = self._lifecycle
+        return Stats(
+            running=self.n_running,
+            waiting=self.n_waiting,
+            pages_total=self._kv.num_pages - 1,
+            pages_free=self._kv.free_pages,
+            pages_cached=self._kv.cached_pages,
+            prompt_tokens=lifecycle.prompt_tokens,
+            cached_prompt_tokens=lifecycle.cached_prompt_tokens,
+            generated_tokens=self._committer.generated_tokens,
+            preemptions=lifecycle.preemptions,
+            steps=self._next_step_id,
+            step_seconds=0.0,
+            step_budget_tokens=0,
+            drain_rate=lifecycle.drain.per_second,
+            host_pages_total=self._host.total,
+            host_pages_used=self._host.total - self._host.free,
+            swaps_out=self._kv_cache.swaps_out,
+            swaps_in=self._kv_cache.swaps_in,
+        )
+
+    def check(self) -> None:
+        """Prove the invariants of queues, slots and pages; raises AssertionError."""
+        self._fault_isolator.check(self._lifecycle.check())
+
+    def _plan(self, budget: int) -> Step:
+        """A bisect step while there are suspects that have room, else an ordinary step."""
+        while self._fault_isolator and (suspects := self._fault_isolator.next_group()):
+            step = bisect_step(self._lifecycle, suspects, budget)
+            if step.rows:
+                return step
+            for sequence in self._fault_isolator.postpone():
+                self._lifecycle.queue.push(sequence)
+        return plan(self._lifecycle, budget)
+
+    def _seal(self, step: Step) -> Batch:
+        swap_out = self._kv_cache.seal()
+        copies = tuple(copy for swap in swap_out for copy in swap.copies)
+        batch = step.batch(self._next_step_id, self._lifecycle.slots.take_releases(), copies)
+        self._steps[batch.step_id] = _Flight(batch, step.sequences, swap_out)
+        self._next_step_id += 1
+        return batch

@@ -1,0 +1,1 @@
+"""Messages between HTTP processes and the engine process."""

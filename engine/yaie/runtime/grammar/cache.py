@@ -1,0 +1,68 @@
+"""What is remembered of grammars: those compiled, by their bytes; those refused, for a while."""
+
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from yaie.core.request import Grammar
+from yaie.runtime.grammar.matcher import Compiled
+
+MAX_REMEMBERED_REFUSALS: Final = 4096
+REFUSAL_S: Final = 60.0
+"""On a busy machine a grammar may have been too slow by chance."""
+
+Key = bytes
+
+
+def key_of(grammar: Grammar) -> Key:
+    """All that makes a grammar, in few bytes."""
+    anonymous = msgspec.structs.replace(grammar, param="")
+    return hashlib.sha256(msgspec.msgpack.encode(anonymous)).digest()
+
+
+class Cache:
+    """Compiled grammars, the least recently used forgotten first; bounded by their bytes."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._entries: OrderedDict[Key, Compiled] = OrderedDict()
+        self._size_bytes = 0
+
+    def get(self, key: Key) -> Compiled | None:
+        if (found := self._entries.get(key)) is not None:
+            self._entries.move_to_end(key)
+        return found
+
+    def drop(self, key: Key) -> None:
+        self._size_bytes -= self._entries.pop(key).size_bytes
+
+    def put(self, key: Key, compiled: Compiled) -> None:
+        self._entries[key] = compiled
+        self._size_bytes += compiled.size_bytes
+        while self._size_bytes > self._limit_bytes:
+            _, forgotten = self._entries.popitem(last=False)
+            self._size_bytes -= forgotten.size_bytes
+
+
+class Refusals:
+    """Reasons of grammars refused of late, so that the same one costs nothing the next time."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._reasons: OrderedDict[Key, tuple[str, float]] = OrderedDict()
+
+    def get(self, key: Key) -> str | None:
+        reason, until_s = self._reasons.get(key, (None, 0.0))
+        if reason is not None and until_s <= self._clock():
+            del self._reasons[key]
+            return None
+        return reason
+
+    def put(self, key: Key, reason: str) -> None:
+        self._reasons[key] = (reason, self._clock() + REFUSAL_S)
+        if len(self._reasons) > MAX_REMEMBERED_REFUSALS:
+            self._reasons.popitem(last=False)

@@ -1,0 +1,1 @@
+"""CUDA graphs of steps: captured once, chosen by rows and tokens, replayed."""

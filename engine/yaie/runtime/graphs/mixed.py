@@ -1,0 +1,267 @@
+"""CUDA graphs of steps that prefill, beside decodes or alone.
+
+One graph runs up to `tokens` tokens: those of up to `rows` decode rows first, then those of up to
+CHUNKS prefill rows, wherever the border between them is. Both attention calls find their rows on
+the device, read the slots' block tables in place and write one output:
+
+    token axis    d d d d d p p p p p p p p p p p . . .      d: decodes, p: prefill, .: padding
+    decode call   [0 ............ rows)                      rows past the last decode are empty
+    extend call   [0 ............................ tokens)    row b has query_start[b:b+2]
+
+Its input is one buffer of int32. Padding tokens write to the scratch page and mean nothing; the
+head and the draw run on the last token of each row alone.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from yaie.layers.attention import Segment, StepInput
+from yaie.models.model import DecoderModel
+from yaie.runtime.graphs.capture import STAND_INS, Graph, Recorder, Tail
+from yaie.runtime.loop.step_cost import StepLoad
+from yaie.runtime.sampling.sampler import Draw, draw
+from yaie.runtime.sampling.slots import Slots
+from yaie.runtime.tensors.inputs import ForwardBatch, Ints
+from yaie.runtime.tensors.kv_tensors import KVTensors
+
+CONTEXT = 2048
+"""The context that the decodes' attention is divided for; any other is right, too."""
+CHUNKS = 16
+"""Prefill rows of a graph; a step with more of them runs eagerly."""
+TOKENS = (*range(64, 385, 64), 512, 640, 768, 1024, *range(1536, 4097, 512))
+"""Sizes between 384 and 1024 are those at which matrix products are not much slower than at the
+size before (H200).
+"""
+ROWS = (16, 64, 128, 256, 512, 1024)
+PADDING = -1
+"""In place of the id of a decode row's token, which its slot knows."""
+LOGITS_TOKENS, LOGITS_ROWS = 256, (64, 256)
+"""Steps that end at the logits are rarer, so their graphs are fewer and padded more."""
+
+
+class MixedKey(NamedTuple):
+    tokens: int
+    rows: int
+    tail: Tail
+
+
+class _Layout(NamedTuple):
+    """Parts of the input buffer, in int32: of T tokens, R decode rows and C prefill rows."""
+
+    ids: slice  # [T] PADDING where a decode row's last token is meant
+    positions: slice  # [T]
+    slot_mapping: slice  # [T]
+    slots: slice  # [R + C] the scratch slot where padded
+    seq_lens: slice  # [R + C] 0 where padded
+    decode_start: slice  # [R + 1]
+    chunk_start: slice  # [C + 1] on the whole token axis
+    last: slice  # [R + C] the token whose logits each row wants
+
+    @classmethod
+    def of(cls, tokens: int, rows: int) -> "_Layout":
+        both = rows + CHUNKS
+        sizes = (tokens, tokens, tokens, both, both, rows + 1, CHUNKS + 1, both)
+        ends = np.cumsum(sizes).tolist()
+        return cls(*(slice(end - size, end) for end, size in zip(ends, sizes, strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class MixedGraph:
+    """A captured step of up to `tokens` tokens and `rows` decode rows."""
+
+    tokens: int
+    rows: int
+    scratch: int
+    graph: Graph
+    buffer: torch.Tensor
+    logits: torch.Tensor
+    drawn: Draw | None
+
+    def inputs(self, arrays: ForwardBatch) -> tuple[Ints, ...]:
+        """The whole buffer."""
+        return (pack(arrays, self.tokens, self.rows, self.scratch),)
+
+    def places(self, arrays: ForwardBatch) -> Ints:
+        """Decode row i is i; prefill rows come after all decode rows that there could be."""
+        n, sampled = arrays.n_decode, arrays.sampled
+        return np.where(sampled < n, sampled, sampled - n + self.rows).astype(np.int32)
+
+    def replay(self, inputs: tuple[torch.Tensor, ...]) -> None:
+        """Run the step."""
+        self.buffer.copy_(inputs[0])
+        self.graph.replay()
+
+
+def pack(arrays: ForwardBatch, tokens: int, rows: int, scratch: int) -> Ints:
+    """Lay a step out as a graph of `tokens` and `rows` reads it."""
+    layout = _Layout.of(tokens, rows)
+    n_decode, n_tokens, n_chunks = arrays.n_decode, len(arrays.positions), arrays.n_chunks
+    buffer = np.zeros(layout.last.stop, dtype=np.int32)
+
+    ids = buffer[layout.ids]
+    ids[:n_decode] = PADDING
+    ids[n_decode:n_tokens] = arrays.ids
+    buffer[layout.positions][:n_tokens] = arrays.positions
+    buffer[layout.slot_mapping][:n_tokens] = arrays.slot_mapping
+
+    chunk = slice(rows, rows + n_chunks)
+    slots, seq_lens = buffer[layout.slots], buffer[layout.seq_lens]
+    slots.fill(scratch)
+    slots[:n_decode], slots[chunk] = arrays.slots[:n_decode], arrays.slots[n_decode:]
+    seq_lens[:n_decode] = arrays.seq_lens[:n_decode]
+    seq_lens[chunk] = arrays.seq_lens[n_decode:]
+
+    starts = buffer[layout.decode_start]
+    starts.fill(n_decode)
+    starts[: n_decode + 1] = arrays.decode_start
+    ends = buffer[layout.chunk_start]
+    ends.fill(n_tokens)
+    ends[: n_chunks + 1] = arrays.prefill_start + n_decode
+
+    last = buffer[layout.last]
+    last[:n_decode] = np.arange(n_decode)
+    last[chunk] = arrays.prefill_start[1:] + n_decode - 1
+    return buffer
+
+
+class MixedGraphs:
+    """Graphs by (tokens, decode rows, tail), sharing one memory pool and one input buffer.
+
+    Args:
+        recorder: records steps.
+        model, kv, slots: as the runner has them.
+        logits: [max_num_seqs + CHUNKS, vocab] where steps without a draw end.
+        max_tokens: most tokens of a graph.
+
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        model: DecoderModel,
+        kv: KVTensors,
+        slots: Slots,
+        *,
+        logits: torch.Tensor,
+        max_tokens: int,
+    ) -> None:
+        self.model = model
+        self.kv = kv
+        self.slots = slots
+        max_num_seqs = slots.scratch
+        self._rows = [rows for rows in ROWS if rows < max_num_seqs] + [max_num_seqs]
+        self._tokens = [tokens for tokens in TOKENS if tokens <= max_tokens]
+        self.captured: dict[MixedKey, MixedGraph] = {}
+        self._logits = logits
+        self._recorder = recorder
+        self._ran: set[tuple[str, int]] = set()
+        largest = _Layout.of(max([*self._tokens, max_num_seqs]), max_num_seqs).last.stop
+        self._buffer = torch.zeros(largest, dtype=torch.int32, device=model.options.device)
+
+    def find(self, arrays: ForwardBatch, tail: Tail) -> MixedGraph | None:
+        """Return the smallest captured graph that holds a step; None: run it eagerly."""
+        n_tokens, n_decode = len(arrays.positions), arrays.n_decode
+        if arrays.n_chunks > CHUNKS:
+            return None
+        for tokens in self._tokens:
+            if tokens < n_tokens:
+                continue
+            for rows in self._rows:
+                if rows < n_decode:
+                    continue
+                for stand_in in STAND_INS[tail]:
+                    found = self.captured.get(MixedKey(tokens, rows, stand_in))
+                    if found is not None:
+                        return found
+        return None
+
+    def planned(self) -> Iterator[MixedKey]:
+        """What is to be captured, the largest first: it sizes the pool."""
+        for tokens in reversed(self._tokens):
+            for rows in reversed(self._rows):
+                if rows <= tokens:
+                    yield MixedKey(tokens, rows, "plain")
+        few_tokens = {tokens for tokens in self._tokens if tokens % LOGITS_TOKENS == 0}
+        few_rows = {rows for rows in self._rows if rows in LOGITS_ROWS}
+        for tokens in sorted(few_tokens | set(self._tokens[-1:]), reverse=True):
+            for rows in sorted(few_rows | {self._rows[-1]}, reverse=True):
+                if rows <= tokens:
+                    yield MixedKey(tokens, rows, "logits")
+
+    def capture(self, key: MixedKey) -> None:
+        """Record one graph, on padding.
+
+        Raises:
+            torch.OutOfMemoryError: there is no memory for it.
+
+        """
+        layout = _Layout.of(key.tokens, key.rows)
+        self._buffer.zero_()
+        self._buffer[layout.slots] = self.slots.scratch
+        sizes = {("tokens", key.tokens), ("rows", key.rows)}
+        if not sizes <= self._ran:  # kernels are chosen by either
+            self._recorder.run(lambda: self._step(layout, key))
+            self._ran |= sizes
+        graph, drawn = self._recorder.record(lambda: self._step(layout, key))
+        self.captured[key] = MixedGraph(
+            key.tokens,
+            key.rows,
+            self.slots.scratch,
+            graph,
+            self._buffer[: layout.last.stop],
+            self._logits[: key.rows + CHUNKS],
+            drawn,
+        )
+
+    def measure(self) -> Iterator[tuple[StepLoad, float]]:
+        """Seconds that steps take beside the fewest decodes that graphs differ by, on padding."""
+        for key, graph in self.captured.items():
+            prefill = key.tokens - key.rows
+            if key.tail == "plain" and key.rows == self._rows[0] and prefill > 0:
+                self._buffer.zero_()
+                self._buffer[_Layout.of(key.tokens, key.rows).slots] = self.slots.scratch
+                yield StepLoad(key.rows, 1, prefill), self._recorder.seconds(graph.graph)
+
+    def _step(self, layout: _Layout, key: MixedKey) -> Draw | None:
+        buffer, rows = self._buffer, key.rows
+        longest = self.slots.tables.shape[1] * self.kv.page_size
+        slots, seq_lens = buffer[layout.slots], buffer[layout.seq_lens]
+        ids = buffer[layout.ids].long()
+        fed = self.slots.last_token[slots[:rows]]
+        ids[:rows] = torch.where(ids[:rows] == PADDING, fed, ids[:rows])
+        decodes = Segment(
+            first=0,
+            last=rows,
+            block_tables=self.slots.tables,
+            seq_lens=seq_lens[:rows],
+            query_start=buffer[layout.decode_start],
+            max_query_len=1,
+            max_seq_len=min(longest, CONTEXT),
+            rows=slots[:rows],
+        )
+        chunks = Segment(
+            first=0,
+            last=key.tokens,
+            block_tables=self.slots.tables,
+            seq_lens=seq_lens[rows:],
+            query_start=buffer[layout.chunk_start],
+            max_query_len=key.tokens,
+            max_seq_len=longest,
+            rows=slots[rows:],
+        )
+        step = StepInput(
+            buffer[layout.positions].long(),
+            buffer[layout.slot_mapping].long(),
+            (decodes, chunks),
+            self.kv.caches,
+        )
+        hidden = self.model.forward(ids, step)
+        logits = self.model.logits(hidden[buffer[layout.last].long()])
+        if key.tail == "logits":
+            self._logits[: len(logits)].copy_(logits)
+            return None
+        return draw(logits, self.slots, slots.long(), seq_lens.long(), how=key.tail)

@@ -1,0 +1,1 @@
+"""The engine's loop: commands in, steps out, within a budget of time."""

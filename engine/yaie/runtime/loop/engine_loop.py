@@ -1,0 +1,343 @@
+"""The engine loop: commands in, steps through the runner, events out.
+
+Up to `runner.depth` steps stay in flight beyond the one being built, so that a device never waits
+for Python: with depth 1 the forward of step N+1 is launched before the result of N is collected.
+What grammars allow in a step is asked for once every earlier token is committed, while the step's
+forward runs. A step that raises ends who caused it, which the scheduler finds out. Time comes from
+the injected clock, in seconds.
+"""
+
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from threading import Event as StopEvent
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from yaie.core.batch import Batch, StepResult
+from yaie.core.messages import Command, Event
+from yaie.core.outputs import BROKEN, CLOSING, step_failed
+from yaie.core.scheduler.scheduler import Scheduler
+from yaie.runtime import phases
+from yaie.runtime.grammar.pending import Grammars, TokenMasks
+from yaie.runtime.loop.command_handler import CommandHandler
+from yaie.runtime.loop.step_budget import StepBudget
+from yaie.runtime.loop.step_cost import StepLoad
+from yaie_api.logs import fields
+
+__all__ = ["EngineLoop", "FatalRunnerError", "Grammars", "Port", "Runner", "TokenMasks"]
+
+IDLE_WAIT_S = 0.5
+"""An idle loop wakes this often to publish its statistics: they are its sign of life."""
+COMPILING_WAIT_S = 0.002
+"""With nothing to run, a grammar that was compiled waits at most this long."""
+STATS_INTERVAL_S = 0.25
+SPARE_S = 0.001
+"""The next step is launched at least so long before the running one is expected to end."""
+FADE = 0.98
+"""How slowly the longest launch of late is forgotten, by steps."""
+
+TicketT = TypeVar("TicketT")
+log = logging.getLogger(__name__)
+
+
+class FatalRunnerError(Exception):
+    """The device is lost: no later step can succeed, the process has to be restarted."""
+
+
+class Runner(Protocol[TicketT]):
+    """Computes batches in the order given, as on one stream."""
+
+    @property
+    def depth(self) -> int:
+        """Steps that may be in flight beyond the one being built: GPU 1, CPU 0."""
+
+    def launch(self, batch: Batch) -> TicketT:
+        """Enqueue the forward pass."""
+
+    def sample(self, ticket: TicketT, masks: TokenMasks | None = None) -> None:
+        """Enqueue sampling; `masks` forbids tokens in some rows."""
+
+    def is_done(self, ticket: TicketT) -> bool:
+        """Whether the device has computed the step: `collect` would not block."""
+
+    def collect(self, ticket: TicketT) -> StepResult:
+        """Block until the result is there."""
+
+
+class Port(Protocol):
+    """The loop's inbox and outbox."""
+
+    def drain(self, *, wait_s: float) -> list[Command]:
+        """Commands received so far; with `wait_s` > 0 wait that long for the first."""
+
+    def publish(self, events: list[Event]) -> None:
+        """Send events, in order."""
+
+
+class _Flight(Generic[TicketT]):
+    """A launched step. `launched_at` in seconds of the loop's clock."""
+
+    __slots__ = ("batch", "launched_at", "load", "sampled", "ticket")
+
+    def __init__(self, batch: Batch, load: StepLoad, ticket: TicketT, launched_at: float) -> None:
+        self.batch = batch
+        self.load = load
+        self.ticket = ticket
+        self.launched_at = launched_at
+        self.sampled = False
+
+
+class EngineLoop(Generic[TicketT]):
+    """Drives one scheduler and one runner. Not thread-safe: one thread calls `step` or `run`."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: Runner[TicketT],
+        port: Port,
+        *,
+        budget: StepBudget,
+        grammars: Grammars | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._scheduler = scheduler
+        self._runner = runner
+        self._port = port
+        self._budget = budget
+        self._grammars = grammars
+        self._commands = CommandHandler(scheduler, grammars)
+        self._clock = clock
+        self._in_flight: deque[_Flight[TicketT]] = deque()
+        self._events: list[Event] = []
+        self._step_budget = 0
+        self._step_seconds = 0.0
+        self._launch_s = 0.0
+        self._compiled = phases.n_compiled()
+        self._collected_at = self._progress_at = clock()
+        self._stats_at = float("-inf")
+        self._was_idle = True
+        self._proved = True
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing to run, nothing in flight, nothing being compiled."""
+        return self._scheduler.is_idle and not self._commands.n_compiling
+
+    def last_step_age_s(self) -> float:
+        """Seconds since the loop made progress while it has steps to run; 0 when it has none."""
+        return 0.0 if self._scheduler.is_idle else self._clock() - self._progress_at
+
+    def expected_step_s(self) -> float | None:
+        """What earlier steps say that those in flight take; None while nothing was measured."""
+        return self._budget.expected_s()
+
+    def step(self) -> bool:
+        """Move the pipeline on by one step; False: there was nothing to do."""
+        n_commands = self._drain()
+        batch = self._schedule()
+        newest = self._launch(batch)
+        committed = self._commit_oldest(keep=self._runner.depth if newest else 0)
+        self._sample(newest)
+        self._publish()
+        return n_commands > 0 or batch is not None or committed or self._commands.n_compiling > 0
+
+    def run(self, stop: StopEvent) -> None:
+        """Step until `stop` is set, then tell every live request.
+
+        When an error ends it, running requests are told: one of them may be the cause. Those that
+        only wait are not: who starts the engine again can send them again.
+
+        Raises:
+            FatalRunnerError: the device is lost.
+
+        """
+        try:
+            while not stop.is_set():
+                self.step()
+            self._events.extend(self._commands.close())
+            self._events.extend(self._scheduler.fail_all(CLOSING))
+        except BaseException:
+            self._events.extend(self._scheduler.fail_running(BROKEN))
+            raise
+        finally:
+            self._flush()
+
+    # -- the six lines ----------------------------------------------------------------------
+
+    def _drain(self) -> int:
+        compiling, resting = self._commands.n_compiling, self._scheduler.is_idle
+        if resting:
+            wait_s = COMPILING_WAIT_S if compiling else IDLE_WAIT_S
+            commands = self._port.drain(wait_s=wait_s)
+        else:
+            commands = self._late_arrivals()
+        now = self._clock()
+        if resting:
+            self._progress_at = now
+            if not compiling:
+                self._prove(commands)
+        self._events.extend(self._commands.obey(commands, now))
+        return len(commands)
+
+    def _schedule(self) -> Batch | None:
+        scheduler, now = self._scheduler, self._clock()
+        if scheduler.has_prefill:
+            decodes, position = scheduler.n_decoding, scheduler.prefill_position
+            # Where nobody waits, prompts are computed fast enough.
+            arriving = scheduler.arriving_per_s(now) if scheduler.n_waiting else 0.0
+            self._step_budget = self._budget.tokens(decodes, position, arriving)
+        return scheduler.schedule(now, self._step_budget)
+
+    def _launch(self, batch: Batch | None) -> _Flight[TicketT] | None:
+        if batch is None:
+            return None
+        launched_at, load = self._clock(), StepLoad.of(batch)
+        self._budget.launched(load)
+        try:
+            ticket = self._runner.launch(batch)
+        except Exception as error:  # noqa: BLE001 - whatever a step raises is contained in it
+            self._contain(batch, error)
+            return None
+        self._launch_s = max(FADE * self._launch_s, self._clock() - launched_at)
+        flight = _Flight(batch, load, ticket, launched_at)
+        self._in_flight.append(flight)
+        return flight
+
+    def _commit_oldest(self, *, keep: int) -> bool:
+        """Commit the oldest step when more than `keep` are in flight."""
+        if len(self._in_flight) <= keep:
+            return False
+        flight = self._in_flight[0]
+        self._sample(flight)  # with depth 0 the oldest is the newest
+        if self._in_flight and self._in_flight[0] is flight:
+            self._in_flight.popleft()
+            self._collect(flight)
+        return True
+
+    def _sample(self, flight: _Flight[TicketT] | None) -> None:
+        if flight is None or flight.sampled:
+            return
+        flight.sampled = True
+        try:
+            self._runner.sample(flight.ticket, self._masks(flight))
+        except Exception as error:  # noqa: BLE001 - whatever a step raises is contained in it
+            self._in_flight.remove(flight)
+            self._contain(flight.batch, error)
+
+    def _publish(self) -> None:
+        """Events of this step, and statistics four times a second and when the loop falls idle."""
+        now, idle = self._clock(), self.is_idle
+        since_s = now - self._stats_at
+        if since_s >= (IDLE_WAIT_S if idle else STATS_INTERVAL_S) or (idle and not self._was_idle):
+            self._stats_at = now
+            stats = self._scheduler.stats()
+            self._events.append(
+                msgspec.structs.replace(
+                    stats,
+                    waiting=stats.waiting + self._commands.n_compiling,
+                    step_seconds=self._step_seconds,
+                    step_budget_tokens=self._step_budget,
+                    steps_past_target=self._budget.steps_past_target,
+                    late_compilations=phases.n_compiled() - self._compiled,
+                )
+            )
+        self._was_idle = idle
+        self._flush()
+
+    # -- inside -----------------------------------------------------------------------------
+
+    def _late_arrivals(self) -> list[Command]:
+        """Commands, among them those that come while the running step leaves time: a request that
+        joins the next step instead of the one after is answered a step sooner.
+        """
+        commands = self._port.drain(wait_s=0.0)
+        until_s = self._launch_by_s()
+        while until_s - self._clock() >= SPARE_S:
+            if self._runner.is_done(self._in_flight[0].ticket):  # sooner than expected
+                break
+            commands += self._port.drain(wait_s=SPARE_S)
+        return commands
+
+    def _launch_by_s(self) -> float:
+        """When the next step has to be launched so that the device does not wait for it."""
+        if not self._in_flight or not self._budget.hurries:
+            return -math.inf
+        running = self._in_flight[0]
+        expected_s = self._budget.step_s(running.load)
+        if expected_s is None:
+            return -math.inf
+        ends_at = max(running.launched_at, self._collected_at) + expected_s
+        return ends_at - self._launch_s - SPARE_S
+
+    def _masks(self, flight: _Flight[TicketT]) -> TokenMasks | None:
+        """What grammars allow in a step. They must have seen every earlier token."""
+        rows = self._scheduler.matchers(flight.batch)
+        if not rows or self._grammars is None:
+            return None
+        if self._in_flight[0] is not flight:
+            while self._in_flight[0] is not flight:
+                self._commit_oldest(keep=0)
+            rows = self._scheduler.matchers(flight.batch)
+        return self._grammars.masks(rows) if rows else None
+
+    def _prove(self, commands: list[Command]) -> None:
+        """Once in each idle time, when nobody waits, prove that no page or slot was lost."""
+        if not commands and not self._proved:
+            self._scheduler.check()
+        self._proved = not commands
+
+    def _collect(self, flight: _Flight[TicketT]) -> None:
+        try:
+            result = self._runner.collect(flight.ticket)
+        except Exception as error:  # noqa: BLE001 - whatever a step raises is contained in it
+            self._contain(flight.batch, error)
+            return
+        now = self._clock()
+        # Steps overlap: one lasts from its launch, or from the end of the one before, if later.
+        seconds = now - max(flight.launched_at, self._collected_at)
+        self._collected_at = self._progress_at = now
+        self._step_seconds += seconds
+        self._budget.observe(flight.load, seconds)
+        self._events.extend(self._scheduler.commit(result, now))
+
+    def _contain(self, batch: Batch, error: Exception) -> None:
+        """See that a failed step harms nobody but who caused it; raise again when no later step
+        can succeed.
+        """
+        self._collected_at = self._progress_at = self._clock()
+        fatal, out_of_memory = isinstance(error, FatalRunnerError), _is_out_of_memory(error)
+        if fatal:  # nobody is tried again
+            self._events.extend(self._scheduler.fail_running(BROKEN))
+        if out_of_memory:
+            self._budget.exhausted(batch.n_tokens)
+        ends = self._scheduler.fail_step(batch.step_id, step_failed(out_of_memory=out_of_memory))
+        self._events.extend(ends)
+        if fatal:
+            raise error
+        log.error(
+            "step failed",
+            exc_info=error,
+            extra=fields(
+                step_id=batch.step_id,
+                tokens=batch.n_tokens,
+                sequences=len(batch.rows),
+                request_ids=sorted({end.request_id for end in ends}),
+            ),
+        )
+
+    def _flush(self) -> None:
+        events, self._events = self._events, []
+        if events:
+            self._port.publish(events)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """The host's, or a device's under whatever name its library has for it. Tensors for which a
+    CPU finds no room are a plain RuntimeError that says so.
+    """
+    named = isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__
+    return named or "can't allocate memory" in str(error)

@@ -1,0 +1,153 @@
+"""The engine process: `python -m yaie.runtime.process.engine_process --address … --config JSON`.
+
+Started by the HTTP process. Loads the model, says `Ready`, and runs the loop until its standard
+input closes: the HTTP process closes it to end this one, and is gone otherwise, however it ended.
+Whatever stops the start is told in words as `Failed`.
+"""
+
+import argparse
+import gc
+import logging
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from yaie.checkpoint import source
+from yaie.config import EngineConfig, ModelInfo
+from yaie.ipc.channel import EnginePort, Failed, Loading, Ready
+from yaie.logging import setup
+from yaie.models import registry
+from yaie.runtime import phases
+from yaie.runtime.loop.engine_loop import EngineLoop, Port
+from yaie.runtime.process.parent import end_with_parent
+from yaie.runtime.process.watchdog import Watchdog
+from yaie_api.errors import YaieError
+
+log = logging.getLogger(__name__)
+
+
+class LoadedEngine(Protocol):
+    """What the process runs: `yaie.runtime.startup.factory.Engine`."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    def loop(self, port: Port) -> EngineLoop[Any]:
+        """The loop that serves what arrives at `port`."""
+
+
+Load = Callable[[EngineConfig, Callable[[str], None]], LoadedEngine]
+"""Builds the engine of a configuration; is told a function to name its stages to."""
+
+
+def main(argv: Sequence[str] | None = None, load: Load | None = None) -> int:
+    """Run one engine. Returns the exit status: 0 when asked to stop, 1 when it failed."""
+    args = _parser().parse_args(argv)
+    setup(args.log_level, args.log_format)
+    stop = threading.Event()
+    end_with_parent(stop)
+    config = msgspec.json.decode(args.config, type=EngineConfig)
+    pulse = Pulse()
+    watchdog = Watchdog(args.address, pulse.age_s, pulse.expected_s)
+    port = EnginePort(args.address)
+    watchdog.start()
+    try:
+        return serve(config, port, stop, pulse, load or load_model)
+    finally:
+        watchdog.stop()
+        port.close()
+
+
+def serve(
+    config: EngineConfig,
+    port: EnginePort,
+    stop: threading.Event,
+    pulse: "Pulse",
+    load: Load,
+) -> int:
+    """Load the model and run the loop until `stop` is set."""
+    try:
+        engine = load(config, lambda stage: port.send(Loading(stage)))
+        loop = engine.loop(port)
+    except YaieError as error:
+        port.send(Failed(error.message))
+        return 1
+    except Exception as error:
+        log.exception("engine cannot start")
+        port.send(Failed(f"The engine cannot start: {type(error).__name__}: {error}"))
+        return 1
+    # What loading has made stays: the collector need not look at it again in the middle of a step.
+    gc.collect()
+    gc.freeze()
+    pulse.loop = loop
+    port.send(Ready(engine.info))
+    try:
+        loop.run(stop)
+    except Exception:
+        log.critical("engine failed", exc_info=True)
+        return 1
+    return 0
+
+
+class Pulse:
+    """What the watchdog asks, before there is a loop and afterwards."""
+
+    def __init__(self) -> None:
+        self.loop: EngineLoop[Any] | None = None
+
+    def age_s(self) -> float:
+        return self.loop.last_step_age_s() if self.loop is not None else 0.0
+
+    def expected_s(self) -> float | None:
+        return self.loop.expected_step_s() if self.loop is not None else None
+
+
+def load_model(config: EngineConfig, stage: Callable[[str], None]) -> LoadedEngine:
+    """Load the model that the configuration names.
+
+    Raises:
+        InvalidRequestError: no such model, one that is refused, or settings that do not fit it.
+
+    """
+    stage("model folder")
+    check(config)
+    stage("imports")  # torch, which takes seconds
+    import torch
+
+    from yaie.runtime.startup import factory
+
+    if torch.cuda.is_available() and config.device != "cpu":
+        phases.declare_compilations()
+    return factory.create(config, stage)
+
+
+def check(config: EngineConfig) -> None:
+    """Refuse a model that cannot be loaded before torch is imported: seconds sooner, and safely.
+
+    Raises:
+        InvalidRequestError: no such model, or one with code or pickled weights.
+
+    """
+    with_weights = config.load_format != "dummy"
+    folder = source.resolve(config.model, config.revision, with_weights=with_weights)
+    registry.native(source.read_config(folder), config.model_impl)
+    if with_weights:
+        source.weight_paths(folder)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m yaie.runtime.process.engine_process")
+    parser.add_argument(
+        "--address", required=True, help="ipc address of the HTTP process; of several, with commas"
+    )
+    parser.add_argument("--config", required=True, help="EngineConfig as JSON")
+    parser.add_argument("--log-level", default="info")
+    parser.add_argument("--log-format", default="auto", choices=("auto", "text", "json"))
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

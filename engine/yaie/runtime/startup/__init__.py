@@ -1,0 +1,1 @@
+"""From a configuration to an engine: settings, memory, model, parts."""

@@ -1,0 +1,149 @@
+"""Which implementation runs a model, and the model itself, loaded.
+
+A native model where there is one for what config.json asks; otherwise transformers' own, in our
+pages or on its own cache, whichever is proved right at load. `--model-impl` takes the choice away.
+"""
+
+import logging
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+import torch
+
+from yaie.checkpoint import remote_code, weights
+from yaie.config import EngineConfig, Task
+from yaie.layers.options import TensorOptions
+from yaie.model_config.decoder_config import ModelConfig, with_mla_form
+from yaie.models import registry
+from yaie.models.model import DecoderModel
+from yaie_api.logs import fields
+
+log = logging.getLogger(__name__)
+
+TASKS: dict[str, tuple[Task, ...]] = {
+    "lm": ("generate", "embed"),
+    "score": ("classify",),
+    "none": ("embed",),
+}
+"""What a native model can be asked for, by its head."""
+
+
+class Loaded(NamedTuple):
+    """A model and how it has to be run.
+
+    Attributes:
+        model: what the runner calls.
+        implementation: native, paged transformers, or transformers.
+        tasks: what it can be asked for.
+        alone: one sequence at a time, nothing of it in our pages.
+        whole: a prompt is computed in one step.
+        shape: of a native model.
+
+    """
+
+    model: DecoderModel
+    implementation: str
+    tasks: tuple[Task, ...]
+    alone: bool = False
+    whole: bool = False
+    shape: ModelConfig | None = None
+
+
+class LoadPlan(Protocol):
+    """A model that was recognised and not yet loaded. `dtype`: the checkpoint's, if it says;
+    `max_positions`: longest sequence by default; `position_limit`: that may be asked for.
+    """
+
+    @property
+    def dtype(self) -> str | None: ...
+
+    @property
+    def max_positions(self) -> int: ...
+
+    @property
+    def position_limit(self) -> int: ...
+
+    def load(self, config: EngineConfig, options: TensorOptions, folder: Path) -> Loaded:
+        """Build the model and fill it with the weights of `folder`.
+
+        Raises:
+            InvalidRequestError: the checkpoint is not the model's, or the model cannot run.
+
+        """
+
+
+def plan(config: EngineConfig, raw: dict[str, Any]) -> LoadPlan:
+    """Recognise the model that config.json describes.
+
+    Raises:
+        InvalidRequestError: no implementation runs it; the message says why.
+
+    """
+    shape = registry.native(raw, config.model_impl)
+    if remote_code.is_named(raw):
+        log.warning("code in the model's folder is ignored", extra=fields(native=shape is not None))
+    if shape is not None:
+        return NativePlan(shape)
+    return TransformersPlan(raw)
+
+
+class NativePlan:
+    """A model of ours."""
+
+    def __init__(self, shape: ModelConfig) -> None:
+        self.dtype = shape.dtype
+        self.max_positions = shape.max_positions
+        self.position_limit = shape.position_limit
+        self._shape = shape
+
+    @torch.inference_mode()
+    def load(self, config: EngineConfig, options: TensorOptions, folder: Path) -> Loaded:
+        form: Any = "absorbed" if config.mla_form == "auto" else config.mla_form
+        shape = with_mla_form(self._shape, form)
+        longest = config.max_model_len or shape.max_positions
+        model = registry.model_class(shape.architecture)(shape, options, longest)
+        if config.load_format == "dummy":
+            weights.fill_dummy(model, config.seed or 0)
+        else:
+            weights.load(model, folder)
+        log.info("model is native", extra=fields(architecture=shape.architecture))
+        return Loaded(model, "native", TASKS[shape.head], shape=shape)
+
+
+class TransformersPlan:
+    """A model of transformers, which is imported here and for no other model."""
+
+    def __init__(self, raw: dict[str, Any]) -> None:
+        from yaie.models.hf import load
+
+        self._config, self._class = load.class_of(load.config_of(raw), raw)
+        self.dtype = raw.get("dtype") or raw.get("torch_dtype")
+        named = load.max_positions(self._config)
+        self.max_positions = named or load.DEFAULT_LENGTH
+        self.position_limit = named or load.UNLIMITED
+
+    def load(self, config: EngineConfig, options: TensorOptions, folder: Path) -> Loaded:
+        from yaie.models.hf import load
+        from yaie.models.hf.cached import CacheMode
+        from yaie.models.hf.choose import choose
+
+        source = None if config.load_format == "dummy" else folder
+        model = load.model_of(self._config, self._class, options, source, config.seed or 0)
+        chosen = choose(model, options, config.max_model_len or self.max_positions)
+        if chosen.carry is None:
+            return Loaded(chosen.model, "paged transformers", TASKS["lm"])
+        whole = chosen.carry is not CacheMode.CHUNKS
+        return Loaded(chosen.model, "transformers", TASKS["lm"], alone=True, whole=whole)
+
+
+def limited(config: EngineConfig, loaded: Loaded) -> EngineConfig:
+    """The configuration as far as the loaded model allows it."""
+    changes: dict[str, Any] = {}
+    if loaded.alone:
+        changes |= {"max_num_seqs": 1, "enable_prefix_caching": False, "swap_space_gib": 0.0}
+    if loaded.whole:
+        changes["max_num_batched_tokens"] = config.max_model_len
+    if loaded.implementation != "native" or config.mla_form == "latent":
+        changes["enforce_eager"] = True  # a graph would expand the longest context in every step
+    return msgspec.structs.replace(config, **changes)

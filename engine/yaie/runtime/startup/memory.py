@@ -1,0 +1,97 @@
+"""How large the KV cache becomes: measured on a GPU, a plain default on a CPU."""
+
+import torch
+
+from yaie.config import EngineConfig
+from yaie.core.kv_cache.spec import KVSpec
+from yaie.layers.attention import Segment, StepInput
+from yaie.layers.options import TensorOptions
+from yaie.models.model import DecoderModel
+from yaie.runtime.host import usable_memory_bytes
+from yaie.runtime.sampling.logits_state import largest_bytes
+from yaie.runtime.tensors.kv_tensors import KVTensors
+from yaie_api.errors import InvalidRequestError
+
+CPU_CACHE_BYTES = 2**30
+CPU_CACHE_SHARE = 0.25
+"""On a CPU the cache takes at most this share of the memory, so that a small container lives."""
+GRAPH_SHARE = 0.025
+"""Captured graphs and their activations take at most this share of the GPU's memory."""
+
+
+def num_pages(
+    config: EngineConfig, model: DecoderModel, spec: KVSpec, *, max_model_len: int, step_tokens: int
+) -> int:
+    """Pages of the KV cache, the scratch page included.
+
+    Raises:
+        InvalidRequestError: the memory does not hold one sequence of a few pages.
+
+    """
+    if config.kv_cache_tokens is not None:
+        pages = -(-config.kv_cache_tokens // spec.page_size)
+    elif model.options.device.type == "cuda":
+        pages = _measured_bytes(config, model, step_tokens) // spec.bytes_per_page
+    else:
+        per_sequence, max_num_seqs = -(-max_model_len // spec.page_size), config.max_num_seqs or 1
+        cache_bytes = min(CPU_CACHE_BYTES, int(usable_memory_bytes() * CPU_CACHE_SHARE))
+        pages = min(cache_bytes // spec.bytes_per_page, per_sequence * max_num_seqs)
+    if pages < 1:
+        raise InvalidRequestError(
+            "There is no memory left for the KV cache. Use a smaller model or a larger "
+            "gpu_memory_utilization.",
+            param="gpu_memory_utilization",
+        )
+    return pages + 1
+
+
+def num_host_pages(config: EngineConfig, spec: KVSpec) -> int:
+    """Pages of host memory for the sequences that are preempted by swap."""
+    return int(config.swap_space_gib * 2**30) // spec.bytes_per_page
+
+
+def _measured_bytes(config: EngineConfig, model: DecoderModel, step_tokens: int) -> int:
+    """What is left of our share of the GPU after weights, one largest step, and what penalties
+    will take once a request asks for them.
+    """
+    device = model.options.device
+    activations = _peak_activations(config, model, step_tokens)
+    free, total = torch.cuda.mem_get_info(device)
+    kept_free = int(total * (1.0 - config.gpu_memory_utilization))
+    tables = largest_bytes(config.max_num_seqs or 1, model.vocab_size)
+    return free - kept_free - activations - tables - int(GRAPH_SHARE * total)
+
+
+@torch.inference_mode()
+def _peak_activations(config: EngineConfig, model: DecoderModel, step_tokens: int) -> int:
+    """Run one prefill of `step_tokens` on a one-page cache and measure its peak, in bytes."""
+    device = model.options.device
+    kv = KVTensors(model.caches, 1, config.page_size, model.options)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    ids = torch.zeros(step_tokens, dtype=torch.int64, device=device)
+    hidden = model.forward(ids, _one_row(step_tokens, config.page_size, kv, model.options))
+    rows = min(config.max_num_seqs or 1, step_tokens)
+    logits = model.logits(hidden[:rows])
+    logits.float().max(dim=-1)
+    torch.cuda.synchronize(device)
+    peak = torch.cuda.max_memory_allocated(device) - before
+    del kv, ids, hidden, logits
+    torch.cuda.empty_cache()
+    return peak
+
+
+def _one_row(tokens: int, page_size: int, kv: KVTensors, options: TensorOptions) -> StepInput:
+    """One sequence of `tokens` tokens whose every page is the scratch page."""
+    device, pages = options.device, -(-tokens // page_size)
+    positions = torch.arange(tokens, device=device)
+    segment = Segment(
+        first=0,
+        last=tokens,
+        block_tables=torch.zeros((1, pages), dtype=torch.int32, device=device),
+        seq_lens=torch.tensor([tokens], dtype=torch.int32, device=device),
+        query_start=torch.tensor([0, tokens], dtype=torch.int32, device=device),
+        max_query_len=tokens,
+        max_seq_len=tokens,
+    )
+    return StepInput(positions, positions % page_size, (segment,), kv.caches)

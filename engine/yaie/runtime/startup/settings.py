@@ -1,0 +1,157 @@
+"""What a configuration leaves open, filled in by device and model; what does not fit is refused by
+the setting's name.
+"""
+
+from typing import Any
+
+import msgspec
+import torch
+
+from yaie.checkpoint import source
+from yaie.config import EngineConfig
+from yaie.core.queues.policies import POLICIES
+from yaie.layers.options import TensorOptions
+from yaie.runtime.loop.step_budget import MIN_CHUNK, StepLimits
+from yaie_api.errors import InvalidRequestError
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+STEP_TOKENS = {"cpu": 512, "cuda": 8192}
+"""Default upper bound of the step budget."""
+FLOOR_TOKENS = {"cpu": MIN_CHUNK, "cuda": 512}
+"""Prefill beside decodes gets at least so many tokens of a step."""
+STEP_TARGET_S = 0.05
+"""Default time target of a step on a CPU, and on a GPU before its decodes were measured."""
+SHORTEST_TARGET_S, LONGEST_TARGET_S = 0.012, 0.2
+TARGET_STEPS = 3.0
+"""On a GPU a step with prefill may take so many times a step of `TARGET_ROWS` decodes alone."""
+TARGET_ROWS = 64
+LAUNCH_OPERATIONS = 5e12
+"""What an H200 computes, at its best, while a step is launched kernel by kernel (8 ms)."""
+MAX_NUM_SEQS, LARGE_GPU_MAX_NUM_SEQS, LARGE_GPU_BYTES = 256, 1024, 70 * 2**30
+"""Default of max_num_seqs: the larger one on GPUs with so much memory, as vLLM has it."""
+CHOICES = {
+    "load_format": ("auto", "dummy"),
+    "model_impl": ("auto", "yaie", "transformers"),
+    "pooling": ("auto", "last", "mean"),
+    "mla_form": ("auto", "absorbed", "latent", "naive"),
+    "scheduling_policy": POLICIES,
+}
+AT_LEAST_ONE = (
+    "max_num_seqs",
+    "page_size",
+    "max_num_queued_reqs",
+    "max_model_len",
+    "max_num_batched_tokens",
+    "kv_cache_tokens",
+    "cpu_threads",
+)
+
+
+def tensor_options(config: EngineConfig, checkpoint_dtype: str | None) -> TensorOptions:
+    """Device and dtype of the model.
+
+    Raises:
+        InvalidRequestError: an unknown device or dtype, or no such device here.
+
+    """
+    device = config.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device not in STEP_TOKENS:
+        raise _bad("device", config.device, ("auto", *STEP_TOKENS))
+    if device == "cuda" and not torch.cuda.is_available():
+        raise InvalidRequestError("device is cuda, but there is no CUDA device.", param="device")
+    dtype = config.dtype
+    if dtype == "auto":
+        dtype = (checkpoint_dtype or "bfloat16") if device == "cuda" else "float32"
+    if dtype not in DTYPES:
+        raise _bad("dtype", dtype, ("auto", *DTYPES))
+    return TensorOptions(torch.device(device), DTYPES[dtype])
+
+
+def check(config: EngineConfig) -> None:
+    """Refuse values that fit no model.
+
+    Raises:
+        InvalidRequestError: a setting is out of range; `param` names it.
+
+    """
+    for name, allowed in CHOICES.items():
+        if getattr(config, name) not in allowed:
+            raise _bad(name, getattr(config, name), allowed)
+    for name in AT_LEAST_ONE:
+        value = getattr(config, name)
+        if value is not None and value < 1:
+            raise InvalidRequestError(f"{name} must be at least 1.", param=name)
+    if not 0.0 < config.gpu_memory_utilization <= 1.0:
+        raise InvalidRequestError(
+            "gpu_memory_utilization must be in (0, 1].", param="gpu_memory_utilization"
+        )
+
+
+def complete(
+    config: EngineConfig, max_positions: int, device: torch.device, *, position_limit: int
+) -> EngineConfig:
+    """Fill in what depends on the model and the device. `position_limit`: the longest sequence
+    that may be asked for, at least the `max_positions` that are the default.
+
+    Raises:
+        InvalidRequestError: longer sequences than the model has positions.
+
+    """
+    if config.max_model_len is not None and config.max_model_len > position_limit:
+        raise InvalidRequestError(
+            f"max_model_len is {config.max_model_len}; the model has {position_limit} positions.",
+            param="max_model_len",
+        )
+    return msgspec.structs.replace(
+        config,
+        device=device.type,
+        served_model_name=config.served_model_name or source.default_served_name(config.model),
+        max_model_len=config.max_model_len or max_positions,
+        max_num_seqs=config.max_num_seqs or _max_num_seqs(device),
+        max_num_batched_tokens=config.max_num_batched_tokens or STEP_TOKENS[device.type],
+    )
+
+
+def step_limits(
+    config: EngineConfig, *, context_weight: float, decode_s: float | None
+) -> StepLimits:
+    """What steps of a complete configuration keep to.
+
+    Args:
+        config: complete.
+        context_weight: what attending to one earlier position costs a token, in tokens.
+        decode_s: seconds of a step of `TARGET_ROWS` decodes; None: not measured.
+
+    """
+    target_s = config.step_time_target_s
+    if target_s is None:
+        target_s = STEP_TARGET_S
+        if decode_s is not None:
+            target_s = min(max(TARGET_STEPS * decode_s, SHORTEST_TARGET_S), LONGEST_TARGET_S)
+    return StepLimits(
+        max_tokens=config.max_num_batched_tokens or STEP_TOKENS["cpu"],
+        target_s=target_s,
+        floor_tokens=FLOOR_TOKENS[config.device],
+        pay_overhead=config.device == "cuda",
+        context_weight=context_weight,
+    )
+
+
+def max_mixed_tokens(parameters: int) -> int:
+    """Most tokens of a captured step with prefill: with more of them the device takes longer than
+    the host needs to launch the step kernel by kernel.
+    """
+    return min(max(int(LAUNCH_OPERATIONS / (2 * parameters)), 1024), 4096)
+
+
+def _max_num_seqs(device: torch.device) -> int:
+    if device.type != "cuda":
+        return MAX_NUM_SEQS
+    _, total = torch.cuda.mem_get_info(device)
+    return LARGE_GPU_MAX_NUM_SEQS if total >= LARGE_GPU_BYTES else MAX_NUM_SEQS
+
+
+def _bad(name: str, value: Any, allowed: tuple[str, ...]) -> InvalidRequestError:
+    return InvalidRequestError(f"{name} is {value!r}; use one of {', '.join(allowed)}.", param=name)

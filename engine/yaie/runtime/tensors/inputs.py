@@ -1,0 +1,105 @@
+"""From a Batch to flat integer arrays: pure numpy, no torch, no device.
+
+A step's rows become one token axis, decode rows first; everything that must reach the device in a
+step is packed into one int32 buffer, so that a step costs one host-to-device copy.
+"""
+
+from collections.abc import Sequence
+from itertools import accumulate, chain
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from yaie.core.batch import Row
+
+Ints = NDArray[np.int32]
+
+
+class ForwardBatch(NamedTuple):
+    """A step of T tokens in B rows, the first D rows decode. All int32.
+
+    Attributes:
+        ids: [T - D] token ids of the rows that bring them.
+        positions: [T] position of each token in its sequence.
+        slot_mapping: [T] page * page_size + offset of each token.
+        slots: [B] runner slot of each row.
+        seq_lens: [B] context length after this step; also the RNG counter of the row's draw.
+        decode_start: [D + 1] query offsets of the decode rows.
+        prefill_start: [B - D + 1] query offsets of the other rows, from 0.
+        sampled: [S] row numbers that sample.
+        last: [S] index of each sampling row's last token on the token axis.
+
+    """
+
+    ids: Ints
+    positions: Ints
+    slot_mapping: Ints
+    slots: Ints
+    seq_lens: Ints
+    decode_start: Ints
+    prefill_start: Ints
+    sampled: Ints
+    last: Ints
+
+    @property
+    def n_decode(self) -> int:
+        """Number of rows that continue from their last sampled token."""
+        return len(self.decode_start) - 1
+
+    @property
+    def n_chunks(self) -> int:
+        """Number of rows that bring token ids."""
+        return len(self.prefill_start) - 1
+
+
+def prepare_inputs(rows: Sequence[Row], tables: Ints, page_size: int) -> ForwardBatch:
+    """Lay out `rows`; `tables` [slots, max_pages] are the block tables by slot.
+
+    Raises:
+        ValueError: a decode row stands behind a row that brings token ids.
+
+    """
+    n_decode = _count_decodes(rows)
+    slots = _ints(row.slot for row in rows)
+    starts = _ints(row.start for row in rows)
+    counts = _ints(row.n_tokens for row in rows)
+    ends = np.cumsum(counts, dtype=np.int32)
+    positions = np.arange(counts.sum(), dtype=np.int32) + np.repeat(starts - ends + counts, counts)
+    pages = tables[np.repeat(slots, counts), positions // page_size]
+    sampled = _ints(i for i, row in enumerate(rows) if row.sample)
+    return ForwardBatch(
+        ids=_ints(chain.from_iterable(row.tokens for row in rows[n_decode:])),
+        positions=positions,
+        slot_mapping=pages * page_size + positions % page_size,
+        slots=slots,
+        seq_lens=starts + counts,
+        decode_start=np.arange(n_decode + 1, dtype=np.int32),
+        prefill_start=np.concatenate(([0], ends[n_decode:] - n_decode), dtype=np.int32),
+        sampled=sampled,
+        last=ends[sampled] - 1,
+    )
+
+
+def spans(rows: Sequence[Row]) -> list[tuple[int, int]]:
+    """Where each row's tokens stand on the token axis: (first, one past the last)."""
+    ends = list(accumulate(row.n_tokens for row in rows))
+    return list(zip([0, *ends[:-1]], ends, strict=True))
+
+
+def _count_decodes(rows: Sequence[Row]) -> int:
+    """Length of the leading run of rows without ids; they must all stand there."""
+    n_decode = next((i for i, row in enumerate(rows) if row.tokens), len(rows))
+    if any(len(row.tokens) != row.n_tokens for row in rows[n_decode:]):
+        raise ValueError("rows that bring token ids must follow the decode rows")
+    return n_decode
+
+
+def pack(arrays: Sequence[NDArray[Any]]) -> tuple[Ints, list[int]]:
+    """Concatenate 32-bit (or 64-bit) arrays bitwise into one int32 array; also their lengths."""
+    parts = [array.reshape(-1).view(np.int32) for array in arrays]
+    return np.concatenate(parts), [len(part) for part in parts]
+
+
+def _ints(values: Any) -> Ints:
+    return np.fromiter(values, dtype=np.int32)

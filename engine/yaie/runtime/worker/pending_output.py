@@ -1,0 +1,118 @@
+"""What a step has brought about, on its way to the host, and the StepResult made of it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from yaie.core.batch import FORBIDDEN, Row, StepResult
+from yaie.core.messages import TokenLogprobs
+from yaie.runtime.sampling.logprobs import Scores
+from yaie.runtime.sampling.metadata import NO_LOGPROBS, SamplingMetadata
+from yaie.runtime.sampling.sampler import Draw
+from yaie.runtime.tensors.inputs import Ints
+from yaie.runtime.tensors.transfer import Downloads
+
+
+class PendingOutput:
+    """Results of the rows of one step. `result` may be called after `downloads.wait()`.
+
+    Args:
+        step_id: of the batch.
+        rows: of the batch.
+        sampled: numbers of the rows that sample.
+        plan: what those wish.
+        device: where results come from.
+
+    """
+
+    def __init__(
+        self,
+        step_id: int,
+        rows: Sequence[Row],
+        sampled: Ints,
+        plan: SamplingMetadata,
+        device: torch.device,
+    ) -> None:
+        self.downloads = Downloads(device)
+        self._step_id = step_id
+        self._rows = rows
+        self._sampled = sampled
+        self._plan = plan
+        self._drawn: torch.Tensor | None = None
+        self._places: Ints | None = None
+        self._scores: Scores | None = None
+        self._prompt_scores: dict[int, Scores] = {}
+        self._vectors: dict[int, torch.Tensor] = {}
+
+    def draw(self, drawn: Draw, places: Ints | None = None) -> None:
+        """Tokens of the sampling rows: number i is `places[i]` of what was drawn, or i."""
+        self._places = places
+        tokens = drawn.tokens
+        if drawn.forbidden is not None:
+            tokens = tokens.masked_fill(drawn.forbidden, FORBIDDEN)
+        output = torch.stack((tokens, drawn.finite.to(torch.int64)))
+        self._drawn = self.downloads.start(output)
+
+    def score(self, scores: Scores) -> None:
+        """Log-probabilities of the rows whose plan asks for them."""
+        self._scores = scores.download(self.downloads)
+
+    def score_prompt(self, row: int, scores: Scores) -> None:
+        """Log-probabilities of a row's targets."""
+        self._prompt_scores[row] = scores.download(self.downloads)
+
+    def pool(self, row: int, vector: torch.Tensor) -> None:
+        """Take the float32 vector of a row's sequence."""
+        self._vectors[row] = self.downloads.start(vector)
+
+    def result(self) -> StepResult:
+        """Everything together; fields that no row asked for are empty."""
+        tokens = [-1] * len(self._rows)
+        finite = [True] * len(self._rows)
+        if self._drawn is not None:
+            drawn = self._drawn.numpy()
+            if self._places is not None:
+                drawn = drawn[:, self._places]
+            for row, token, flag in zip(self._sampled.tolist(), *drawn.tolist(), strict=True):
+                tokens[row] = token
+                finite[row] = bool(flag)
+        prompts, pooled = self._prompt_logprobs(finite), self._pooled(finite)
+        return StepResult(
+            self._step_id, tuple(tokens), tuple(finite), self._logprobs(tokens), prompts, pooled
+        )
+
+    def _logprobs(self, tokens: list[int]) -> tuple[TokenLogprobs | None, ...]:
+        if self._scores is None:
+            return ()
+        asking = np.flatnonzero(self._plan.logprobs != NO_LOGPROBS)
+        rows = self._sampled[asking].tolist()
+        counts = self._plan.logprobs[asking].tolist()
+        found: list[TokenLogprobs | None] = [None] * len(self._rows)
+        for row, entry in zip(
+            rows, self._scores.tokens([tokens[row] for row in rows], counts), strict=True
+        ):
+            found[row] = entry
+        return tuple(found)
+
+    def _prompt_logprobs(self, finite: list[bool]) -> tuple[tuple[TokenLogprobs, ...] | None, ...]:
+        """Messages about targets; a prompt that is not finite is flagged."""
+        if not self._prompt_scores:
+            return ()
+        found: list[tuple[TokenLogprobs, ...] | None] = [None] * len(self._rows)
+        for row, scores in self._prompt_scores.items():
+            targets = list(self._rows[row].targets)
+            finite[row] &= not bool(scores.chosen.isnan().any())
+            found[row] = tuple(scores.tokens(targets, [scores.top.shape[1]] * len(targets)))
+        return tuple(found)
+
+    def _pooled(self, finite: list[bool]) -> tuple[bytes | None, ...]:
+        """Vectors as bytes; one that is not finite is flagged."""
+        if not self._vectors:
+            return ()
+        found: list[bytes | None] = [None] * len(self._rows)
+        for row, tensor in self._vectors.items():
+            vector = tensor.numpy()
+            finite[row] &= bool(np.isfinite(vector).all())
+            found[row] = vector.astype("<f4").tobytes()
+        return tuple(found)

@@ -1,0 +1,114 @@
+"""Steps that a server may meet, run before it is ready, so that no request waits for a compiler.
+
+Kernels are compiled when they first run. Captured graphs cover the usual steps; these batches cover
+the rest: prompts longer than a graph, more prompts than a graph has rows, and what requests wish
+beside tokens. They run in slots that nobody has yet and on the scratch page, whose content means
+nothing.
+"""
+
+from collections.abc import Iterator
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from yaie.core.batch import Batch, Row, SlotInit, StepResult
+from yaie.core.request import Grammar, SamplingParams
+from yaie.runtime.grammar.pending import TokenMasks
+
+PROMPTS = 20
+"""More than a mixed graph has rows."""
+DRAWS = (
+    SamplingParams(temperature=0.0),
+    SamplingParams(seed=1),
+    SamplingParams(seed=1, top_k=5, top_p=0.9, min_p=0.01),
+)
+WISHES = SamplingParams(
+    seed=1,
+    repetition_penalty=1.1,
+    presence_penalty=0.1,
+    frequency_penalty=0.1,
+    logit_bias=((1, 1.0),),
+    bad_words_ids=((1, 2),),
+    allowed_token_ids=tuple(range(8)),
+    min_tokens=4,
+    logprobs=5,
+    prompt_logprobs=2,
+    grammar=Grammar("regex", "a*"),
+)
+
+TicketT = TypeVar("TicketT")
+
+
+class Stage(Protocol[TicketT]):
+    """The runner, as far as a rehearsal needs it."""
+
+    def launch(self, batch: Batch) -> TicketT: ...
+
+    def sample(self, ticket: TicketT, masks: TokenMasks | None = None) -> None: ...
+
+    def collect(self, ticket: TicketT) -> StepResult: ...
+
+
+def rehearse(
+    runner: Stage[TicketT],
+    *,
+    max_num_seqs: int,
+    longest: int,
+    step_tokens: int,
+    page_size: int,
+    vocab_size: int,
+) -> None:
+    """Run every batch once.
+
+    Args:
+        runner: nothing runs on it yet.
+        max_num_seqs: its slots.
+        longest: tokens of the longest sequence: the model has no position beyond it.
+        step_tokens: most tokens of a step.
+        page_size: tokens in a page.
+        vocab_size: ids are below it.
+
+    """
+    words = np.full((1, -(-vocab_size // 32)), -1, dtype=np.int32)
+    for batch in _batches(max_num_seqs, min(longest, step_tokens), page_size):
+        ticket = runner.launch(batch)
+        masked = batch.inits[-1].sampling.grammar is not None and batch.rows[-1].sample
+        runner.sample(ticket, TokenMasks((len(batch.rows) - 1,), words) if masked else None)
+        runner.collect(ticket)
+
+
+def _batches(max_num_seqs: int, longest: int, page_size: int) -> Iterator[Batch]:
+    for sampling in DRAWS:
+        yield _prompts(sampling, [min(7, longest)] * min(PROMPTS, max_num_seqs), page_size)
+    yield _prompts(DRAWS[0], [longest], page_size)
+    yield _prompts(WISHES, [min(9, longest)], page_size)
+
+
+def _prompts(sampling: SamplingParams, lengths: list[int], page_size: int) -> Batch:
+    inits = tuple(
+        SlotInit(
+            slot,
+            slot,
+            sampling,
+            1,
+            ((0,) * (-(-length // page_size)),),
+            stop_ids=(1,),
+            prompt_tokens=length,
+            history=((3,) * length, ()),
+        )
+        for slot, length in enumerate(lengths)
+    )
+    rows = tuple(
+        Row(
+            slot,
+            slot,
+            0,
+            0,
+            length,
+            (3,) * length,
+            True,
+            (3,) * (length - 1) if sampling.prompt_logprobs is not None else (),
+        )
+        for slot, length in enumerate(lengths)
+    )
+    return Batch(0, (), inits, (), (), rows)

@@ -1,0 +1,364 @@
+"""The model runner: turns a Batch into device work and, later, into a StepResult.
+
+`launch` enqueues the forward pass, `sample` the drawing of tokens, `collect` waits for them. On a
+GPU nothing here waits before `collect`: the sampled token of a step is read by the next step on
+the device, so a step can be launched while the previous one still runs (depth 1).
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from yaie.core.batch import Batch, Row, StepResult
+from yaie.layers.attention import Segment, StepInput
+from yaie.models.model import DecoderModel
+from yaie.runtime.graphs.capture import CudaRecorder, Recorder, StepGraph
+from yaie.runtime.graphs.step_graphs import StepGraphs
+from yaie.runtime.loop.engine_loop import FatalRunnerError, TokenMasks
+from yaie.runtime.loop.step_cost import StepLoad
+from yaie.runtime.sampling.logprobs import score_pieces
+from yaie.runtime.sampling.metadata import SamplingMetadata
+from yaie.runtime.sampling.sampler import Draw, Masks, Pending, Sampler
+from yaie.runtime.sampling.slots import Slots
+from yaie.runtime.tensors.inputs import ForwardBatch, Ints, prepare_inputs, spans
+from yaie.runtime.tensors.kv_tensors import KVTensors
+from yaie.runtime.tensors.transfer import upload
+from yaie.runtime.worker.pending_output import PendingOutput
+from yaie.runtime.worker.pooling import Pooler
+from yaie.runtime.worker.rehearsal import rehearse
+
+
+@dataclass(slots=True)
+class Ticket:
+    """A step in flight. `sampled`: indices of the rows that sample, in row order.
+
+    `pending` is None where nothing is left to draw.
+    """
+
+    sampled: Ints
+    plan: SamplingMetadata
+    outcome: PendingOutput
+    pending: Pending | None = None
+
+    @property
+    def logits(self) -> torch.Tensor | None:
+        """What the model said of the rows that wait for their draw."""
+        return None if self.pending is None else self.pending.logits
+
+
+class ModelRunner:
+    """Implements the loop's Runner protocol for one device. Not thread-safe.
+
+    Args:
+        model: the loaded model.
+        kv: its KV cache.
+        max_num_seqs: slots; a Batch names slots 0 .. max_num_seqs - 1.
+        max_model_len: longest sequence in tokens, bounds the block tables.
+        capture_graphs: replay CUDA graphs where there is a GPU; `warm_up` captures them.
+        max_mixed_tokens: most tokens of a captured step with prefill.
+
+    """
+
+    def __init__(
+        self,
+        model: DecoderModel,
+        kv: KVTensors,
+        *,
+        max_num_seqs: int,
+        max_model_len: int,
+        capture_graphs: bool = True,
+        max_mixed_tokens: int = 1024,
+    ) -> None:
+        self.model = model
+        self.kv = kv
+        self.device = model.options.device
+        self.cuda = self.device.type == "cuda"
+        self.depth = 1 if self.cuda else 0
+        self.max_model_len = max_model_len
+        max_pages = -(-max_model_len // kv.page_size) + 1
+        self.slots = Slots(max_num_seqs, max_pages, self.device)
+        self.sampler = Sampler(self.slots, model.vocab_size, self.device)
+        self.pooler = Pooler(model, max_num_seqs)
+        self.graphs: StepGraphs | None = None
+        if self.cuda and capture_graphs:
+            self.capture_with(CudaRecorder(), max_mixed_tokens)
+
+    def capture_with(self, recorder: Recorder, max_mixed_tokens: int) -> None:
+        """Have steps captured by `recorder`, when `warm_up` is called."""
+        # Latent attention gathers its tables, by segments that do not overlap.
+        tables_in_place = all(layer.value_size for layer in self.model.caches)
+        self.graphs = StepGraphs(
+            recorder,
+            self.model,
+            self.kv,
+            self.slots,
+            max_model_len=self.max_model_len,
+            max_mixed_tokens=max_mixed_tokens if tables_in_place else 0,
+        )
+
+    @torch.inference_mode()
+    def warm_up(self, step_tokens: int = 1024) -> list[tuple[StepLoad, float]]:
+        """Compile kernels and capture graphs, so that no step of so many tokens has to.
+
+        Returns:
+            What some steps take, in seconds; empty without graphs.
+
+        """
+        if self.cuda:
+            rehearse(
+                self,
+                max_num_seqs=self.slots.scratch,
+                longest=self.max_model_len,
+                step_tokens=step_tokens,
+                page_size=self.kv.page_size,
+                vocab_size=self.model.vocab_size,
+            )
+        if self.graphs is None:
+            return []
+        self.graphs.capture()
+        return self.graphs.measure()
+
+    @torch.inference_mode()
+    def launch(self, batch: Batch) -> Ticket:
+        """Apply the batch's changes and enqueue its forward pass.
+
+        Raises:
+            ValueError: rows out of order, or a sequence without the past that its sampling needs.
+            torch.OutOfMemoryError: activations do not fit; slots and cache stay consistent.
+            FatalRunnerError: the device reported an error that it does not recover from.
+
+        """
+        with self._fatal_device_errors():
+            return self._launch(batch)
+
+    def _launch(self, batch: Batch) -> Ticket:
+        changes = self.slots.apply(batch)
+        if batch.inits:
+            self.sampler.start(batch.inits)
+            self.pooler.start(batch.inits)
+        arrays = prepare_inputs(batch.rows, self.slots.host_tables, self.kv.page_size)
+        sampled = arrays.sampled
+        plan = self.sampler.wishes.plan(arrays.slots[sampled], arrays.seq_lens[sampled])
+        graph = self.graphs.find(arrays, plan, batch.rows) if self.graphs is not None else None
+        inputs = arrays if graph is None else graph.inputs(arrays)
+        parts = upload((*changes, *inputs), self.device)
+        self.slots.write(*parts[: len(changes)])
+        self._move_pages(batch)
+        outcome = PendingOutput(batch.step_id, batch.rows, sampled, plan, self.device)
+        ticket = Ticket(sampled, plan, outcome)
+        if graph is not None:
+            graph.replay(parts[len(changes) :])
+            self._take(ticket, graph, arrays)
+        elif batch.rows:
+            step = _DeviceStep(*parts[len(changes) :])
+            hidden = self._forward(arrays, step)
+            self._report(ticket, batch.rows, hidden)
+            if len(sampled):
+                ticket.pending = self._pend(hidden, arrays, step)
+            else:
+                outcome.downloads.mark()  # without a token to fetch, too, its end can be waited for
+        return ticket
+
+    def _move_pages(self, batch: Batch) -> None:
+        """Swap out before anything may overwrite a page that leaves."""
+        if batch.swap_out:
+            self.kv.swap_out(batch.swap_out)
+        if batch.swap_in:
+            self.kv.swap_in(batch.swap_in)
+        if batch.copies:
+            self.kv.copy(batch.copies)
+
+    @torch.inference_mode()
+    def sample(self, ticket: Ticket, masks: TokenMasks | None = None) -> None:
+        """Enqueue the drawing of the ticket's tokens (a captured step may have done it already).
+
+        Raises:
+            ValueError: a mask for a row that does not sample, or whose request has no grammar.
+            torch.OutOfMemoryError, FatalRunnerError: as in `launch`.
+
+        """
+        chosen = _masks(ticket, masks)
+        pending, ticket.pending = ticket.pending, None
+        if pending is None:
+            return
+        with self._fatal_device_errors():
+            drawn = self.sampler.draw(pending, ticket.plan, chosen)
+            self._score(ticket, pending.logits, drawn)
+
+    def is_done(self, ticket: Ticket) -> bool:
+        """Whether `collect` would not block."""
+        return ticket.outcome.downloads.done
+
+    def collect(self, ticket: Ticket) -> StepResult:
+        """Wait for the ticket's tokens."""
+        with self._fatal_device_errors():
+            ticket.outcome.downloads.wait()
+        return ticket.outcome.result()
+
+    @contextmanager
+    def _fatal_device_errors(self) -> Iterator[None]:
+        """After an illegal access or a lost device every later call fails too: say so at once.
+        Whoever meets such an error first names it as it likes, so any error raises the question.
+        """
+        try:
+            yield
+        except Exception as error:
+            if _is_lost(self.device):
+                raise FatalRunnerError("The accelerator reported an error.") from error
+            raise
+
+    # -- the forward pass -------------------------------------------------------------------
+
+    def _take(self, ticket: Ticket, graph: StepGraph, arrays: ForwardBatch) -> None:
+        """What a captured step has drawn, or the logits of the rows that are to be drawn."""
+        places = graph.places(arrays)
+        if not len(places):
+            ticket.outcome.downloads.mark()
+        elif graph.drawn is not None:
+            ticket.outcome.draw(graph.drawn, places)
+        else:
+            slots, seq_lens = arrays.slots[arrays.sampled], arrays.seq_lens[arrays.sampled]
+            parts = upload((places, slots, seq_lens), self.device)
+            place, slot, position = (part.long() for part in parts)
+            ticket.pending = Pending(graph.logits[place], slot, position)
+
+    def _forward(self, arrays: ForwardBatch, step: "_DeviceStep") -> torch.Tensor:
+        slots = step.slots.long()
+        ids = self._ids(step, slots[: arrays.n_decode])
+        inputs = StepInput(
+            step.positions.long(),
+            step.slot_mapping.long(),
+            self._segments(arrays, step, slots),
+            self.kv.caches,
+        )
+        return self.model.forward(ids, inputs)
+
+    def _pend(self, hidden: torch.Tensor, arrays: ForwardBatch, step: "_DeviceStep") -> Pending:
+        sampled, last = step.sampled.long(), step.last.long()
+        return Pending(
+            self.model.logits(hidden if _is_all(arrays) else hidden[last]),
+            step.slots.long()[sampled],
+            step.seq_lens[sampled].long(),
+        )
+
+    def _ids(self, step: "_DeviceStep", decoding: torch.Tensor) -> torch.Tensor:
+        if not len(decoding):
+            return step.ids.long()
+        return torch.cat((self.slots.last_token[decoding], step.ids))
+
+    def _segments(
+        self, arrays: ForwardBatch, step: "_DeviceStep", slots: torch.Tensor
+    ) -> tuple[Segment, ...]:
+        """Decode rows, then the rest; an empty half is left out."""
+        n = arrays.n_decode
+        decodes, others = slice(0, n), slice(n, len(arrays.slots))
+        halves = (
+            _Half(0, decodes, arrays.decode_start, step.decode_start),
+            _Half(n, others, arrays.prefill_start, step.prefill_start),
+        )
+        return tuple(
+            self._segment(half, arrays.seq_lens[half.rows], step.seq_lens[half.rows], slots)
+            for half in halves
+            if len(half.host_start) > 1
+        )
+
+    def _segment(
+        self, half: "_Half", host_lens: Ints, seq_lens: torch.Tensor, slots: torch.Tensor
+    ) -> Segment:
+        return Segment(
+            first=half.first,
+            last=half.first + int(half.host_start[-1]),
+            block_tables=self.slots.tables,
+            seq_lens=seq_lens,
+            query_start=half.query_start,
+            max_query_len=int(np.diff(half.host_start).max()),
+            max_seq_len=int(host_lens.max()),
+            rows=slots[half.rows],
+        )
+
+    # -- what is reported beside tokens -------------------------------------------------------
+
+    def _report(self, ticket: Ticket, rows: Sequence[Row], hidden: torch.Tensor) -> None:
+        """Vectors and log-probabilities of the prompts that asked for them."""
+        if not any(row.pool or row.targets for row in rows):
+            return
+        for number, (row, (first, last)) in enumerate(zip(rows, spans(rows), strict=True)):
+            if row.pool:
+                vector = self.pooler.add(row, hidden[first:last])
+                if vector is not None:
+                    ticket.outcome.pool(number, vector)
+            if row.targets:
+                own = hidden[first : first + len(row.targets)]
+                self._score_prompt(ticket, number, row, own)
+
+    def _score_prompt(self, ticket: Ticket, number: int, row: Row, hidden: torch.Tensor) -> None:
+        (targets,) = upload((np.array(row.targets, dtype=np.int32),), self.device)
+        scores = score_pieces(
+            lambda first, last: self.model.logits(hidden[first:last]),
+            targets.long(),
+            self.sampler.wishes.prompt_logprobs(row.slot),
+            self.model.vocab_size,
+        )
+        ticket.outcome.score_prompt(number, scores)
+
+    def _score(self, ticket: Ticket, logits: torch.Tensor, drawn: Draw) -> None:
+        ticket.outcome.draw(drawn)
+        scores = self.sampler.scores(logits, drawn.tokens, ticket.plan)
+        if scores is not None:
+            ticket.outcome.score(scores)
+
+
+@dataclass(frozen=True, slots=True)
+class _DeviceStep:
+    """ForwardBatch on the device: flat int32 views of one uploaded buffer, in the same order."""
+
+    ids: torch.Tensor
+    positions: torch.Tensor
+    slot_mapping: torch.Tensor
+    slots: torch.Tensor
+    seq_lens: torch.Tensor
+    decode_start: torch.Tensor
+    prefill_start: torch.Tensor
+    sampled: torch.Tensor
+    last: torch.Tensor
+
+
+class _Half(NamedTuple):
+    """Rows of a step that become one segment: its first token, rows, and query offsets."""
+
+    first: int
+    rows: slice
+    host_start: Ints
+    query_start: torch.Tensor
+
+
+def _is_lost(device: torch.device) -> bool:
+    """Whether the device reports an error that it does not recover from: each call repeats it."""
+    if device.type != "cuda":
+        return False
+    try:
+        torch.cuda.synchronize(device)
+    except RuntimeError:
+        return True
+    return False
+
+
+def _is_all(arrays: ForwardBatch) -> bool:
+    """Whether every token of the step is the last of a sampling row (nothing to select)."""
+    return len(arrays.last) == len(arrays.positions)
+
+
+def _masks(ticket: Ticket, masks: TokenMasks | None) -> Masks | None:
+    """Masks by number among the sampled rows instead of among all."""
+    if masks is None or not masks.rows:
+        return None
+    rows = np.array(masks.rows, dtype=np.int32)
+    places = np.searchsorted(ticket.sampled, rows).astype(np.int32)
+    inside = places < len(ticket.sampled)
+    if not inside.all() or (ticket.sampled[places] != rows).any() or not ticket.plan.masked:
+        raise ValueError("a mask for a row that does not sample by a grammar")
+    return Masks(places, masks.words)

@@ -1,0 +1,160 @@
+"""The bytes of a stream's chunks. Each encoder writes the unchanging part of its chunks once.
+
+A chunk is one event: `data: <JSON on one line>` and an empty line. The role is sent once, a tool
+call's first piece has its id and name, the last chunk of a choice carries its finish_reason, and
+usage comes with `choices: []`.
+"""
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+from yaie.server.answers.output import Delta
+from yaie.text.parts import Part, ReasoningPart, TextPart, ToolCallPart
+from yaie_api.http.openai import Usage
+
+json_bytes: Final = msgspec.json.Encoder().encode
+_LINE_BREAKS: Final = str.maketrans({"\u2028": "\\u2028", "\u2029": "\\u2029", "\x85": "\\u0085"})
+"""Line ends to some clients' event parsers, plain characters to JSON: escape them."""
+
+Kind = Literal["chat.completion.chunk", "text_completion"]
+NULL: Final = b"null"
+
+
+class ChunkEncoder:
+    """Bytes of the chunks of one choice of one stream."""
+
+    def __init__(
+        self, kind: Kind, answer_id: str, created: int, model: str, *, index: int = 0
+    ) -> None:
+        head = {"id": answer_id, "object": kind, "created": created, "model": model}
+        self._head = b"data: " + json_bytes(head)[:-1]
+        self._choice = self._head + b',"choices":[{"index":%d,' % index
+
+    def usage(self, usage: Usage) -> bytes:
+        """The chunk before `[DONE]`: no choices, only numbers."""
+        return self._head + b',"choices":[]' + usage_field(usage) + b"}\n\n"
+
+    def _write(
+        self, content: bytes, logprobs: bytes, end: bytes, extra: bytes, top: bytes
+    ) -> bytes:
+        return b"".join(
+            (self._choice, content, b',"logprobs":', logprobs, b',"finish_reason":', end, extra,
+             b"}]", top, b"}\n\n")
+        )  # fmt: skip
+
+
+class TextChunks(ChunkEncoder):
+    """Chunks of a text completion."""
+
+    def __init__(self, answer_id: str, created: int, model: str, *, index: int = 0) -> None:
+        super().__init__("text_completion", answer_id, created, model, index=index)
+        self._text = self._choice + b'"text":'
+
+    def text(self, text: str, top: bytes) -> bytes:
+        """A chunk that is text and nothing else: nearly all of them are."""
+        return b"".join((self._text, encode_text(text), _MORE, top, b"}\n\n"))
+
+    def delta(
+        self, delta: Delta, *, logprobs: bytes = NULL, extra: bytes = b"", top: bytes = b""
+    ) -> bytes:
+        text = "".join([part.text for part in delta.parts if isinstance(part, TextPart)])
+        end, stop = end_of(delta)
+        return self._write(b'"text":' + encode_text(text), logprobs, end, stop + extra, top)
+
+
+class ChatChunks(ChunkEncoder):
+    """Chunks of one choice of a chat completion."""
+
+    def __init__(self, answer_id: str, created: int, model: str, *, index: int = 0) -> None:
+        super().__init__("chat.completion.chunk", answer_id, created, model, index=index)
+        self._text = self._choice + b'"delta":{"content":'
+
+    def role(self, *, top: bytes = b"") -> bytes:
+        """The first chunk of a chat choice: who speaks, and an empty text. `top`: see `delta`."""
+        delta = b'"delta":{"role":"assistant","content":""}'
+        return self._write(delta, NULL, NULL, b"", top)
+
+    def delta(
+        self, delta: Delta, *, logprobs: bytes = NULL, extra: bytes = b"", top: bytes = b""
+    ) -> bytes:
+        """One chunk for each part; the last one has the end, the log-probabilities and more.
+
+        `extra`: more fields of the choice; `top`: more fields of the chunk (see `usage_field`).
+        """
+        if not delta.parts:
+            return self._last(b"{}", delta, logprobs, extra, top)
+        *before, last = delta.parts
+        chunks = [
+            self._write(b'"delta":' + _content(part), NULL, NULL, b"", top) for part in before
+        ]
+        chunks.append(self._last(_content(last), delta, logprobs, extra, top))
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def text(self, text: str, top: bytes) -> bytes:
+        """A chunk that is text and nothing else: nearly all of them are."""
+        return b"".join((self._text, encode_text(text), _MORE_TEXT, top, b"}\n\n"))
+
+    def _last(
+        self, content: bytes, delta: Delta, logprobs: bytes, extra: bytes, top: bytes
+    ) -> bytes:
+        end, stop = end_of(delta)
+        return self._write(b'"delta":' + content, logprobs, end, stop + extra, top)
+
+
+_MORE: Final = b',"logprobs":null,"finish_reason":null}]'
+_MORE_TEXT: Final = b"}" + _MORE
+
+
+def _content(part: Part) -> bytes:
+    if isinstance(part, TextPart):
+        return b'{"content":' + encode_text(part.text) + b"}"
+    if isinstance(part, ReasoningPart):
+        text = encode_text(part.text)
+        return b'{"reasoning":' + text + b',"reasoning_content":' + text + b"}"
+    return b'{"tool_calls":[' + encode_json(_tool_call(part)) + b"]}"
+
+
+def _tool_call(part: ToolCallPart) -> dict[str, Any]:
+    call: dict[str, Any] = {"index": part.index}
+    function = {"arguments": part.arguments}
+    if part.name is not None:
+        call |= {"id": part.call_id, "type": "function"}
+        function = {"name": part.name} | function
+    return call | {"function": function}
+
+
+def end_of(delta: Delta) -> tuple[bytes, bytes]:
+    """The finish_reason, and the field that tells what has stopped the output, if anything has."""
+    if delta.finish_reason is None:
+        return NULL, b""
+    end = b'"%b"' % delta.finish_reason.encode()
+    if delta.stop_reason is None:
+        return end, b""
+    return end, b',"stop_reason":' + encode_json(delta.stop_reason)
+
+
+def usage_field(usage: Usage | None) -> bytes:
+    """`,"usage":…` to put into a chunk."""
+    return b',"usage":null' if usage is None else b',"usage":' + json_bytes(usage.wire())
+
+
+def field(name: str, value: Any) -> bytes:
+    """`,"name":value` to put into a chunk or a choice."""
+    return b"," + json_bytes(name) + b":" + encode_json(value)
+
+
+def encode_text(text: str) -> bytes:
+    """A JSON string without line breaks of any kind. Half a surrogate pair raises."""
+    encoded = json_bytes(text)
+    if text.isascii():
+        return encoded
+    return encoded.decode().translate(_LINE_BREAKS).encode()
+
+
+def encode_json(value: Any) -> bytes:
+    """A JSON value without line breaks of any kind."""
+    encoded = json_bytes(value)
+    if encoded.isascii():
+        return encoded
+    return encoded.decode().translate(_LINE_BREAKS).encode()

@@ -1,0 +1,132 @@
+"""Server-sent events: the response that sends a stream's events.
+
+`[DONE]` ends every stream, also after an error event. Comments keep a silent stream open while its
+request waits or its prompt is computed. When the client leaves, the stream's task is cancelled, and
+with it the generation. That task begins and ends the response; the events between are written from
+where their tokens arrive (see `yaie.server.answers.body`).
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Self, TypeVar
+
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from yaie.server.answers.body import Body, body_of
+from yaie.server.answers.chunks import json_bytes
+from yaie_api.errors import EngineError, YaieError
+
+log = logging.getLogger(__name__)
+
+DONE: Final = b"data: [DONE]\n\n"
+PING: Final = b": ping\n\n"
+
+T = TypeVar("T")
+Writer = Callable[[Body], Awaitable[None]]
+"""Writes all events of a stream, and returns or raises when they are written."""
+
+
+def error_event(error: YaieError) -> bytes:
+    return b"data: " + json_bytes(error.envelope()) + b"\n\n"
+
+
+class EventStream(Response):
+    """A response that sends what `write` writes until it ends or the client leaves.
+
+    An error of the tree becomes an error event; any other one too, with a log record and without
+    its details. `[DONE]` follows in every case. `done`: what ends the stream; b"" where the
+    protocol has no such event. `ping_s`: a comment is sent after this long without an event; 0:
+    never.
+    """
+
+    def __init__(self, write: Writer, *, ping_s: float = 0.0, done: bytes = DONE) -> None:
+        super().__init__()
+        self._write = write
+        self._ping_s = ping_s
+        self._done = done
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await until_disconnect(receive, self._send_all(body_of(scope, send), send))
+
+    async def _send_all(self, body: Body, send: Send) -> None:
+        await send(_START)
+        async with body:
+            with _Pings(body, self._ping_s):
+                await self._write_all(body)
+        await send({"type": "http.response.body", "body": self._done, "more_body": False})
+
+    async def _write_all(self, body: Body) -> None:
+        try:
+            await self._write(body)
+        except YaieError as error:
+            body.write(error_event(error))
+        except Exception:
+            log.exception("stream failed")
+            body.write(error_event(EngineError("The request failed.")))
+
+
+class _Pings:
+    """Writes a comment whenever nothing was written for `interval_s`."""
+
+    def __init__(self, body: Body, interval_s: float) -> None:
+        self._body = body
+        self._interval_s = interval_s
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> Self:
+        if self._interval_s:
+            self._body.written_s = self._loop.time()
+            self._look()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        """Look again when a comment would be due, if nothing were written until then."""
+        now = self._loop.time()
+        if now - self._body.written_s >= self._interval_s:
+            if not self._body.is_full:
+                self._body.write(PING)
+            self._body.written_s = now
+        self._timer = self._loop.call_at(self._body.written_s + self._interval_s, self._look)
+
+
+_START: Final[Message] = {
+    "type": "http.response.start",
+    "status": 200,
+    "headers": [
+        (b"content-type", b"text/event-stream; charset=utf-8"),
+        (b"cache-control", b"no-cache"),
+        (b"x-accel-buffering", b"no"),
+    ],
+}
+
+
+async def until_disconnect(receive: Receive, work: Awaitable[T]) -> T | None:
+    """The result of `work`, or None when the client left first and the work was cancelled."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            log.info("client left")
+            return None
+        return await task
+    finally:
+        await _cancel(task, gone)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        continue
+
+
+async def _cancel(*tasks: "asyncio.Future[Any]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

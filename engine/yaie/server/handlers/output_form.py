@@ -1,0 +1,92 @@
+"""What form an answer has: how its text is read (reasoning, tool calls), and what grammar it obeys.
+
+One request has one grammar. Where a tool must be called, the calls are the form; a
+`response_format` comes next; with tools left to the model, its text is free until it opens a call.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from yaie.core.request import Grammar
+from yaie.server.service import Service
+from yaie.text import reasoning
+from yaie.text.grammar import forms
+from yaie.text.parts import OutputParser
+from yaie.text.reasoning import ReasoningFormat
+from yaie.text.tools import ToolChoice, ToolFormat, ToolSpec
+from yaie_api.http.openai import ChatCompletionRequest, NamedTool
+
+TAIL_TOKENS: Final = 16
+"""Of the prompt's end, where a template may have opened the reasoning."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputForm:
+    """`grammar`: None allows any text. `parser` makes the reader of one output; None: it is all
+    text.
+    """
+
+    grammar: Grammar | None = None
+    parser: Callable[[], OutputParser] | None = None
+
+
+def form_of(service: Service, body: ChatCompletionRequest, prompt_ids: Sequence[int]) -> OutputForm:
+    """Decide the form of a request's outputs.
+
+    Raises:
+        InvalidRequestError: a form that cannot be kept; `param` names the field.
+
+    """
+    asked = forms.grammar_of(body.formats)
+    calls = _calls(service.tool_format, body, free=asked is None)
+    thoughts = _reasoning(service, prompt_ids)
+    grammar = asked if calls.grammar is None else calls.grammar
+    if grammar is not None and thoughts is not None:
+        form, opened = thoughts
+        grammar = forms.after_reasoning(grammar, form.block(opened=opened))
+    return OutputForm(grammar, _chained(thoughts, calls.parser))
+
+
+def _calls(tools: ToolFormat, body: ChatCompletionRequest, *, free: bool) -> OutputForm:
+    """Of tool calls alone. `free`: no other form is asked for, so the model may choose to call."""
+    mode = body.tool_mode
+    if mode == "none" or (mode == "auto" and not free):
+        return OutputForm()
+    specs = specs_of(body)
+    name = body.tool_choice.function.name if isinstance(body.tool_choice, NamedTool) else None
+    grammar = tools.grammar(specs, ToolChoice(mode, name), parallel=body.parallel_tool_calls)
+    return OutputForm(grammar, lambda: tools.parser(specs))
+
+
+def specs_of(body: ChatCompletionRequest) -> list[ToolSpec]:
+    """The tools of a request as the formats take them."""
+    return [
+        ToolSpec(
+            name=tool.function.name,
+            description=tool.function.description,
+            parameters=tool.function.parameters,
+            strict=bool(tool.function.strict),
+        )
+        for tool in body.tools or ()
+    ]
+
+
+def _reasoning(service: Service, prompt_ids: Sequence[int]) -> tuple[ReasoningFormat, bool] | None:
+    """The model's form of reasoning, and whether the prompt has begun it."""
+    form = service.reasoning_format
+    if form is None:
+        return None
+    tail = service.tokenizer.decode(prompt_ids[-TAIL_TOKENS:], skip_special_tokens=False)
+    return form, form.opened(tail)
+
+
+def _chained(
+    thoughts: tuple[ReasoningFormat, bool] | None, calls: Callable[[], OutputParser] | None
+) -> Callable[[], OutputParser] | None:
+    if thoughts is None:
+        return calls
+    form, opened = thoughts
+    if calls is None:
+        return lambda: form.parser(opened=opened)
+    return lambda: reasoning.Chain(form.parser(opened=opened), calls())

@@ -1,0 +1,83 @@
+"""What can be read about the server and its model: models, version, load, tokenizer, metrics."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from yaie.server.handlers.http import json_response, service_of
+from yaie.server.metrics import CONTENT_TYPE, Snapshot
+from yaie.server.peers import AskLoad, AskMetrics
+from yaie.server.service import Service
+from yaie_api import __version__
+
+_TOKENIZER_FIELDS: Final = (
+    "tokenizer_class", "bos_token", "eos_token", "unk_token", "pad_token", "add_bos_token",
+    "add_eos_token", "additional_special_tokens", "added_tokens_decoder", "model_max_length",
+    "clean_up_tokenization_spaces", "chat_template",
+)  # fmt: skip
+
+
+async def models(request: Request) -> Response:
+    service = service_of(request)
+    return json_response({"object": "list", "data": [_card(service, n) for n in service.names]})
+
+
+async def model_by_name(request: Request) -> Response:
+    service = service_of(request)
+    return json_response(_card(service, service.check_model(request.path_params["model"])))
+
+
+def _card(service: Service, name: str) -> dict[str, Any]:
+    return {
+        "id": name,
+        "object": "model",
+        "created": service.created,
+        "owned_by": "yaie",
+        "root": service.names[0],
+        "parent": None,
+        "max_model_len": service.info.max_model_len,
+    }
+
+
+async def metrics(request: Request) -> Response:
+    """Of all HTTP processes, whichever is asked. The engine's numbers are the same in each."""
+    service = service_of(request)
+    others = await service.peers.ask(AskMetrics(), Snapshot)
+    return Response(service.metrics.render(others), media_type=CONTENT_TYPE)
+
+
+async def version(request: Request) -> Response:
+    del request
+    return json_response({"version": __version__})
+
+
+async def load(request: Request) -> Response:
+    """Requests in work, as vLLM tells it. Read-only, so it stands on the public port too."""
+    return json_response({"server_load": await requests_in_work(service_of(request))})
+
+
+async def requests_in_work(service: Service) -> int:
+    """In all HTTP processes."""
+    others: list[int] = await service.peers.ask(AskLoad(), int)
+    return service.engine.num_live + sum(others)
+
+
+async def tokenizer_info(request: Request) -> Response:
+    """The tokenizer's settings and chat template, as evaluation harnesses ask for them."""
+    info = service_of(request).info
+    return json_response(_tokenizer_settings(info.tokenizer_path or info.path))
+
+
+@cache
+def _tokenizer_settings(folder: str) -> dict[str, Any]:
+    """What `tokenizer_config.json` says of text and tokens; nothing of where it came from."""
+    config, template = Path(folder, "tokenizer_config.json"), Path(folder, "chat_template.jinja")
+    found = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
+    settings = {name: found[name] for name in _TOKENIZER_FIELDS if name in found}
+    if template.is_file():
+        settings["chat_template"] = template.read_text(encoding="utf-8")
+    return settings

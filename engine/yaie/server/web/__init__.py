@@ -1,0 +1,1 @@
+"""HTTP without meaning: the application, its edge, bodies, connections and listeners."""

@@ -1,0 +1,93 @@
+"""The application: routes, and the seam where every error becomes OpenAI's envelope.
+
+Handlers take the raw request: bodies are decoded by msgspec and checked by the wire types of
+`yaie_api`, so FastAPI only routes.
+"""
+
+from collections.abc import Sequence
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from yaie.server.handlers.http import error_response, left_response
+from yaie.server.routes import ENDPOINTS, Endpoint
+from yaie.server.service import Service
+from yaie.server.web import openapi
+from yaie.server.web.edge import Edge, Limits
+from yaie_api import __version__
+from yaie_api.errors import (
+    EngineError,
+    InvalidRequestError,
+    MethodNotAllowedError,
+    NotFoundError,
+    YaieError,
+)
+
+
+def create_app(
+    service: Service,
+    *,
+    endpoints: Sequence[Endpoint] = ENDPOINTS,
+    api_keys: tuple[str, ...] = (),
+    limits: Limits | None = None,
+    local_only: bool = False,
+) -> Edge:
+    """The complete ASGI application for a service. The other keywords are those of `Edge`."""
+    app = FastAPI(
+        title="yaie engine",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.service = service
+    app.add_exception_handler(YaieError, _on_error)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(ClientDisconnect, _on_leaving)
+    app.add_exception_handler(Exception, _on_crash)
+    _add_routes(app, endpoints)
+    return Edge(app, service.metrics, api_keys=api_keys, limits=limits, local_only=local_only)
+
+
+def _add_routes(app: FastAPI, endpoints: Sequence[Endpoint]) -> None:
+    for one in endpoints:
+        for path in one.paths:
+            methods: list[str] = ["GET", "HEAD"] if one.method == "GET" else [one.method]
+            app.add_api_route(path, one.handler, methods=methods, response_model=None)
+    described = openapi.document(endpoints)
+    app.openapi = lambda: described  # type: ignore[method-assign]  # FastAPI's own way to set it
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    if not isinstance(error, YaieError):
+        raise error
+    return error_response(error, request.url.path)
+
+
+async def _on_leaving(request: Request, error: Exception) -> Response:
+    """The client left in the middle of its own body."""
+    del request, error
+    return left_response()
+
+
+async def _on_crash(request: Request, error: Exception) -> Response:
+    """The answer to a defect of ours. The error itself goes on to `Edge`, which logs it."""
+    del error
+    failure = EngineError("The request failed. Its id is in the headers.")
+    return error_response(failure, request.url.path)
+
+
+async def _on_http_exception(request: Request, error: Exception) -> Response:
+    """404 and 405 of the router, in our envelope."""
+    if not isinstance(error, HTTPException):
+        raise error
+    known: dict[int, YaieError] = {
+        404: NotFoundError("No such path.", code="path_not_found"),
+        405: MethodNotAllowedError(f"{request.method} is not allowed here."),
+    }
+    ours = known.get(error.status_code) or InvalidRequestError(str(error.detail))
+    response = error_response(ours, request.url.path)
+    response.headers.update(error.headers or {})
+    return response

@@ -1,0 +1,144 @@
+"""uvicorn's h11 protocol with deadlines: a client that is slow or silent cannot hold a socket.
+
+uvicorn itself only closes connections that are idle after a request. Here a clock runs from the
+connection, and from each further request's first byte, until its headers are complete; another one
+runs while the client does not read what it asked for.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any, Final, Self
+
+import h11
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+from yaie.server.answers.body import EXTENSION, nothing
+from yaie_api.errors import InvalidRequestError
+
+HEADER_DEADLINE_S: Final = 10.0
+READ_DEADLINE_S: Final = 60.0
+
+
+class DeadlineH11(H11Protocol):
+    """Closes a connection whose request headers are not complete in time, and one whose client
+    does not read: its request is aborted then as if it had left.
+    """
+
+    header_deadline_s = HEADER_DEADLINE_S
+    read_deadline_s = READ_DEADLINE_S
+    _deadline: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
+    _body: "DirectBody | None" = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._wrapped = self.app
+        self.app = self._with_body
+
+    async def _with_body(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The application, which may write a stream straight to the connection."""
+        if scope["http_version"] == "1.1":  # before, bodies have no chunks
+            self._body = DirectBody(self.cycle, self.loop.time)
+            scope["extensions"] = {EXTENSION: self._body}
+        await self._wrapped(scope, receive, send)
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._arm()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch()
+
+    def _should_upgrade(self) -> bool:
+        """An offer of another protocol is passed over: the request itself is answered."""
+        return False
+
+    def send_400_response(self, msg: str) -> None:
+        """What is not HTTP gets the same envelope as every other error."""
+        body = json.dumps(InvalidRequestError(msg).envelope()).encode()
+        headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+        for event in (
+            h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._body is not None:
+            self._body.is_full = True
+        self._unread = self.loop.call_later(self.read_deadline_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._cancel_unread()
+        super().resume_writing()
+        if self._body is not None:
+            self._body.is_full = False
+            self._body.on_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        self._cancel_unread()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        """Half a header is on the clock, anything else is not."""
+        if self.conn.their_state is not h11.IDLE:
+            self._disarm()
+        elif self.conn.trailing_data[0]:
+            self._arm()
+
+    def _arm(self) -> None:
+        if self._deadline is None:
+            self._deadline = self.loop.call_later(self.header_deadline_s, self._expire)
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _cancel_unread(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def _expire(self) -> None:
+        self._deadline = None
+        if not self.transport.is_closing():
+            self.transport.close()
+
+
+class DirectBody:
+    """A body (`yaie.server.answers.body`) of HTTP/1.1 chunks, past uvicorn and h11.
+
+    To be used between the response's start and its last message, which both go the usual way: h11
+    keeps no account of chunks, so it need not know of these.
+    """
+
+    def __init__(self, cycle: RequestResponseCycle, clock: Callable[[], float]) -> None:
+        self._cycle = cycle
+        self._write = cycle.transport.write
+        self._clock = clock
+        self.is_full = cycle.flow.write_paused
+        self.on_room: Callable[[], None] = nothing
+        self.written_s = 0.0
+
+    def write(self, data: bytes) -> None:
+        if data and not self._cycle.disconnected:  # a chunk of no bytes would end the body
+            self._write(b"%x\r\n%b\r\n" % (len(data), data))
+            self.written_s = self._clock()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.on_room = nothing

@@ -1,0 +1,1 @@
+"""Paged attention: prompts, decodes, latent caches, and writing the cache."""

@@ -1,0 +1,1 @@
+"""Linear layers of one to 128 rows."""

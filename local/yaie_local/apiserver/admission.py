@@ -1,0 +1,119 @@
+"""What the API server does to an InferenceModel before it stores it: prune nulls, refuse unknown
+fields, fill defaults, validate, check CEL. And what this machine cannot run, said before it is
+tried.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from yaie_local import kinds
+from yaie_local.apiserver import cel, schema
+from yaie_local.objects import name_of
+from yaie_operator.cluster import Object, RefusedError
+
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+
+
+class Admission:
+    """Defaulting and validation against the one version of a CRD, as `yaie_api.resource.crd.render`
+    gives it (`local=True` for this machine, where a source may be a path).
+    """
+
+    def __init__(self, crd: Mapping[str, Any]) -> None:
+        (version,) = crd["spec"]["versions"]
+        self._schema: schema.Schema = version["schema"]["openAPIV3Schema"]
+
+    def admit(self, obj: Object, old: Object | None) -> Object:
+        """The object as it is stored. Raises RefusedError with a message for the user."""
+        check_name(obj)
+        resource = kinds.of_object(obj)
+        if resource is kinds.MODELS:
+            full = self.default(obj)
+            _refuse(full, self.violations(full, old))
+            return full
+        if resource is kinds.DEPLOYMENTS:
+            _refuse(obj, list(unsupported(obj["spec"]["template"]["spec"])))
+        return obj
+
+    def default(self, model: Object) -> Object:
+        """The model with the schema's defaults filled in."""
+        body = schema.without_nulls(self._schema, _content(model))
+        envelope = {key: model[key] for key in _ENVELOPE if key in model}
+        return {**envelope, **schema.with_defaults(self._schema, body)}
+
+    def violations(self, model: Object, old: Object | None = None) -> list[str]:
+        """Everything wrong with a defaulted model, as `path: what`; empty when it is admitted.
+
+        CEL runs only on a model of the right shape, as in the API server. `old` is the stored
+        object on updates: transition rules compare with it.
+        """
+        body = _content(model)
+        shape = [
+            *(f"{path}: unknown field" for path in schema.unknown_fields(self._schema, body)),
+            *schema.errors(self._schema, body),
+        ]
+        before = cel.ABSENT if old is None else _named(old)
+        return shape or list(cel.violations(self._schema, _named(model), before))
+
+
+def check_name(obj: Object) -> None:
+    """Raises RefusedError unless metadata.name is a DNS subdomain."""
+    name = (obj.get("metadata") or {}).get("name")
+    if not isinstance(name, str) or not name:
+        raise RefusedError("metadata.name: Required value: name or generateName is required")
+    if len(name) > 253 or not _NAME.fullmatch(name):
+        raise RefusedError(
+            f'metadata.name: Invalid value: "{name}": a lowercase RFC 1123 subdomain must consist '
+            "of lower case alphanumeric characters, '-' or '.', and must start and end with an "
+            "alphanumeric character"
+        )
+
+
+def unsupported(pod: Mapping[str, Any]) -> Iterator[str]:
+    """What a pod asks for that processes on this machine cannot give."""
+    containers = pod.get("containers") or []
+    if len(containers) != 1:
+        yield (
+            f"spec.template.spec.containers: {len(containers)} containers: a pod on this machine "
+            "is one process; run other containers in a real cluster"
+        )
+    if pod.get("initContainers"):
+        yield (
+            "spec.template.spec.initContainers: sidecars and init containers do not run on this "
+            "machine; remove them or use a real cluster"
+        )
+    for volume in pod.get("volumes") or ():
+        known = {"emptyDir", "persistentVolumeClaim", "secret", "configMap"}
+        if not known & volume.keys():
+            yield (
+                f"spec.template.spec.volumes[{volume['name']}]: only {', '.join(sorted(known))} "
+                "volumes exist on this machine"
+            )
+
+
+def _refuse(obj: Object, problems: list[str]) -> None:
+    if not problems:
+        return
+    group = str(obj["apiVersion"]).partition("/")[0]
+    kind = obj["kind"] if "/" not in str(obj["apiVersion"]) else f"{obj['kind']}.{group}"
+    said = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
+    raise RefusedError(f'{kind} "{name_of(obj)}" is invalid: {said}')
+
+
+def _content(obj: Object) -> dict[str, Any]:
+    return {key: value for key, value in obj.items() if key not in _ENVELOPE}
+
+
+def _named(model: Object) -> dict[str, Any]:
+    """A model with the metadata that CEL may see: its name only."""
+    body, name = _content(model), name_of(model)
+    return {
+        "apiVersion": model["apiVersion"],
+        "kind": model["kind"],
+        "metadata": {"name": name},
+        **body,
+    }
+
+
+_ENVELOPE: Final = ("apiVersion", "kind", "metadata")

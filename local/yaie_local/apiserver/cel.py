@@ -1,0 +1,82 @@
+"""The CRD's own CEL rules (`x-kubernetes-validations`), evaluated through cel-python.
+
+Core functions only, so that a rule means the same here and in the API server; one table of cases
+is run against both. A rule that mentions `oldSelf` is a transition rule: it is checked only where
+an old value exists.
+"""
+
+import functools
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import celpy
+from celpy import celtypes
+
+from yaie_local.apiserver.schema import Schema, children
+
+_TRANSITION: Final = re.compile(r"\boldSelf\b")
+
+
+class _Absent:
+    """Marks that there is no old value at this place."""
+
+
+ABSENT: Final = _Absent()
+
+
+def violations(schema: Schema, value: Any, old: Any = ABSENT, path: str = "") -> Iterator[str]:
+    """Every rule below a value that does not hold, as `path: Invalid value: message`."""
+    for rule in schema.get("x-kubernetes-validations", ()):
+        broken = _broken(rule, schema, value, old)
+        if broken is not None:
+            yield f"{path or '<root>'}: Invalid value: {broken}"
+    for key, child, item, where in children(schema, value, path):
+        yield from violations(child, item, _old_child(schema, old, key, item), where)
+
+
+def _broken(rule: Mapping[str, Any], schema: Schema, value: Any, old: Any) -> str | None:
+    """The message of a rule that does not hold, None when it holds or does not apply."""
+    names = {"self": to_cel(schema, value)}
+    if _TRANSITION.search(rule["rule"]):
+        if old is ABSENT:
+            return None
+        names["oldSelf"] = to_cel(schema, old)
+    result = _program(rule["rule"]).evaluate(names)
+    if isinstance(result, celtypes.BoolType) and result:
+        return None
+    if "messageExpression" in rule:
+        return str(_program(rule["messageExpression"]).evaluate(names))
+    return str(rule.get("message", f"failed rule: {rule['rule']}"))
+
+
+@functools.cache
+def _program(expression: str) -> Any:
+    environment = celpy.Environment()
+    return environment.program(environment.compile(expression))
+
+
+def to_cel(schema: Schema, value: Any) -> Any:
+    """A JSON value as CEL sees it through a schema: `number` is a double even when written 2."""
+    if schema.get("type") == "number" and isinstance(value, int):
+        return celtypes.DoubleType(value)
+    if isinstance(value, dict):
+        described = {key: child for key, child, _, _ in children(schema, value)}
+        return celtypes.MapType(
+            {celtypes.StringType(k): to_cel(described.get(k, {}), v) for k, v in value.items()}
+        )
+    if isinstance(value, list):
+        items = schema.get("items", {})
+        return celtypes.ListType([to_cel(items, item) for item in value])
+    return celpy.json_to_cel(value)
+
+
+def _old_child(schema: Schema, old: Any, key: str | int, item: Any) -> Any:
+    """The old value of a child: by name in objects, by key in list maps, else none."""
+    if isinstance(old, dict):
+        return old.get(key, ABSENT)
+    keys = schema.get("x-kubernetes-list-map-keys")
+    if isinstance(old, list) and keys and isinstance(item, dict):
+        same = (o for o in old if all(o.get(k) == item.get(k) for k in keys))
+        return next(same, ABSENT)
+    return ABSENT

@@ -1,0 +1,163 @@
+"""The objects of this machine: each write gets the next resourceVersion, is on disk before it is
+seen, and stands in a history that watches read.
+
+It decides nothing about contents: `verbs` and `admission` do. All calls come from one event loop.
+"""
+
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from yaie_local.apiserver.journal import Journal, delete_entry, put_entry
+from yaie_local.objects import Ref, matches, ref, timestamp, with_metadata
+from yaie_operator.cluster import Change, ConflictError, GoneError, Kind, Object
+
+HISTORY_EVENTS: Final = 4096
+
+
+class ExpiredError(Exception):
+    """The history no longer reaches back to that resourceVersion (410); list again."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One write in the history."""
+
+    version: int
+    change: Change
+
+
+class Store:
+    """Owner of every object; hands out frozen-by-convention mappings."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        *,
+        clock: Callable[[], float] = time.time,
+        new_uid: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._new_uid = new_uid
+        self._version, self._objects = journal.load()
+        self._history: deque[Event] = deque(maxlen=HISTORY_EVENTS)
+        self._oldest = self._version
+        self._listeners: list[Callable[[], None]] = []
+        journal.compact(self._version, self._objects.values())
+
+    @property
+    def version(self) -> int:
+        """The resourceVersion of the last write."""
+        return self._version
+
+    def get(self, target: Ref) -> Object | None:
+        return self._objects.get(target)
+
+    def list(
+        self, kind: Kind, *, namespace: str | None = None, labels: Mapping[str, str] | None = None
+    ) -> list[Object]:
+        """Objects of a kind, sorted by namespace and name."""
+        found = [
+            obj
+            for key, obj in self._objects.items()
+            if (key.api_version, key.kind) == (kind.api_version, kind.kind)
+            and namespace in (None, key.namespace)
+            and matches(obj, labels)
+        ]
+        return sorted(found, key=lambda obj: ref(obj)[2:])
+
+    def create(self, obj: Object) -> Object:
+        """Store a new object with uid, generation and creationTimestamp.
+
+        Raises ConflictError if the name is taken.
+        """
+        target = ref(obj)
+        if target in self._objects:
+            raise ConflictError(f'{target.kind} "{target.name}" already exists')
+        stamped = with_metadata(
+            obj,
+            uid=self._new_uid(),
+            generation=1,
+            creationTimestamp=timestamp(self._clock()),
+        )
+        return self._put("ADDED", stamped)
+
+    def update(self, obj: Object) -> Object:
+        """Replace an object. A changed spec raises the generation; no difference writes nothing.
+
+        Raises GoneError if it does not exist, ConflictError if `obj` carries an older
+        resourceVersion or another uid.
+        """
+        old = self.expect(obj)
+        meta = old["metadata"]
+        grown = meta["generation"] + (1 if _desired(obj) != _desired(old) else 0)
+        new = with_metadata(
+            obj,
+            uid=meta["uid"],
+            generation=grown,
+            creationTimestamp=meta["creationTimestamp"],
+            resourceVersion=meta["resourceVersion"],
+        )
+        return old if new == old else self._put("MODIFIED", new)
+
+    def delete(self, obj: Object) -> None:
+        """Remove an object now. Raises like `update`."""
+        old = self.expect(obj)
+        self._version += 1
+        self._journal.append(delete_entry(self._version, ref(old)))
+        del self._objects[ref(old)]
+        last = with_metadata(old, resourceVersion=str(self._version))
+        self._remember(Event(self._version, Change("DELETED", last)))
+
+    def expect(self, observed: Object) -> Object:
+        """The live object, if it still is the observed one (uid and resourceVersion, if given)."""
+        target, meta = ref(observed), observed["metadata"]
+        live = self._objects.get(target)
+        if live is None:
+            raise GoneError(f'{target.kind} "{target.name}" not found')
+        for key in ("uid", "resourceVersion"):
+            if meta.get(key) not in (None, live["metadata"][key]):
+                raise ConflictError(
+                    f'{target.kind} "{target.name}" changed since it was read; read it again'
+                )
+        return live
+
+    def since(self, version: int) -> Iterable[Event]:
+        """The writes after `version`, oldest first. Raises ExpiredError when they are forgotten."""
+        if version < self._oldest or version > self._version:
+            raise ExpiredError(f"too old resource version: {version} ({self._oldest})")
+        return [event for event in self._history if event.version > version]
+
+    def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` after each write; returns the function that ends it."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def close(self) -> None:
+        self._journal.close()
+
+    def _put(self, kind: Literal["ADDED", "MODIFIED"], obj: Mapping[str, Any]) -> Object:
+        version = self._version + 1
+        stored = with_metadata(obj, resourceVersion=str(version))
+        self._journal.append(put_entry(stored))
+        self._version = version
+        self._objects[ref(stored)] = stored
+        self._remember(Event(version, Change(kind, stored)))
+        return stored
+
+    def _remember(self, event: Event) -> None:
+        if len(self._history) == HISTORY_EVENTS:
+            self._oldest = self._history[0].version
+        self._history.append(event)
+        if self._journal.is_long:
+            self._journal.compact(self._version, self._objects.values())
+        for listener in list(self._listeners):
+            listener()
+
+
+def _desired(obj: Object) -> dict[str, Any]:
+    return {key: value for key, value in obj.items() if key not in ("metadata", "status")}

@@ -1,0 +1,109 @@
+"""The operator's port on the local store: `yaie_operator.cluster.Cluster` without a network."""
+
+import hashlib
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Final, Literal
+
+from yaie_api import names
+from yaie_local import kinds
+from yaie_local.apiserver import watching
+from yaie_local.apiserver.api_verbs import Verbs
+from yaie_local.objects import Ref, labels_of, name_of, ref, seconds_of, timestamp
+from yaie_operator.cluster import Change, ConflictError, Kind, Object
+
+EVENT_TTL_S: Final = 3600.0
+
+
+class LocalCluster:
+    """Adapter of the port. Every call finishes at once; none can time out."""
+
+    def __init__(self, verbs: Verbs, *, clock: Callable[[], float] = time.time) -> None:
+        self._verbs = verbs
+        self._store = verbs.store
+        self._clock = clock
+
+    async def list(
+        self, kind: Kind, *, namespace: str | None = None, labels: Mapping[str, str] | None = None
+    ) -> "list[Object]":
+        return self._store.list(kind, namespace=namespace, labels=labels)
+
+    async def get(self, kind: Kind, *, namespace: str, name: str) -> Object | None:
+        return self._store.get(Ref(kind.api_version, kind.kind, namespace, name))
+
+    async def watch(self) -> AsyncIterator[Change]:
+        """Changes from now on of InferenceModels and of everything labelled as ours."""
+        version = self._store.version
+        while True:
+            try:
+                async for event in watching.follow(self._store, version):
+                    version = event.version
+                    if _is_ours(event.change.object):
+                        yield event.change
+            except watching.ExpiredError:
+                version = self._store.version
+
+    async def apply(self, manifest: Object, *, observed: Object | None) -> Object:
+        live = self._store.get(ref(manifest))
+        if observed is None and live is not None:
+            raise ConflictError(f'{manifest["kind"]} "{name_of(manifest)}" already exists')
+        guarded = manifest
+        if observed is not None:
+            seen = observed["metadata"]
+            guard = {"uid": seen["uid"], "resourceVersion": seen["resourceVersion"]}
+            guarded = {**manifest, "metadata": {**manifest["metadata"], **guard}}
+        return self._verbs.apply(guarded, manager=names.FIELD_MANAGER, force=True)
+
+    async def delete(self, observed: Object) -> None:
+        self._verbs.delete(observed)
+
+    async def patch_status(self, observed: Object, status: Object) -> Object:
+        return self._verbs.patch_status(observed, status)
+
+    async def emit(
+        self, about: Object, *, severity: Literal["Normal", "Warning"], reason: str, message: str
+    ) -> None:
+        """Record an Event; the same event again only counts up."""
+        self._forget_old_events()
+        event = self._event(about, severity, reason, message)
+        old = self._store.get(ref(event))
+        if old is None:
+            self._verbs.create(event, manager=names.FIELD_MANAGER)
+            return
+        again = {"count": old["count"] + 1, "lastTimestamp": timestamp(self._clock())}
+        self._verbs.merge_patch(ref(event), again, manager=names.FIELD_MANAGER)
+
+    def _event(self, about: Object, severity: str, reason: str, message: str) -> dict[str, Any]:
+        meta, now = about["metadata"], timestamp(self._clock())
+        same = hashlib.sha256(f"{meta['uid']}\n{reason}\n{message}".encode()).hexdigest()[:16]
+        return {
+            "apiVersion": kinds.EVENTS.kind.api_version,
+            "kind": kinds.EVENTS.kind.kind,
+            "metadata": {"name": f"{meta['name']}.{same}", "namespace": meta["namespace"]},
+            "involvedObject": {
+                "apiVersion": about["apiVersion"],
+                "kind": about["kind"],
+                "namespace": meta["namespace"],
+                "name": meta["name"],
+                "uid": meta["uid"],
+            },
+            "type": severity,
+            "reason": reason,
+            "message": message,
+            "count": 1,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "source": {"component": names.FIELD_MANAGER},
+        }
+
+    def _forget_old_events(self) -> None:
+        oldest = self._clock() - EVENT_TTL_S
+        for event in self._store.list(kinds.EVENTS.kind):
+            if seconds_of(event["lastTimestamp"]) < oldest:
+                self._store.delete(event)
+
+
+def _is_ours(obj: Object) -> bool:
+    if kinds.of_object(obj) is kinds.MODELS:
+        return True
+    return labels_of(obj).get(names.LABEL_MANAGED_BY) == names.MANAGED_BY

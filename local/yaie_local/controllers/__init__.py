@@ -1,0 +1,1 @@
+"""Controllers of a single machine: Deployments, Endpoints, garbage."""

@@ -1,0 +1,99 @@
+"""One pass of the controllers over the store: garbage, Deployments, EndpointSlices, kubelet.
+
+Each pass may change the store and so ask for another one; `settle` repeats until nothing changes.
+"""
+
+import random
+from typing import Final
+
+from yaie_local import kinds
+from yaie_local.apiserver.api_verbs import Verbs
+from yaie_local.controllers import deployments, endpoints, gc
+from yaie_local.kubelet.kubelet import Kubelet
+from yaie_local.objects import name_of, owned_by, owner_reference
+from yaie_operator.cluster import Object
+
+MANAGER: Final = "yaie-up"
+_MAX_PASSES: Final = 50
+_SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
+
+
+class Controllers:
+    """Everything that acts on stored objects besides the operator."""
+
+    def __init__(self, verbs: Verbs, kubelet: Kubelet, *, rng: random.Random | None = None) -> None:
+        self._verbs = verbs
+        self._store = verbs.store
+        self._kubelet = kubelet
+        self._rng = rng or random.Random()  # noqa: S311 - names of pods, not secrets
+
+    def settle(self, now: float) -> None:
+        """Run passes until the store stays as it is. `now`: seconds since the epoch."""
+        for _ in range(_MAX_PASSES):
+            before = self._store.version
+            self._collect_garbage()
+            self._run_deployments(now)
+            self._publish_endpoints()
+            self._kubelet.sync()
+            if self._store.version == before:
+                return
+        raise RuntimeError(f"the controllers did not settle in {_MAX_PASSES} passes")
+
+    def _collect_garbage(self) -> None:
+        everything = [obj for kind in kinds.ALL for obj in self._store.list(kind.kind)]
+        for orphan in gc.orphans(everything):
+            self._verbs.delete(orphan)
+
+    def _run_deployments(self, now: float) -> None:
+        for deployment in self._store.list(kinds.DEPLOYMENTS.kind):
+            self._step(deployment, now)
+            pods = self._views(deployment, now)
+            status = deployments.status_of(deployment, pods, now=now)
+            self._verbs.patch_status(deployment, status)
+
+    def _step(self, deployment: Object, now: float) -> None:
+        views = self._views(deployment, now)
+        decision = deployments.decide(deployments.wanted_of(deployment), views)
+        pods = {name_of(pod): pod for pod in self._pods(deployment)}
+        for name in decision.delete:
+            self._verbs.delete(pods[name])
+        for _ in range(decision.create):
+            self._verbs.create(self._pod(deployment), manager=MANAGER)
+
+    def _views(self, deployment: Object, now: float) -> list[deployments.PodView]:
+        current = deployments.template_hash(deployment)
+        least_s = deployment["spec"].get("minReadySeconds", 0)
+        return [
+            deployments.view(pod, current, now=now, min_ready_s=least_s)
+            for pod in self._pods(deployment)
+        ]
+
+    def _pods(self, deployment: Object) -> list[Object]:
+        namespace = deployment["metadata"]["namespace"]
+        return owned_by(self._store.list(kinds.PODS.kind, namespace=namespace), deployment)
+
+    def _pod(self, deployment: Object) -> Object:
+        """A pod from the present template under a fresh name."""
+        template = deployment["spec"]["template"]
+        current = deployments.template_hash(deployment)
+        suffix = "".join(self._rng.choices(_SUFFIX, k=5))
+        meta = template.get("metadata") or {}
+        return {
+            "apiVersion": kinds.PODS.kind.api_version,
+            "kind": kinds.PODS.kind.kind,
+            "metadata": {
+                "name": f"{name_of(deployment)}-{current}-{suffix}",
+                "namespace": deployment["metadata"]["namespace"],
+                "labels": {**meta.get("labels", {}), deployments.LABEL_HASH: current},
+                "annotations": meta.get("annotations", {}),
+                "ownerReferences": [owner_reference(deployment)],
+            },
+            "spec": {**template["spec"], "nodeName": "localhost"},
+        }
+
+    def _publish_endpoints(self) -> None:
+        for service in self._store.list(kinds.SERVICES.kind):
+            pods = self._store.list(kinds.PODS.kind, namespace=service["metadata"]["namespace"])
+            wanted = endpoints.slice_of(service, pods)
+            if wanted is not None:
+                self._verbs.apply(wanted, manager=MANAGER, force=True)

@@ -1,0 +1,109 @@
+"""The port on 127.0.0.1 that `yaie up` publishes: the router's Service, without a forwarder.
+
+The listening socket belongs to `yaie up` and is inherited by the router's process, which accepts on
+it beside its pod's own address. No byte passes through `yaie up`; clients that arrive while a
+router is replaced wait in the backlog. While there is no router at all, a doorman answers 503.
+"""
+
+import asyncio
+import errno
+import json
+import socket
+from dataclasses import dataclass
+from typing import Final
+
+from yaie_api.errors import UnavailableError
+from yaie_local.objects import matches
+from yaie_local.state import StateError
+from yaie_operator.cluster import Object
+
+_BACKLOG: Final = 1024
+_HEAD_TIMEOUT_S: Final = 5.0
+_EMPTY: Final = UnavailableError(
+    "No model is deployed; deploy one with `yaie apply -f model.yaml`."
+)
+
+
+@dataclass(frozen=True)
+class Published:
+    """A Service of a namespace and the listening socket that its pods inherit."""
+
+    namespace: str
+    service: str
+    socket: socket.socket
+
+    @property
+    def port(self) -> int:
+        return int(self.socket.getsockname()[1])
+
+    @property
+    def url(self) -> str:
+        """Base URL of the published API."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def covers(self, pod: Object, service: Object | None) -> bool:
+        """Whether a pod belongs to the published Service."""
+        if service is None or pod["metadata"].get("namespace") != self.namespace:
+            return False
+        return matches(pod, service["spec"].get("selector"))
+
+
+def bind(namespace: str, service: str, port: int) -> Published:
+    """Listen on 127.0.0.1:port (0: any free one). Raises StateError when it is taken."""
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind(("127.0.0.1", port))
+        listening.listen(_BACKLOG)
+    except OSError as error:
+        listening.close()
+        if error.errno == errno.EADDRINUSE:
+            why = "is in use"
+        elif error.errno == errno.EACCES:
+            why = "is not permitted for this user"
+        else:
+            raise
+        raise StateError(
+            f"port {port} on 127.0.0.1 {why}; choose another with --port, or --port 0 for any "
+            "free one"
+        ) from error
+    return Published(namespace, service, listening)
+
+
+class Doorman:
+    """Answers 503 on the published socket while no router's process has it."""
+
+    def __init__(self, published: Published) -> None:
+        self._published = published
+        self._server: asyncio.Server | None = None
+
+    async def stand(self, *, needed: bool) -> None:
+        """Start or stop answering."""
+        if needed and self._server is None:
+            own = self._published.socket.dup()
+            self._server = await asyncio.start_server(_turn_away, sock=own, backlog=_BACKLOG)
+        elif not needed and self._server is not None:
+            self._server.close()
+            self._server = None
+
+
+async def _turn_away(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """One 503 in OpenAI's envelope; the request's head is read so that the client sees it."""
+    try:
+        async with asyncio.timeout(_HEAD_TIMEOUT_S):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(_refusal())
+            await writer.drain()
+    except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
+        return  # not a client that could read an answer
+    finally:
+        writer.close()
+
+
+def _refusal() -> bytes:
+    body = json.dumps(_EMPTY.envelope()).encode()
+    head = (
+        f"HTTP/1.1 {_EMPTY.status} Service Unavailable\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(body)}\r\nretry-after: 5\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode() + body

@@ -1,0 +1,165 @@
+"""The manager: full lists, watch and timers wake keys; workers reconcile them.
+
+It is the same for a real cluster and for the local one; `app.py` adds what only a cluster needs
+(kopf's watches, leader election, probes).
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+from yaie_api.logs import fields
+from yaie_operator.cluster import (
+    Change,
+    Cluster,
+    ConflictError,
+    GoneError,
+    RefusedError,
+    UnreachableError,
+)
+from yaie_operator.config import OperatorConfig
+from yaie_operator.metrics import Metrics
+from yaie_operator.reconcile.observe import Store, keys_of, model_key, namespace_key
+from yaie_operator.reconcile.reconciler import Reconciler
+from yaie_operator.watch import kinds
+from yaie_operator.watch.workqueue import WorkQueue
+
+log = logging.getLogger(__name__)
+REWATCH_S = 1.0
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def jitter() -> float:
+    """Spreads what would otherwise happen everywhere at once."""
+    return random.uniform(0.8, 1.2)  # noqa: S311 - not a secret
+
+
+class Manager:
+    """Keeps one cluster's objects as the InferenceModels want them, until told to stop."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: OperatorConfig,
+        *,
+        clock: Callable[[], datetime] = utc_now,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self.metrics = metrics or Metrics()
+        self.synced = False
+        self._cluster = cluster
+        self._config = config
+        self._store = Store()
+        self._queue = WorkQueue(
+            retry_base_s=config.retry_base_s, retry_max_s=config.retry_max_s, jitter=jitter
+        )
+        self._reconciler = Reconciler(
+            cluster, self._store, config, clock, metrics=self.metrics, wake=self._wake
+        )
+        self.metrics.queue_depth.set_function(lambda: float(len(self._queue)))
+        self.metrics.models.set_function(lambda: float(len(self._store.models())))
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """List, then watch and reconcile until `stop` is set.
+
+        Raises: an ExceptionGroup when a part of the manager itself is defective.
+        """
+        parts = [self._resyncs, self._watch, *[self._work] * self._config.workers]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(part()) for part in parts]
+                await stop.wait()
+                for task in tasks:
+                    task.cancel()
+        finally:
+            self._queue.close()
+
+    def notify(self, change: Change) -> None:
+        """Take an event in and wake the keys that it concerns. Old news wakes nobody."""
+        take = self._store.remove if change.type == "DELETED" else self._store.put
+        if take(change.object):
+            for key in keys_of(change.object, self._store.models):
+                self._wake(key)
+
+    async def resync(self) -> None:
+        """Replace what is known by full lists and wake every key. Raises: UnreachableError."""
+        for kind in (*kinds.CHILDREN, kinds.INFERENCE_MODEL):
+            since = self._store.mark()
+            labels = None if kind == kinds.INFERENCE_MODEL else kinds.OURS
+            objects = await self._cluster.list(kind, labels=labels)
+            self._store.replace(kind, objects, since=since)
+        self.synced = True
+        for metadata in (model["metadata"] for model in self._store.models()):
+            self._wake(namespace_key(metadata["namespace"]))
+            self._wake(model_key(metadata["namespace"], metadata["name"]))
+
+    def _wake(self, key: str) -> None:
+        if key.startswith("namespace/"):
+            self._queue.add_after(key, self._config.debounce_s)
+        else:
+            self._queue.add(key)
+
+    async def _resyncs(self) -> None:
+        while True:
+            await self._trying(self.resync)
+            await asyncio.sleep(self._config.resync_s * jitter() if self.synced else REWATCH_S)
+
+    async def _watch(self) -> None:
+        while True:
+            await self._trying(self._follow)
+            await asyncio.sleep(REWATCH_S)
+
+    async def _follow(self) -> None:
+        async for change in self._cluster.watch():
+            self.notify(change)
+
+    async def _trying(self, part: Callable[[], Awaitable[None]]) -> None:
+        """An API server that is away, or refuses, is no defect of ours: say so and go on."""
+        try:
+            await part()
+        except (GoneError, RefusedError, UnreachableError) as error:
+            log.warning("cannot observe", extra=fields(error=str(error)))
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._queue.get()
+            try:
+                await self._handle(key)
+            finally:
+                self._queue.done(key)
+            # A pass that changes nothing awaits nothing: let the lease and the probes have a turn.
+            await asyncio.sleep(0)
+
+    async def _handle(self, key: str) -> None:
+        started = time.monotonic()
+        result = await self._reconcile(key)
+        scope = key.partition("/")[0]
+        self.metrics.reconciles.labels(scope=scope, result=result).inc()
+        self.metrics.reconcile_seconds.labels(scope=scope).observe(time.monotonic() - started)
+
+    async def _reconcile(self, key: str) -> str:
+        """Reconcile and say how it went; whatever went wrong is tried again."""
+        try:
+            again_s = await self._reconciler.reconcile(key)
+        except (ConflictError, GoneError):
+            self._queue.retry(key)
+            return "conflict"
+        except UnreachableError as error:
+            delay_s = self._queue.retry(key)
+            log.warning("unreachable", extra=fields(key=key, error=str(error), retry_s=delay_s))
+            return "unreachable"
+        except Exception:
+            # A defect in one model's path must not stop the others.
+            delay_s = self._queue.retry(key)
+            log.exception("reconcile failed", extra=fields(key=key, retry_s=delay_s))
+            return "error"
+        self._queue.forget(key)
+        if again_s is not None:
+            self._queue.add_after(key, again_s)
+        return "ok"

@@ -1,0 +1,1 @@
+"""From what is observed to what is wanted: a plan, its conditions, its status."""

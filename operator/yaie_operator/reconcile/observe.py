@@ -1,0 +1,257 @@
+"""What is known of the cluster: a store that events update and that full lists replace, and the
+frozen views of it that one reconcile works with.
+
+Watches may lose, repeat or reorder events, so the store compares resourceVersions and a list of a
+kind settles what exists. A child that the store lacks is looked up live: a foreign object may hold
+its name.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from yaie_api import names
+from yaie_operator.cluster import Cluster, Kind, Object
+from yaie_operator.watch import kinds
+
+
+class Ref(NamedTuple):
+    """Identity of an object by name."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    @classmethod
+    def of(cls, obj: Object) -> "Ref":
+        metadata = obj["metadata"]
+        return cls(obj["kind"], metadata.get("namespace", ""), metadata["name"])
+
+
+def label(obj: Object, name: str) -> str:
+    """A label's value, "" when absent."""
+    return str(obj["metadata"].get("labels", {}).get(name, ""))
+
+
+def version(obj: Object) -> int:
+    """The resourceVersion as a number: larger is newer, over all objects of a cluster."""
+    return int(obj["metadata"].get("resourceVersion") or 0)
+
+
+class Store:
+    """Last known state of every object that the operator cares about. One event loop owns it."""
+
+    def __init__(self) -> None:
+        self._objects: dict[Ref, Object] = {}
+        self._buckets: dict[tuple[str, str, str], dict[Ref, Object]] = {}
+        self._touched: dict[Ref, int] = {}
+        self._removed: dict[Ref, int] = {}  # versions at deletion, until the next full list
+        self._tick = 0
+
+    def get(self, ref: Ref) -> Object | None:
+        return self._objects.get(ref)
+
+    def models(self, namespace: str | None = None) -> list[Object]:
+        """InferenceModels that are not being deleted; of every namespace when none is given."""
+        buckets = (
+            [bucket for key, bucket in self._buckets.items() if key[0] == names.KIND]
+            if namespace is None
+            else [self._buckets.get((names.KIND, namespace, ""), {})]
+        )
+        every = (obj for bucket in buckets for obj in bucket.values())
+        return [obj for obj in every if not obj["metadata"].get("deletionTimestamp")]
+
+    def pods(self, namespace: str, model: str) -> list[Object]:
+        """Pods of one model; model "": pods of the router."""
+        return list(self._buckets.get(("Pod", namespace, model), {}).values())
+
+    def put(self, obj: Object) -> bool:
+        """Take a newer state. False when this one, or a newer one, is known already."""
+        ref = Ref.of(obj)
+        known = self._objects.get(ref)
+        newest = version(known) if known is not None else self._removed.get(ref, -1)
+        if version(obj) <= newest:
+            return False
+        self._insert(ref, obj)
+        return True
+
+    def remove(self, obj: Object) -> bool:
+        """The object is gone. False when another of its name is known, or none."""
+        ref = Ref.of(obj)
+        known = self._objects.get(ref)
+        if known is None or known["metadata"]["uid"] != obj["metadata"]["uid"]:
+            return False
+        self._drop(ref)
+        self._removed[ref] = max(version(known), version(obj))
+        return True
+
+    def forget(self, ref: Ref) -> None:
+        """Nothing certain is known of this name any more; the next view looks it up live."""
+        if ref in self._objects:
+            self._drop(ref)
+
+    def mark(self) -> int:
+        """A moment, to be taken before a list is requested."""
+        return self._tick
+
+    def replace(self, kind: Kind, objects: Iterable[Object], *, since: int) -> None:
+        """A full list of a kind. What changed here after the list was requested is kept; for the
+        rest the list is the truth, even with smaller versions (a cluster restored from a backup).
+        """
+        listed = {Ref.of(obj): obj for obj in objects}
+        settled = {
+            ref for ref in self._objects if ref.kind == kind.kind and self._touched[ref] <= since
+        }
+        for ref in settled - listed.keys():
+            self._drop(ref)
+        for ref, obj in listed.items():
+            if ref not in settled:
+                self.put(obj)
+            elif version(obj) != version(self._objects[ref]):
+                self._insert(ref, obj)
+        self._removed = {r: v for r, v in self._removed.items() if r.kind != kind.kind}
+
+    def _insert(self, ref: Ref, obj: Object) -> None:
+        if ref in self._objects:
+            self._drop(ref)
+        self._removed.pop(ref, None)
+        self._tick += 1
+        self._objects[ref] = slim = _slim(obj)
+        self._touched[ref] = self._tick
+        self._buckets.setdefault(_bucket(ref, slim), {})[ref] = slim
+
+    def _drop(self, ref: Ref) -> None:
+        obj = self._objects.pop(ref)
+        del self._touched[ref]
+        bucket = self._buckets[_bucket(ref, obj)]
+        del bucket[ref]
+        if not bucket:
+            del self._buckets[_bucket(ref, obj)]
+
+
+def _bucket(ref: Ref, obj: Object) -> tuple[str, str, str]:
+    """What is looked up together: the pods of a model, else a kind in a namespace."""
+    model = label(obj, names.LABEL_MODEL) if ref.kind == "Pod" else ""
+    return (ref.kind, ref.namespace, model)
+
+
+def _slim(obj: Object) -> Object:
+    """Without managedFields, which may be half of an object and are never read here."""
+    metadata = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
+    return {**obj, "metadata": metadata}
+
+
+SHARED = (
+    Ref("ConfigMap", "", names.ANCHOR),
+    Ref("Secret", "", names.ROUTER_SECRET),
+    Ref("ServiceAccount", "", names.ROUTER),
+    Ref("RoleBinding", "", names.ROUTER),
+    Ref("Service", "", names.ROUTER),
+    Ref("Deployment", "", names.ROUTER),
+)
+"""What a namespace shares; the namespace is filled in."""
+
+
+@dataclass(frozen=True)
+class SharedView:
+    """A namespace: its models and the objects, ours or foreign, under the shared names."""
+
+    namespace: str
+    models: tuple[Object, ...]
+    objects: Mapping[Ref, Object]
+    pods: tuple[Object, ...] = ()
+    refusal: str = ""
+    """What the API server said when it last refused one of the shared objects."""
+
+    def get(self, kind: str, name: str) -> Object | None:
+        return self.objects.get(Ref(kind, self.namespace, name))
+
+    @property
+    def anchor(self) -> Object | None:
+        return self.get("ConfigMap", names.ANCHOR)
+
+    @property
+    def router(self) -> Object | None:
+        return self.get("Deployment", names.ROUTER)
+
+
+@dataclass(frozen=True)
+class ModelView:
+    """One model and the objects, ours or foreign, under its children's names."""
+
+    model: Object
+    objects: Mapping[Ref, Object]
+    pods: tuple[Object, ...]
+    shared: SharedView = field(repr=False)
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        metadata: Mapping[str, Any] = self.model["metadata"]
+        return metadata
+
+    @property
+    def deployment(self) -> Object | None:
+        return self.objects.get(
+            Ref("Deployment", self.metadata["namespace"], self.metadata["name"])
+        )
+
+
+async def observe_model(
+    store: Store, cluster: Cluster, namespace: str, name: str
+) -> ModelView | None:
+    """None when there is no such model, or it is being deleted."""
+    model = store.get(Ref(names.KIND, namespace, name))
+    if model is None or model["metadata"].get("deletionTimestamp"):
+        return None
+    refs = (Ref("Service", namespace, name), Ref("Deployment", namespace, name))
+    return ModelView(
+        model=model,
+        objects=await _objects(store, cluster, refs),
+        pods=tuple(store.pods(namespace, name)),
+        shared=await observe_shared(store, cluster, namespace),
+    )
+
+
+async def observe_shared(store: Store, cluster: Cluster, namespace: str) -> SharedView:
+    refs = [ref._replace(namespace=namespace) for ref in SHARED]
+    return SharedView(
+        namespace=namespace,
+        models=tuple(store.models(namespace)),
+        objects=await _objects(store, cluster, refs),
+        pods=tuple(store.pods(namespace, "")),
+    )
+
+
+async def _objects(store: Store, cluster: Cluster, refs: Iterable[Ref]) -> dict[Ref, Object]:
+    found: dict[Ref, Object] = {}
+    for ref in refs:
+        obj = store.get(ref)
+        if obj is None:
+            kind = kinds.BY_NAME[ref.kind]
+            obj = await cluster.get(kind, namespace=ref.namespace, name=ref.name)
+        if obj is not None:
+            found[ref] = obj
+    return found
+
+
+def keys_of(obj: Object, models: Callable[[str], Iterable[Object]]) -> Iterator[str]:
+    """Keys that a change of `obj` wakes. `models`: the models of a namespace."""
+    metadata = obj["metadata"]
+    namespace = metadata.get("namespace", "")
+    if obj["kind"] == names.KIND:
+        yield model_key(namespace, metadata["name"])
+        yield namespace_key(namespace)
+    elif model := label(obj, names.LABEL_MODEL):
+        yield model_key(namespace, model)
+    else:
+        yield namespace_key(namespace)
+        for other in models(namespace):
+            yield model_key(namespace, other["metadata"]["name"])
+
+
+def model_key(namespace: str, name: str) -> str:
+    return f"model/{namespace}/{name}"
+
+
+def namespace_key(namespace: str) -> str:
+    return f"namespace/{namespace}"

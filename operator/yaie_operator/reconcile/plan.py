@@ -1,0 +1,137 @@
+"""Decides which writes make the observed objects match the desired ones. Pure.
+
+Only fields that we set are compared, in the API server's normal form, so that a second pass over an
+unchanged cluster plans nothing. A name that belongs to somebody else is never written to.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from yaie_api import names
+from yaie_operator.cluster import Object
+from yaie_operator.reconcile.observe import Ref, SharedView
+from yaie_operator.reconcile.quantity import amount
+from yaie_operator.resources.shared import ANNOTATION_APPLIED
+
+
+@dataclass(frozen=True)
+class Apply:
+    """Write `manifest`. `observed`: the object as last seen, None when it is new."""
+
+    manifest: Object
+    observed: Object | None
+
+
+@dataclass(frozen=True)
+class WritePlan:
+    """Writes in order. With conflicts there are none: those names belong to others."""
+
+    writes: tuple[Apply, ...] = ()
+    conflicts: tuple[Ref, ...] = ()
+
+
+def plan(
+    desired: Sequence[Object], observed: Mapping[Ref, Object], ours: Callable[[Object], bool]
+) -> WritePlan:
+    """Compare what should be with what is. `ours` tells whether a live object may be written to."""
+    conflicts = tuple(
+        ref
+        for ref in map(Ref.of, desired)
+        if (live := observed.get(ref)) is not None and not ours(live)
+    )
+    if conflicts:
+        return WritePlan(conflicts=conflicts)
+    pairs = [(obj, observed.get(Ref.of(obj))) for obj in desired]
+    return WritePlan(
+        tuple(Apply(obj, live) for obj, live in pairs if live is None or differs(obj, live))
+    )
+
+
+def is_ours(live: Object, owner_uid: str) -> bool:
+    """Whether one of the object's owners has this uid."""
+    return any(owner["uid"] == owner_uid for owner in _owners(live))
+
+
+def is_our_anchor(live: Object) -> bool:
+    """The anchor outlives each single model: any InferenceModel among its owners will do."""
+    return any(
+        owner["kind"] == names.KIND and owner["apiVersion"].startswith(f"{names.GROUP}/")
+        for owner in _owners(live)
+    )
+
+
+def foreign_shared(view: SharedView) -> tuple[Ref, ...]:
+    """Shared names of a namespace that somebody else holds."""
+    anchor = view.anchor
+    if anchor is not None and not is_our_anchor(anchor):
+        return (Ref.of(anchor),)
+    uid = anchor["metadata"]["uid"] if anchor is not None else ""
+    rest = (ref for ref in view.objects if ref.name != names.ANCHOR)
+    return tuple(ref for ref in rest if not is_ours(view.objects[ref], uid))
+
+
+def _owners(live: Object) -> Sequence[Mapping[str, Any]]:
+    owners: Sequence[Mapping[str, Any]] = live["metadata"].get("ownerReferences", ())
+    return owners
+
+
+def differs(desired: Object, live: Object) -> bool:
+    """Whether a field that we set has another value, or one that we set before is unwanted."""
+    metadata: Mapping[str, Any] = live["metadata"]
+    applied = metadata.get("annotations", {}).get(ANNOTATION_APPLIED)
+    if applied != desired["metadata"]["annotations"][ANNOTATION_APPLIED]:
+        return True
+    return not _matches(desired, live, "")
+
+
+MERGE_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "containers": ("name",),
+    "volumes": ("name",),
+    "env": ("name",),
+    "volumeMounts": ("mountPath",),
+    "ownerReferences": ("uid",),
+    "ports": ("containerPort", "port"),
+}
+"""Lists that the API server merges by key; others are replaced as a whole."""
+
+QUANTITIES: Final = frozenset({"requests", "limits"})
+
+
+def _matches(desired: Any, live: Any, field: str) -> bool:
+    """Whether `live` has everything that `desired` sets."""
+    if isinstance(desired, Mapping):
+        return isinstance(live, Mapping) and _map_matches(desired, live, field)
+    if isinstance(desired, list | tuple):
+        return _list_matches(desired, live if isinstance(live, list | tuple) else (), field)
+    if field == "sizeLimit":
+        return _same_amount(desired, live)
+    return bool(desired == live) or (live is None and not desired)
+
+
+def _map_matches(desired: Mapping[str, Any], live: Mapping[str, Any], field: str) -> bool:
+    if field in QUANTITIES:
+        return all(_same_amount(value, live.get(key)) for key, value in desired.items())
+    return all(_matches(value, live.get(key), key) for key, value in desired.items())
+
+
+def _list_matches(desired: Sequence[Any], live: Sequence[Any], field: str) -> bool:
+    keys = MERGE_KEYS.get(field)
+    if keys is None:
+        return len(desired) == len(live) and all(
+            _matches(a, b, "") for a, b in zip(desired, live, strict=True)
+        )
+    by_key = {_identity(item, keys): item for item in live}
+    return all(_matches(item, by_key.get(_identity(item, keys)), "") for item in desired)
+
+
+def _identity(item: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[Any, ...]:
+    return tuple(item.get(key) for key in keys)
+
+
+def _same_amount(desired: Any, live: Any) -> bool:
+    if live is None:
+        return False
+    return bool(desired == live) or (
+        amount(str(desired)) is not None and amount(str(desired)) == amount(str(live))
+    )

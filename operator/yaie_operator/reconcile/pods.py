@@ -1,0 +1,118 @@
+"""Says why a pod is not ready, from the pod alone. Pure.
+
+Container ids, restart counts and back-off times are left out of messages, or each of them would be
+a write.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from yaie_operator.cluster import Object
+from yaie_operator.reconcile.reasons import ConditionState, Reason, false
+
+_PULL: Final = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
+)
+_CONFIG: Final = frozenset({"CreateContainerConfigError", "CreateContainerError"})
+_URGENCY: Final = (
+    Reason.CRASH_LOOP,
+    Reason.IMAGE_PULL_FAILED,
+    Reason.CONFIG_ERROR,
+    Reason.UNSCHEDULABLE,
+    Reason.STARTING,
+)
+_HINT_LENGTH: Final = 300
+
+
+def is_draining(pod: Object) -> bool:
+    return bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def is_ready(pod: Object) -> bool:
+    return not is_draining(pod) and _condition(pod, "Ready").get("status") == "True"
+
+
+def worst(pods: Iterable[Object]) -> ConditionState | None:
+    """The most urgent trouble among pods that are not ready; None when there is none."""
+    waiting = sorted(
+        (pod for pod in pods if not is_draining(pod) and not is_ready(pod)),
+        key=lambda pod: str(pod["metadata"]["name"]),
+    )
+    findings = [diagnose(pod) for pod in waiting]
+    return min(findings, key=lambda f: _URGENCY.index(f.reason), default=None)
+
+
+def diagnose(pod: Object) -> ConditionState:
+    """Why a pod is not ready."""
+    name = pod["metadata"]["name"]
+    for status in pod.get("status", {}).get("containerStatuses", ()):
+        if (found := _container(name, status)) is not None:
+            return found
+    scheduled = _condition(pod, "PodScheduled")
+    if scheduled.get("status") == "False":
+        why = scheduled.get("message") or "the scheduler gives no reason"
+        return false(Reason.UNSCHEDULABLE, f"Pod {name} waits for a node: {why}")
+    if not scheduled:
+        return false(Reason.STARTING, f"Pod {name} waits for the scheduler.")
+    return false(
+        Reason.STARTING, f"Pod {name} starts: it loads the model and is not ready to answer yet."
+    )
+
+
+def _container(pod: str, status: Mapping[str, Any]) -> ConditionState | None:
+    waiting = status.get("state", {}).get("waiting", {})
+    reason, detail = waiting.get("reason", ""), waiting.get("message", "")
+    if reason in _PULL:
+        image = status.get("image", "")
+        return false(
+            Reason.IMAGE_PULL_FAILED,
+            f"Pod {pod} cannot get its image {image}: load it on the node or correct its name.",
+        )
+    if reason in _CONFIG:
+        return false(Reason.CONFIG_ERROR, f"Pod {pod} cannot start: {detail or reason}")
+    ended = _last_end(status)
+    if ended and (status.get("restartCount", 0) >= 1 or reason == "CrashLoopBackOff"):
+        return false(Reason.CRASH_LOOP, _crash(pod, status, ended))
+    return None
+
+
+def _last_end(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    """How the container ended last: now, or before its restart."""
+    ended: Mapping[str, Any] = (
+        status.get("state", {}).get("terminated")
+        or status.get("lastState", {}).get("terminated")
+        or {}
+    )
+    return ended
+
+
+def _crash(pod: str, status: Mapping[str, Any], ended: Mapping[str, Any]) -> str:
+    """The last lines of its log stand in the termination message (FallbackToLogsOnError)."""
+    how = ended.get("reason") or "Error"
+    text = f"Pod {pod} ended ({how}, exit code {ended.get('exitCode', 'unknown')}) and is restarted"
+    hint = _last_line(ended.get("message", ""))
+    container = status.get("name", "")
+    see = f"`kubectl logs {pod} -c {container} --previous`, or `yaie logs {pod}` under `yaie up`"
+    return f"{text}: {hint} (see {see})" if hint else f"{text}; see {see}"
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return _sentence(lines[-1])[:_HINT_LENGTH] if lines else ""
+
+
+def _sentence(line: str) -> str:
+    """What a line of our JSON log says: its error where it names one, else its message."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return line
+    if not isinstance(entry, dict):
+        return line
+    return str(entry.get("error") or entry.get("message") or line)
+
+
+def _condition(pod: Object, kind: str) -> Mapping[str, Any]:
+    conditions = pod.get("status", {}).get("conditions", ())
+    return next((c for c in conditions if c["type"] == kind), {})

@@ -1,0 +1,226 @@
+"""One key, one screen: observe → desired → plan → apply → status.
+
+`model/NAMESPACE/NAME` writes the children and the status of one model; `namespace/NAMESPACE` writes
+what the models of a namespace share. Nothing is remembered from one call to the next but refusals.
+"""
+
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+
+from pydantic import ValidationError
+
+from yaie_api.logs import fields
+from yaie_operator.cluster import (
+    Cluster,
+    ConflictError,
+    GoneError,
+    Object,
+    RefusedError,
+    UnreachableError,
+)
+from yaie_operator.config import OperatorConfig
+from yaie_operator.metrics import Metrics
+from yaie_operator.model import ServedModel
+from yaie_operator.reconcile.observe import (
+    ModelView,
+    Ref,
+    SharedView,
+    Store,
+    model_key,
+    observe_model,
+    observe_shared,
+)
+from yaie_operator.reconcile.plan import (
+    Apply,
+    WritePlan,
+    foreign_shared,
+    is_our_anchor,
+    is_ours,
+    plan,
+)
+from yaie_operator.reconcile.reasons import ConditionState, Reason, false, true
+from yaie_operator.reconcile.status import Transition, flips, name_conflict, summarise
+from yaie_operator.resources import anchor, model_objects, router_objects
+
+log = logging.getLogger(__name__)
+
+
+class Reconciler:
+    """Makes one key's objects match what is wanted. `wake` queues another key."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: Store,
+        config: OperatorConfig,
+        clock: Callable[[], datetime],
+        *,
+        metrics: Metrics,
+        wake: Callable[[str], None],
+        new_key: Callable[[], bytes] = secrets.token_bytes,
+    ) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._config = config
+        self._clock = clock
+        self._metrics = metrics
+        self._wake = wake
+        self._new_key = new_key
+        self._refusals: dict[str, str] = {}
+
+    async def reconcile(self, key: str) -> float | None:
+        """Seconds until the key must be looked at again; None: when something wakes it.
+
+        Raises: ConflictError, GoneError, UnreachableError: try again.
+        """
+        scope, namespace, *name = key.split("/")
+        if scope == "namespace":
+            return await self._namespace(namespace)
+        return await self._model(namespace, name[0])
+
+    async def _model(self, namespace: str, name: str) -> float | None:
+        view = await self._observe(namespace, name)
+        if view is None:
+            return None
+        model, accepted = understand(view.model)
+        if model is not None:
+            accepted = await self._write_all(plan_model(model, view, self._config))
+            view = await self._observe(namespace, name)
+        if view is not None:
+            await self._report(view, model, accepted)
+        return None if accepted.is_true else self._config.recheck_s
+
+    async def _namespace(self, namespace: str) -> float | None:
+        view = await observe_shared(self._store, self._cluster, namespace)
+        if not view.models or foreign_shared(view):
+            self._remember(view, refusal="")
+            return self._config.recheck_s if view.models else None
+        outcome = await self._write_all(plan_anchor(view))
+        view = await observe_shared(self._store, self._cluster, namespace)
+        if outcome.is_true and view.anchor is not None:
+            decided = plan_router(view, self._config, self._new_key)
+            outcome = await self._write_all(decided)
+            if decided.writes:
+                self._wake_models(view)
+        self._remember(view, refusal="" if outcome.is_true else outcome.message)
+        return None if outcome.is_true else self._config.recheck_s
+
+    async def _observe(self, namespace: str, name: str) -> ModelView | None:
+        view = await observe_model(self._store, self._cluster, namespace, name)
+        if view is None:
+            return None
+        refusal = self._refusals.get(namespace, "")
+        return replace(view, shared=replace(view.shared, refusal=refusal))
+
+    async def _write_all(self, decided: WritePlan) -> ConditionState:
+        """Carry a plan out; a refusal ends it and is told to the user."""
+        if decided.conflicts:
+            return name_conflict(decided.conflicts)
+        try:
+            for write in decided.writes:
+                await self._write(write)
+        except RefusedError as refusal:
+            return false(Reason.REFUSED, str(refusal))
+        return true(Reason.VALID, "The spec is valid.")
+
+    async def _write(self, write: Apply) -> None:
+        ref = Ref.of(write.manifest)
+        try:
+            applied = await self._cluster.apply(write.manifest, observed=write.observed)
+        except (ConflictError, GoneError):
+            self._store.forget(ref)
+            raise
+        self._store.put(applied)
+        self._metrics.writes.labels(kind=ref.kind).inc()
+        about = fields(kind=ref.kind, namespace=ref.namespace, object=ref.name)
+        log.info("applied", extra=about)
+
+    async def _report(
+        self, view: ModelView, model: ServedModel | None, accepted: ConditionState
+    ) -> None:
+        spec = model.spec if model else None
+        status = summarise(view, spec, accepted, self._config, self._clock())
+        if status == view.model.get("status"):
+            return
+        try:
+            patched = await self._cluster.patch_status(view.model, status)
+        except (ConflictError, GoneError):
+            self._store.forget(Ref.of(view.model))
+            raise
+        self._store.put(patched)
+        self._metrics.writes.labels(kind="InferenceModel/status").inc()
+        for flip in flips(view.model, status):
+            await self._tell(view.model, flip)
+
+    async def _tell(self, model: Object, flip: Transition) -> None:
+        """An Event for each flip. A lost Event is logged: the condition itself is stored."""
+        about = {
+            "model": model["metadata"]["name"],
+            "condition": flip.type.value,
+            "status": flip.finding.status,
+            "reason": flip.finding.reason.value,
+        }
+        log.info("condition flipped", extra=fields(**about))
+        try:
+            await self._cluster.emit(
+                model,
+                severity="Warning" if flip.is_warning else "Normal",
+                reason=flip.finding.reason.value,
+                message=f"{flip.type}={flip.finding.status}: {flip.finding.message}",
+            )
+        except (RefusedError, UnreachableError, ConflictError, GoneError) as error:
+            log.warning("event lost", extra=fields(**about, error=str(error)))
+
+    def _remember(self, view: SharedView, *, refusal: str) -> None:
+        """Models of the namespace report a refusal; they are woken when it changes."""
+        if self._refusals.pop(view.namespace, "") != refusal:
+            self._wake_models(view)
+        if refusal:
+            self._refusals[view.namespace] = refusal
+
+    def _wake_models(self, view: SharedView) -> None:
+        for model in view.models:
+            self._wake(model_key(view.namespace, model["metadata"]["name"]))
+
+
+def understand(obj: Object) -> tuple[ServedModel | None, ConditionState]:
+    """Parse a stored object; a spec of another version becomes a finding."""
+    try:
+        return ServedModel.parse(obj), true(Reason.VALID, "The spec is valid.")
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        path = ".".join(str(step) for step in ("spec", *first["loc"]))
+        return None, false(Reason.INVALID_SPEC, f"{path}: {first['msg']}; correct the spec.")
+
+
+def plan_model(model: ServedModel, view: ModelView, config: OperatorConfig) -> WritePlan:
+    ours = partial(is_ours, owner_uid=model.uid)
+    live = view.deployment
+    deployment = live if live is not None and ours(live) else None
+    return plan(model_objects(model, config, deployment=deployment), view.objects, ours)
+
+
+def plan_anchor(view: SharedView) -> WritePlan:
+    return plan((anchor(view.namespace, view.models),), view.objects, is_our_anchor)
+
+
+def plan_router(
+    view: SharedView, config: OperatorConfig, new_key: Callable[[], bytes]
+) -> WritePlan:
+    """What the anchor owns. The anchor must exist: its uid goes into everything else."""
+    if view.anchor is None:
+        raise GoneError(f"the anchor of namespace {view.namespace}")
+    uid: str = view.anchor["metadata"]["uid"]
+    secret = _secret(view)
+    desired: Sequence[Object] = router_objects(
+        view.namespace, config, anchor_uid=uid, secret=secret, new_key=new_key
+    )
+    return plan(desired, view.objects, partial(is_ours, owner_uid=uid))
+
+
+def _secret(view: SharedView) -> Object | None:
+    return next((obj for ref, obj in view.objects.items() if ref.kind == "Secret"), None)

@@ -1,0 +1,282 @@
+"""Turns a view of one model into its status. Pure.
+
+Each aspect is one function from the view to a finding (status, reason, message). Transition times
+are carried over from the stored status and move only when an aspect's status flips.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from yaie_api import names
+from yaie_api.resource.model import InferenceModelSpec
+from yaie_operator.cluster import Object
+from yaie_operator.config import OperatorConfig
+from yaie_operator.reconcile.observe import ModelView, Ref
+from yaie_operator.reconcile.plan import foreign_shared, is_ours
+from yaie_operator.reconcile.pods import is_draining, worst
+from yaie_operator.reconcile.reasons import ConditionState, ConditionType, Reason, false, true
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """Engines by state. `settled`: the Deployment controller has seen the latest spec."""
+
+    desired: int = 0
+    current: int = 0
+    updated: int = 0
+    ready: int = 0
+    draining: int = 0
+    settled: bool = False
+
+    @property
+    def are_current(self) -> bool:
+        """All desired engines run the current spec, are ready, and nothing else runs."""
+        return self.settled and self.current == self.updated == self.ready == self.desired
+
+
+@dataclass(frozen=True)
+class Transition:
+    """An aspect whose status changed."""
+
+    type: ConditionType
+    finding: ConditionState
+
+    @property
+    def is_warning(self) -> bool:
+        quiet = {Reason.COMPLETE, Reason.IDLE, Reason.SUSPENDED, Reason.CREATING, Reason.STARTING}
+        return not self.finding.is_true and self.finding.reason not in quiet
+
+
+def summarise(
+    view: ModelView,
+    spec: InferenceModelSpec | None,
+    accepted: ConditionState,
+    config: OperatorConfig,
+    now: datetime,
+) -> dict[str, Any]:
+    """The whole status. `spec`: None when it could not be understood (see `accepted`)."""
+    replicas = count(view, spec)
+    deployment = _own_deployment(view)
+    findings = _findings(view, spec, accepted, replicas)
+    metadata = view.metadata
+    return {
+        "observedGeneration": metadata.get("generation", 0),
+        "phase": phase(findings, replicas),
+        "conditions": _conditions(view.model, findings, now),
+        "replicas": {
+            "desired": replicas.desired,
+            "current": replicas.current,
+            "updated": replicas.updated,
+            "ready": replicas.ready,
+            "draining": replicas.draining,
+        },
+        "ready": f"{replicas.ready}/{replicas.desired}",
+        "selector": (
+            f"{names.LABEL_MODEL}={metadata['name']},"
+            f"{names.LABEL_COMPONENT}={names.COMPONENT_ENGINE}"
+        ),
+        "endpoint": config.endpoint_format.format(namespace=metadata["namespace"]),
+        "rollout": {"hash": _hash(deployment)},
+    }
+
+
+def flips(before: Object, after: Mapping[str, Any]) -> tuple[Transition, ...]:
+    """Aspects whose status differs between a stored object and its new status."""
+    old = {c["type"]: c["status"] for c in _stored(before)}
+    # The first report says nothing new but this: a spec is taken for accepted until it is not.
+    old.setdefault(ConditionType.ACCEPTED, "True")
+    return tuple(
+        Transition(
+            ConditionType(c["type"]), ConditionState(c["status"], Reason(c["reason"]), c["message"])
+        )
+        for c in after["conditions"]
+        if old.get(c["type"], c["status"]) != c["status"]
+    )
+
+
+def count(view: ModelView, spec: InferenceModelSpec | None) -> Replicas:
+    deployment = _own_deployment(view)
+    status = deployment.get("status", {}) if deployment else {}
+    generation = deployment["metadata"].get("generation", 0) if deployment else 0
+    return Replicas(
+        desired=spec.desired_replicas if spec else 0,
+        current=status.get("replicas", 0),
+        updated=status.get("updatedReplicas", 0),
+        ready=status.get("readyReplicas", 0),
+        draining=sum(is_draining(pod) for pod in view.pods),
+        settled=deployment is not None and status.get("observedGeneration", 0) >= generation,
+    )
+
+
+def phase(findings: Mapping[ConditionType, ConditionState], replicas: Replicas) -> str:
+    """One word for people: the sum of the conditions."""
+    ready = findings[ConditionType.READY]
+    if not findings[ConditionType.ACCEPTED].is_true:
+        return "Invalid"
+    if ready.reason in {Reason.SUSPENDED, Reason.IDLE}:
+        return ready.reason.value
+    if ready.is_true:
+        return "Ready"
+    if replicas.ready == 0:
+        failed = {Reason.CRASH_LOOP, Reason.IMAGE_PULL_FAILED, Reason.CONFIG_ERROR}
+        return "Failed" if ready.reason in failed else "Starting"
+    return "Updating" if findings[ConditionType.PROGRESSING].is_true else "Degraded"
+
+
+def _findings(
+    view: ModelView, spec: InferenceModelSpec | None, accepted: ConditionState, replicas: Replicas
+) -> dict[ConditionType, ConditionState]:
+    """All aspects, in the order in which they are shown."""
+    engines = _engines(view, spec, replicas)
+    router = _router(view)
+    available = _available(replicas, router)
+    return {
+        ConditionType.ACCEPTED: accepted,
+        ConditionType.ENGINES_READY: engines,
+        ConditionType.ROUTER_READY: router,
+        ConditionType.PROGRESSING: _progressing(view, replicas),
+        ConditionType.AVAILABLE: available,
+        ConditionType.READY: _ready(accepted, engines, router),
+    }
+
+
+def _engines(
+    view: ModelView, spec: InferenceModelSpec | None, replicas: Replicas
+) -> ConditionState:
+    if spec is not None and spec.suspend:
+        return false(
+            Reason.SUSPENDED, "spec.suspend is true; set it to false to start the engines."
+        )
+    if _own_deployment(view) is None or not replicas.settled:
+        return false(Reason.CREATING, "The Deployment of the engines is being written.")
+    if replicas.desired == 0:
+        return true(Reason.IDLE, "Scaled to zero; set replicas to 1 or more to start an engine.")
+    if replicas.are_current:
+        return true(Reason.ALL_READY, f"{_engine_count(replicas.ready)} ready.")
+    return worst(view.pods) or _engines_missing(view, replicas)
+
+
+def _engines_missing(view: ModelView, replicas: Replicas) -> ConditionState:
+    """No pod is in trouble, yet something is not as it should be."""
+    if refusal := _deployment_condition(view, "ReplicaFailure"):
+        return false(Reason.CONFIG_ERROR, f"Pods cannot be created: {refusal['message']}")
+    if replicas.ready >= replicas.desired:
+        return false(Reason.DRAINING, "Engines of the previous spec finish their requests.")
+    return false(Reason.STARTING, f"{replicas.ready} of {_engine_count(replicas.desired)} ready.")
+
+
+def _router(view: ModelView) -> ConditionState:
+    if foreign := foreign_shared(view.shared):
+        return name_conflict(foreign)
+    if view.shared.refusal:
+        return false(Reason.REFUSED, f"The API server refused the router: {view.shared.refusal}")
+    router = view.shared.router
+    if router is None:
+        return false(Reason.CREATING, "The router of this namespace is being created.")
+    if router.get("status", {}).get("availableReplicas", 0) >= 1:
+        return true(Reason.ALL_READY, "The router answers.")
+    if (trouble := worst(view.shared.pods)) is not None:
+        return false(trouble.reason, f"Router: {trouble.message}")
+    return false(Reason.STARTING, "The router of this namespace starts.")
+
+
+def name_conflict(refs: Sequence[Ref]) -> ConditionState:
+    """Somebody else's objects hold names that the operator needs."""
+    listed = " and ".join(f"{ref.kind} {ref.name}" for ref in refs)
+    return false(
+        Reason.NAME_CONFLICT,
+        f"{listed} in this namespace belongs to somebody else; delete it, or choose another name "
+        "for the model. Nothing was written.",
+    )
+
+
+def _progressing(view: ModelView, replicas: Replicas) -> ConditionState:
+    progress = _deployment_condition(view, "Progressing")
+    if progress.get("reason") == "ProgressDeadlineExceeded":
+        return false(
+            Reason.DEADLINE_EXCEEDED,
+            "No new engine became ready within rollout.progressDeadlineSeconds; see EnginesReady.",
+        )
+    if replicas.are_current:
+        return false(Reason.COMPLETE, "All engines run the current spec.")
+    return true(
+        Reason.ROLLING_OUT,
+        f"{replicas.updated} of {_engine_count(replicas.desired)} updated, "
+        f"{replicas.ready} ready, {max(0, replicas.current - replicas.updated)} of an older spec.",
+    )
+
+
+def _available(replicas: Replicas, router: ConditionState) -> ConditionState:
+    if replicas.ready == 0:
+        return false(Reason.NO_ENGINE, "No engine is ready; see EnginesReady.")
+    if not router.is_true:
+        return false(Reason.NO_ROUTER, "Engines are ready, the router is not; see RouterReady.")
+    return true(Reason.REACHABLE, f"{_engine_count(replicas.ready)} can be reached.")
+
+
+def _ready(
+    accepted: ConditionState, engines: ConditionState, router: ConditionState
+) -> ConditionState:
+    """The first aspect that is missing, with its reason and message."""
+    for finding in (accepted, engines, router):
+        if not finding.is_true:
+            return finding
+    if engines.reason == Reason.IDLE:
+        return engines
+    return true(Reason.ALL_READY, "Every engine and the router are ready.")
+
+
+def _conditions(
+    model: Object, findings: Mapping[ConditionType, ConditionState], now: datetime
+) -> list[dict[str, Any]]:
+    stored = {condition["type"]: condition for condition in _stored(model)}
+    generation = model["metadata"].get("generation", 0)
+    return [
+        {
+            "type": aspect.value,
+            "status": finding.status,
+            "observedGeneration": generation,
+            "lastTransitionTime": _since(stored.get(aspect.value), finding, now),
+            "reason": finding.reason.value,
+            "message": finding.message[:MESSAGE_LENGTH],
+        }
+        for aspect, finding in findings.items()
+    ]
+
+
+MESSAGE_LENGTH: Final = 2048
+
+
+def _since(stored: Mapping[str, Any] | None, finding: ConditionState, now: datetime) -> str:
+    if stored is not None and stored["status"] == finding.status:
+        return str(stored["lastTransitionTime"])
+    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _stored(model: Object) -> Sequence[Mapping[str, Any]]:
+    conditions: Sequence[Mapping[str, Any]] = model.get("status", {}).get("conditions", ())
+    return conditions
+
+
+def _own_deployment(view: ModelView) -> Object | None:
+    deployment = view.deployment
+    return deployment if deployment and is_ours(deployment, view.metadata["uid"]) else None
+
+
+def _hash(deployment: Object | None) -> str:
+    labels = deployment["metadata"].get("labels", {}) if deployment else {}
+    return str(labels.get(names.LABEL_TEMPLATE_HASH, ""))
+
+
+def _deployment_condition(view: ModelView, kind: str) -> Mapping[str, Any]:
+    deployment = _own_deployment(view)
+    conditions: Iterable[Mapping[str, Any]] = (
+        deployment.get("status", {}).get("conditions", ()) if deployment else ()
+    )
+    return next((c for c in conditions if c["type"] == kind), {})
+
+
+def _engine_count(number: int) -> str:
+    return "1 engine" if number == 1 else f"{number} engines"

@@ -1,0 +1,17 @@
+"""The objects that should exist, as pure functions of the model and the configuration."""
+
+from yaie_operator.cluster import Object
+from yaie_operator.config import OperatorConfig
+from yaie_operator.model import ServedModel
+from yaie_operator.resources.engine import deployment as engine_deployment
+from yaie_operator.resources.router import anchor, router_objects
+from yaie_operator.resources.service import engine_service
+
+__all__ = ["anchor", "model_objects", "router_objects"]
+
+
+def model_objects(
+    model: ServedModel, config: OperatorConfig, *, deployment: Object | None
+) -> tuple[Object, ...]:
+    """Children of one model. `deployment`: the engines' Deployment as it is now, if it is ours."""
+    return (engine_service(model), engine_deployment(model, config, observed=deployment))

@@ -1,0 +1,266 @@
+"""The Deployment of one model's engines.
+
+The pod template is a function of the spec and of the operator's default image. It is recorded on
+the Deployment and kept as recorded until the spec itself asks for another: a new operator version,
+or a new default image, restarts no engine.
+"""
+
+import json
+from typing import Any, Final
+
+from yaie_api import names
+from yaie_operator.cluster import Object
+from yaie_operator.config import OperatorConfig
+from yaie_operator.model import ServedModel
+from yaie_operator.resources.shared import (
+    CONTAINER_SECURITY,
+    EXIT_MARGIN_S,
+    POD_SECURITY,
+    SETTLE_S,
+    digest,
+    http_probe,
+    labels,
+    manifest,
+    owner,
+)
+
+ANNOTATION_TEMPLATE: Final = f"{names.GROUP}/template"
+CONTAINER: Final = "engine"
+PVC_MOUNT: Final = "/models"
+GPU_RESOURCE: Final = "nvidia.com/gpu"
+STARTUP_PERIOD_S: Final = 2
+
+SCRATCH: Final = {"tmp": "/tmp", "cache": "/cache", "dshm": "/dev/shm"}  # noqa: S108 - pod mounts
+ENVIRONMENT: Final = {
+    "HOME": "/tmp",  # noqa: S108 - the pod's own emptyDir
+    "XDG_CACHE_HOME": "/cache",
+    "HF_HOME": "/cache/huggingface",
+    "TRITON_CACHE_DIR": "/cache/triton",
+}
+
+
+def deployment(model: ServedModel, config: OperatorConfig, *, observed: Object | None) -> Object:
+    """The engines' Deployment. `observed`: the one that exists and is ours, or None."""
+    template_hash = hash_of(model)
+    recorded = _recorded(observed, template_hash)
+    template = recorded if recorded is not None else _template(model, config, template_hash)
+    return manifest(
+        "apps/v1",
+        "Deployment",
+        name=model.name,
+        namespace=model.namespace,
+        labels=labels(names.COMPONENT_ENGINE, model.name)
+        | {names.LABEL_TEMPLATE_HASH: template_hash},
+        annotations={ANNOTATION_TEMPLATE: json.dumps(template, separators=(",", ":"))},
+        owners=[model_owner(model)],
+        spec={
+            "replicas": model.spec.desired_replicas,
+            "revisionHistoryLimit": 2,
+            "progressDeadlineSeconds": model.spec.rollout.progress_deadline_seconds,
+            "selector": {"matchLabels": selector(model)},
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {
+                    "maxSurge": model.spec.rollout.max_surge,
+                    "maxUnavailable": model.spec.rollout.max_unavailable,
+                },
+            },
+            "template": template,
+        },
+    )
+
+
+def selector(model: ServedModel) -> dict[str, str]:
+    """Labels that the model's engines, and only they, carry."""
+    return {
+        names.LABEL_MODEL: model.name,
+        names.LABEL_COMPONENT: names.COMPONENT_ENGINE,
+    }
+
+
+def model_owner(model: ServedModel) -> dict[str, Any]:
+    return owner(names.API_VERSION, names.KIND, model.name, model.uid, controller=True)
+
+
+def hash_of(model: ServedModel) -> str:
+    """Hash of the part of the spec that an engine process sees.
+
+    Defaults are left out, so that a field which a later version adds does not change it.
+    """
+    spec = model.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    rollout = {"drain": model.spec.rollout.drain_seconds}
+    deadline = {"deadline": model.spec.rollout.progress_deadline_seconds}
+    seen = {key: spec.get(key) for key in ("model", "engine", "resources")}
+    return digest([model.name, seen, rollout | deadline])
+
+
+def _recorded(observed: Object | None, template_hash: str) -> dict[str, Any] | None:
+    """The template as last written, while the spec still asks for the same."""
+    metadata = observed["metadata"] if observed is not None else {}
+    if metadata.get("labels", {}).get(names.LABEL_TEMPLATE_HASH) != template_hash:
+        return None
+    try:
+        template = json.loads(metadata.get("annotations", {}).get(ANNOTATION_TEMPLATE, ""))
+    except ValueError:  # somebody edited it; the spec says what it was
+        return None
+    return template if isinstance(template, dict) else None
+
+
+def _template(model: ServedModel, config: OperatorConfig, template_hash: str) -> dict[str, Any]:
+    resources = model.spec.resources
+    spec: dict[str, Any] = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": POD_SECURITY,
+        "terminationGracePeriodSeconds": (
+            SETTLE_S + model.spec.rollout.drain_seconds + EXIT_MARGIN_S
+        ),
+        "containers": [_container(model, config)],
+        "volumes": _volumes(model),
+    }
+    if resources.node_selector:
+        spec["nodeSelector"] = dict(resources.node_selector)
+    if resources.tolerations:
+        spec["tolerations"] = [
+            toleration.model_dump(mode="json", by_alias=True, exclude_none=True)
+            for toleration in resources.tolerations
+        ]
+    if resources.priority_class_name:
+        spec["priorityClassName"] = resources.priority_class_name
+    if resources.runtime_class_name:
+        spec["runtimeClassName"] = resources.runtime_class_name
+    pod_labels = labels(names.COMPONENT_ENGINE, model.name)
+    pod_labels |= {names.LABEL_TEMPLATE_HASH: template_hash}
+    return {"metadata": {"labels": pod_labels}, "spec": spec}
+
+
+def _container(model: ServedModel, config: OperatorConfig) -> dict[str, Any]:
+    engine, rollout = model.spec.engine, model.spec.rollout
+    attempts = -(-rollout.progress_deadline_seconds // STARTUP_PERIOD_S)
+    container: dict[str, Any] = {
+        "name": CONTAINER,
+        "image": engine.image or config.engine_image,
+        "imagePullPolicy": config.image_pull_policy,
+        "command": ["yaie", "serve"],
+        "args": arguments(model),
+        "env": _environment(model),
+        "ports": [
+            {
+                "name": names.HTTP_PORT_NAME,
+                "containerPort": names.HTTP_PORT,
+                "protocol": "TCP",
+            }
+        ],
+        "startupProbe": http_probe(names.PATH_READY, period_s=STARTUP_PERIOD_S, failures=attempts),
+        "readinessProbe": http_probe(names.PATH_READY, period_s=2, failures=2),
+        "livenessProbe": http_probe(names.PATH_LIVE, period_s=10, failures=6),
+        "lifecycle": {"preStop": {"sleep": {"seconds": SETTLE_S}}},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": CONTAINER_SECURITY,
+        "volumeMounts": _mounts(model),
+    }
+    if limits := _resources(model):
+        container["resources"] = limits
+    return container
+
+
+def arguments(model: ServedModel) -> list[str]:
+    """Arguments of `yaie serve`. What equals the engine's default is left out."""
+    spec = model.spec
+    engine, cache = spec.engine, spec.engine.kv_cache
+    fixed = [
+        *(_source(model), "--host", "0.0.0.0"),  # noqa: S104 - a pod listens for its Service
+        *(
+            "--port",
+            str(names.HTTP_PORT),
+            "--device",
+            "cuda" if spec.resources.gpu.count else "cpu",
+        ),
+        *("--served-model-name", *model.served_names),
+        *("--shutdown-timeout", str(spec.rollout.drain_seconds)),
+    ]
+    chosen: dict[str, Any] = {
+        "--revision": spec.model.revision,
+        "--max-model-len": engine.max_model_len,
+        "--dtype": engine.dtype if engine.dtype != "auto" else None,
+        "--max-num-seqs": engine.max_num_seqs,
+        "--gpu-memory-utilization": (
+            cache.memory_fraction if cache.memory_fraction != 0.9 else None
+        ),
+        "--page-size": cache.page_size if cache.page_size != 16 else None,
+    }
+    flags = [
+        text for flag, value in chosen.items() if value is not None for text in (flag, str(value))
+    ]
+    return [*fixed, *flags, *engine.args]
+
+
+def _source(model: ServedModel) -> str:
+    source = model.spec.model.source
+    if not source.startswith("pvc://"):
+        return source
+    _, _, path = source.removeprefix("pvc://").partition("/")
+    return f"{PVC_MOUNT}/{path}".rstrip("/")
+
+
+def _claim(model: ServedModel) -> str | None:
+    source = model.spec.model.source
+    return source.removeprefix("pvc://").split("/")[0] if source.startswith("pvc://") else None
+
+
+def _environment(model: ServedModel) -> list[dict[str, Any]]:
+    """Ours first; the user's variables may replace the cache folders but nothing of YAIE_*."""
+    users = {variable.name: variable for variable in model.spec.engine.env}
+    env: list[dict[str, Any]] = [
+        {"name": names.ENV_POD_NAME, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": names.ENV_NAMESPACE, "value": model.namespace},
+    ]
+    env += [{"name": n, "value": v} for n, v in ENVIRONMENT.items() if n not in users]
+    if (secret := model.spec.model.secret_ref) and "HF_TOKEN" not in users:
+        env.append(_from_secret("HF_TOKEN", secret.name, secret.key))
+    for variable in users.values():
+        if variable.value_from is not None:
+            ref = variable.value_from.secret_key_ref
+            env.append(_from_secret(variable.name, ref.name, ref.key))
+        else:
+            env.append({"name": variable.name, "value": variable.value or ""})
+    return env
+
+
+def _from_secret(name: str, secret: str, key: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
+
+
+def _resources(model: ServedModel) -> dict[str, Any]:
+    """Memory is limited to its request; a CPU limit would only throttle."""
+    resources = model.spec.resources
+    requests: dict[str, str] = {}
+    limits: dict[str, str] = {}
+    if resources.cpu:
+        requests["cpu"] = resources.cpu
+    if resources.memory:
+        requests["memory"] = limits["memory"] = resources.memory
+    if resources.gpu.count:
+        requests[GPU_RESOURCE] = limits[GPU_RESOURCE] = str(resources.gpu.count)
+    return {k: v for k, v in (("requests", requests), ("limits", limits)) if v}
+
+
+def _volumes(model: ServedModel) -> list[dict[str, Any]]:
+    volumes: list[dict[str, Any]] = [
+        {"name": "tmp", "emptyDir": {}},
+        {"name": "cache", "emptyDir": {}},
+        {"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
+    ]
+    if claim := _claim(model):
+        source = {"claimName": claim, "readOnly": True}
+        volumes.append({"name": "model", "persistentVolumeClaim": source})
+    return volumes
+
+
+def _mounts(model: ServedModel) -> list[dict[str, Any]]:
+    mounts: list[dict[str, Any]] = [
+        {"name": name, "mountPath": path} for name, path in SCRATCH.items()
+    ]
+    if _claim(model):
+        mounts.append({"name": "model", "mountPath": PVC_MOUNT, "readOnly": True})
+    return mounts

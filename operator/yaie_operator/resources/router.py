@@ -1,0 +1,171 @@
+"""What a namespace shares: one anchor, and the router with everything that it needs.
+
+The anchor belongs to every InferenceModel of the namespace and owns the rest, so the garbage
+collector removes all of it with the last model.
+"""
+
+import base64
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from yaie_api import names
+from yaie_operator.cluster import Object
+from yaie_operator.config import OperatorConfig
+from yaie_operator.resources.shared import (
+    CONTAINER_SECURITY,
+    EXIT_MARGIN_S,
+    POD_SECURITY,
+    SETTLE_S,
+    http_probe,
+    http_service,
+    labels,
+    manifest,
+    owner,
+)
+
+CONTAINER: Final = "router"
+SECRET_KEY: Final = "prefix-key"  # noqa: S105 - the name of an entry, not a secret
+DRAIN_S: Final = 300
+"""The router's own default: how long streams may finish after SIGTERM."""
+SELECTOR: Final = {names.LABEL_COMPONENT: names.COMPONENT_ROUTER}
+_LABELS: Final = labels(names.COMPONENT_ROUTER)
+
+
+def anchor(namespace: str, models: Iterable[Object]) -> Object:
+    """The ConfigMap that every InferenceModel of the namespace owns, sorted by uid."""
+    metadata = sorted((model["metadata"] for model in models), key=lambda m: str(m["uid"]))
+    return manifest(
+        "v1",
+        "ConfigMap",
+        name=names.ANCHOR,
+        namespace=namespace,
+        labels=_LABELS,
+        owners=[
+            owner(names.API_VERSION, names.KIND, m["name"], m["uid"], controller=False)
+            for m in metadata
+        ],
+        data={"purpose": "Owned by every InferenceModel here; owns what their router needs."},
+    )
+
+
+def router_objects(
+    namespace: str,
+    config: OperatorConfig,
+    *,
+    anchor_uid: str,
+    secret: Object | None,
+    new_key: Callable[[], bytes],
+) -> tuple[Object, ...]:
+    """The router and what it needs. `secret`: the live one; its key is kept for ever."""
+    owners = [owner("v1", "ConfigMap", names.ANCHOR, anchor_uid, controller=True)]
+    common: dict[str, Any] = {"namespace": namespace, "labels": _LABELS, "owners": owners}
+    key = _key(secret) or base64.b64encode(new_key().hex().encode()).decode()
+    return (
+        manifest(
+            "v1",
+            "Secret",
+            name=names.ROUTER_SECRET,
+            **common,
+            type="Opaque",
+            data={SECRET_KEY: key},
+        ),
+        manifest("v1", "ServiceAccount", name=names.ROUTER, **common),
+        _role_binding(namespace, common),
+        http_service(
+            name=names.ROUTER,
+            **common,
+            selector=SELECTOR,
+            service_type=config.router_service_type,
+        ),
+        _deployment(namespace, config, common),
+    )
+
+
+def _key(secret: Object | None) -> str | None:
+    """The stored key, when it is one: base64 of at least 16 bytes in hex."""
+    stored = str((secret or {}).get("data", {}).get(SECRET_KEY, ""))
+    try:
+        text = base64.b64decode(stored, validate=True).decode()
+    except ValueError:
+        return None
+    return stored if re.fullmatch(r"([0-9a-f]{2}){16,}", text) else None
+
+
+def _role_binding(namespace: str, common: dict[str, Any]) -> Object:
+    subject = {"kind": "ServiceAccount", "name": names.ROUTER, "namespace": namespace}
+    return manifest(
+        "rbac.authorization.k8s.io/v1",
+        "RoleBinding",
+        name=names.ROUTER,
+        **common,
+        roleRef={
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": names.ROUTER_CLUSTER_ROLE,
+        },
+        subjects=[subject],
+    )
+
+
+def _deployment(namespace: str, config: OperatorConfig, common: dict[str, Any]) -> Object:
+    return manifest(
+        "apps/v1",
+        "Deployment",
+        name=names.ROUTER,
+        **common,
+        spec={
+            "replicas": config.router_replicas,
+            "revisionHistoryLimit": 2,
+            "selector": {"matchLabels": SELECTOR},
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+            },
+            "template": {
+                "metadata": {"labels": _LABELS},
+                "spec": {
+                    "serviceAccountName": names.ROUTER,
+                    "enableServiceLinks": False,
+                    "securityContext": POD_SECURITY,
+                    "terminationGracePeriodSeconds": SETTLE_S + DRAIN_S + EXIT_MARGIN_S,
+                    "containers": [_container(namespace, config)],
+                    "volumes": [{"name": "tmp", "emptyDir": {}}],
+                },
+            },
+        },
+    )
+
+
+def _container(namespace: str, config: OperatorConfig) -> dict[str, Any]:
+    key = {"secretKeyRef": {"name": names.ROUTER_SECRET, "key": SECRET_KEY}}
+    return {
+        "name": CONTAINER,
+        "image": config.router_image,
+        "imagePullPolicy": config.image_pull_policy,
+        "command": ["python", "-m", "yaie_router"],
+        "args": [
+            *("--namespace", namespace),
+            *("--host", "0.0.0.0"),  # noqa: S104 - a pod listens for its Service
+            *("--port", str(names.HTTP_PORT)),
+        ],
+        "env": [
+            {"name": names.ENV_POD_NAME, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            {"name": names.ENV_NAMESPACE, "value": namespace},
+            {"name": names.ENV_PREFIX_KEY, "valueFrom": key},
+        ],
+        "ports": [
+            {
+                "name": names.HTTP_PORT_NAME,
+                "containerPort": names.HTTP_PORT,
+                "protocol": "TCP",
+            }
+        ],
+        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+        "readinessProbe": http_probe(names.PATH_READY, period_s=2, failures=2),
+        "livenessProbe": http_probe(names.PATH_LIVE, period_s=10, failures=6),
+        "lifecycle": {"preStop": {"sleep": {"seconds": SETTLE_S}}},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": CONTAINER_SECURITY,
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 - the pod's emptyDir
+    }

@@ -1,0 +1,18 @@
+"""The Service of one model: its EndpointSlices are how routers find the engines."""
+
+from yaie_api import names
+from yaie_operator.cluster import Object
+from yaie_operator.model import ServedModel
+from yaie_operator.resources.engine import model_owner, selector
+from yaie_operator.resources.shared import http_service, labels
+
+
+def engine_service(model: ServedModel) -> Object:
+    """Labels of a Service are copied to its EndpointSlices: routers select on them."""
+    return http_service(
+        name=model.name,
+        namespace=model.namespace,
+        labels=labels(names.COMPONENT_ENGINE, model.name),
+        owners=[model_owner(model)],
+        selector=selector(model),
+    )

@@ -1,0 +1,1 @@
+"""The cluster as events and calls: watches, the work queue, leader election."""

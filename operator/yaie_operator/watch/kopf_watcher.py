@@ -1,0 +1,139 @@
+"""kopf's part: watch, and wake the queue. This is the only file that knows kopf.
+
+kopf runs in a thread and an event loop of its own: inside ours it would replace the SIGTERM handler
+and take seconds to stop. It only lists and watches; it writes nothing, to no object.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import kopf
+
+from yaie_api import names
+from yaie_operator.cluster import Change, Kind
+from yaie_operator.watch import kinds
+from yaie_operator.watch.kube_api import load_configuration
+
+log = logging.getLogger(__name__)
+RELOGIN: Final = timedelta(minutes=5)
+"""Tokens of service accounts rotate; kopf asks for new ones this often."""
+
+QUIET: Final = {
+    "kopf.objects": logging.WARNING,  # a line for each event
+    "kopf.activities": logging.WARNING,
+    "kopf._core.engines.activities": logging.WARNING,
+    "kopf._core.reactor.running": logging.ERROR,  # warns that signals are ours to handle
+}
+
+IDENTITY: Final = names.FIELD_MANAGER
+"""Without one kopf asks for the user's name, and a pod's user may have none."""
+
+Push = Callable[[Change], None]
+
+
+class Watcher:
+    """kopf in its thread. `push` takes the changes; `died` is called should it end by itself."""
+
+    def __init__(
+        self,
+        push: Push,
+        *,
+        kubeconfig: str | None,
+        namespaces: tuple[str, ...],
+        died: Callable[[], None],
+    ) -> None:
+        self._registry = _registry(push, kubeconfig)
+        self._namespaces = namespaces
+        self._died = died
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
+
+    def start(self) -> None:
+        for name, level in QUIET.items():
+            logging.getLogger(name).setLevel(level)
+        self._thread.start()
+
+    def stop(self, *, timeout_s: float = 5.0) -> None:
+        """End the watches and wait for the thread. Blocks: call it in a thread."""
+        self._stop.set()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(
+                kopf.operator(
+                    registry=self._registry,
+                    settings=_settings(),
+                    identity=IDENTITY,  # type: ignore[arg-type]  # a str by a name that is not public
+                    standalone=True,
+                    clusterwide=not self._namespaces,
+                    namespaces=self._namespaces,
+                    stop_flag=self._stop,
+                )
+            )
+        except Exception:
+            log.exception("watches failed")
+        if not self._stop.is_set():
+            self._died()
+
+
+def _settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.process.ultimate_exiting_timeout = None
+    settings.networking.request_timeout = 30
+    settings.networking.connect_timeout = 10
+    selector = ",".join(f"{key}={value}" for key, value in kinds.OURS.items())
+    for kind in kinds.CHILDREN:
+        settings.watching.label_selectors[_resource(kind)] = selector
+    only = f"metadata.name={names.ROUTER_SECRET}"
+    settings.watching.field_selectors[_resource(kinds.SECRET)] = only
+    return settings
+
+
+def _registry(push: Push, kubeconfig: str | None) -> kopf.OperatorRegistry:
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=registry)
+    async def login(**_: Any) -> kopf.ConnectionInfo:
+        return await connection(kubeconfig)
+
+    for kind in (kinds.INFERENCE_MODEL, *kinds.CHILDREN):
+        kopf.on.event(*_resource(kind), registry=registry)(_handler(kind, push))
+    return registry
+
+
+def _handler(kind: Kind, push: Push) -> Callable[..., Any]:
+    async def changed(event: Mapping[str, Any], **_: Any) -> None:
+        typed = {"apiVersion": kind.api_version, "kind": kind.kind}
+        # No type: the object was listed when the watch began.
+        push(Change(event["type"] or "ADDED", {**event["object"], **typed}))
+
+    return changed
+
+
+async def connection(kubeconfig: str | None) -> kopf.ConnectionInfo:
+    """The operator's own credentials in kopf's words."""
+    configuration = await load_configuration(kubeconfig)
+    token = await configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+    scheme, _, secret = (token or "").rpartition(" ")
+    return kopf.ConnectionInfo(
+        server=configuration.host,
+        ca_path=configuration.ssl_ca_cert,
+        insecure=not configuration.verify_ssl,
+        certificate_path=configuration.cert_file,
+        private_key_path=configuration.key_file,
+        scheme=scheme or None,
+        token=secret or None,
+        expiration=datetime.now(UTC) + RELOGIN if secret else None,
+    )
+
+
+def _resource(kind: Kind) -> tuple[str, str, str]:
+    group, _, version = kind.api_version.rpartition("/")
+    return group, version, kind.plural

@@ -1,0 +1,193 @@
+"""The port's adapter to a real API server."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+from yaie_api import names
+from yaie_operator.cluster import Change, ConflictError, GoneError, Kind, Object
+from yaie_operator.watch.kinds import BY_NAME, INFERENCE_MODEL
+from yaie_operator.watch.kube_api import KubeApi, Request
+
+APPLY: Final = "application/apply-patch+yaml"
+PAGE: Final = "500"
+ONLY_NAMES: Final = {"secrets": names.ROUTER_SECRET}
+"""Kinds of which the operator may read one name only; the list asks for that name."""
+
+
+class Feed:
+    """Changes on their way from a watching thread to the loop that reconciles."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[Change] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+
+    def push(self, change: Change) -> None:
+        """Hand a change over. Safe in any thread; after the loop's end it is dropped."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, change)
+
+    async def changes(self) -> AsyncIterator[Change]:
+        while True:
+            yield await self._queue.get()
+
+
+class KubeCluster:
+    """See `cluster.Cluster`. `namespaces`: what is listed when no namespace is asked for."""
+
+    def __init__(self, api: KubeApi, feed: Feed, *, namespaces: tuple[str, ...] = ()) -> None:
+        self._api = api
+        self._feed = feed
+        self._namespaces = namespaces
+
+    async def list(
+        self, kind: Kind, *, namespace: str | None = None, labels: Mapping[str, str] | None = None
+    ) -> list[Object]:
+        places: Sequence[str | None] = self._namespaces or (None,)
+        if namespace is not None:
+            places = (namespace,)
+        return [obj for place in places for obj in await self._pages(kind, place, labels or {})]
+
+    async def _pages(
+        self, kind: Kind, namespace: str | None, labels: Mapping[str, str]
+    ) -> Sequence[Object]:
+        query = [("limit", PAGE)]
+        if labels:
+            query.append(("labelSelector", ",".join(f"{k}={v}" for k, v in labels.items())))
+        if only := ONLY_NAMES.get(kind.plural):
+            query.append(("fieldSelector", f"metadata.name={only}"))
+        found: Sequence[Object] = ()
+        token = ""
+        while True:
+            page = [*query, ("continue", token)] if token else query
+            answer = await self._api.send(
+                Request("GET", path_of(kind, namespace=namespace), tuple(page))
+            )
+            # Items of a list do not repeat their type.
+            typed = {"apiVersion": kind.api_version, "kind": kind.kind}
+            found = (*found, *({**item, **typed} for item in answer["items"]))
+            token = answer["metadata"].get("continue", "")
+            if not token:
+                return found
+
+    async def get(self, kind: Kind, *, namespace: str, name: str) -> Object | None:
+        try:
+            found: Object = await self._api.send(
+                Request("GET", path_of(kind, namespace=namespace, name=name))
+            )
+        except GoneError:
+            return None
+        return found
+
+    def watch(self) -> AsyncIterator[Change]:
+        return self._feed.changes()
+
+    async def apply(self, manifest: Object, *, observed: Object | None) -> Object:
+        """A new object is applied without force: should somebody else create one of this name
+        meanwhile, the selectors differ and the API server answers 409.
+        """
+        if observed is None:
+            await self._must_be_free(manifest)
+        query = (
+            ("fieldManager", names.FIELD_MANAGER),
+            ("force", str(observed is not None).lower()),
+        )
+        body = manifest if observed is None else _guarded(manifest, observed)
+        applied: Object = await self._api.send(
+            Request("PATCH", _path_to(manifest), query, body, APPLY)
+        )
+        return applied
+
+    async def delete(self, observed: Object) -> None:
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Background",
+            "preconditions": _identity(observed),
+        }
+        await self._api.send(Request("DELETE", _path_to(observed), body=body))
+
+    async def patch_status(self, observed: Object, status: Object) -> Object:
+        metadata = observed["metadata"]
+        body = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.KIND,
+            "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]}
+            | _identity(observed),
+            "status": status,
+        }
+        query = (("fieldManager", names.FIELD_MANAGER), ("force", "true"))
+        path = f"{_path_to(observed)}/status"
+        patched: Object = await self._api.send(Request("PATCH", path, query, body, APPLY))
+        return patched
+
+    async def emit(
+        self, about: Object, *, severity: Literal["Normal", "Warning"], reason: str, message: str
+    ) -> None:
+        namespace = about["metadata"]["namespace"]
+        event = _event(about, severity, reason, message)
+        await self._api.send(Request("POST", f"/api/v1/namespaces/{namespace}/events", body=event))
+
+    async def _must_be_free(self, manifest: Object) -> None:
+        kind, metadata = BY_NAME[manifest["kind"]], manifest["metadata"]
+        name = metadata["name"]
+        if await self.get(kind, namespace=metadata["namespace"], name=name) is not None:
+            raise ConflictError(f"{kind.kind} {name} exists")
+
+
+async def serves_models(api: KubeApi) -> bool:
+    """Whether discovery lists InferenceModels. Raises: what `KubeApi.send` raises."""
+    try:
+        answer = await api.send(Request("GET", f"/apis/{names.API_VERSION}"))
+    except GoneError:
+        return False
+    return any(resource["name"] == INFERENCE_MODEL.plural for resource in answer["resources"])
+
+
+def path_of(kind: Kind, *, namespace: str | None = None, name: str | None = None) -> str:
+    """REST path of a kind, of a kind in a namespace, or of one object."""
+    root = "/api/v1" if kind.api_version == "v1" else f"/apis/{kind.api_version}"
+    place = f"/namespaces/{namespace}" if namespace is not None else ""
+    return f"{root}{place}/{kind.plural}" + (f"/{name}" if name is not None else "")
+
+
+def _path_to(obj: Object) -> str:
+    metadata = obj["metadata"]
+    kind = BY_NAME[obj["kind"]]
+    return path_of(kind, namespace=metadata["namespace"], name=metadata["name"])
+
+
+def _identity(observed: Object) -> dict[str, str]:
+    """What makes the API server answer 409 to a stale writer."""
+    metadata = observed["metadata"]
+    return {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+
+
+def _guarded(manifest: Object, observed: Object) -> Object:
+    return {**manifest, "metadata": {**manifest["metadata"], **_identity(observed)}}
+
+
+def _event(about: Object, severity: str, reason: str, message: str) -> dict[str, Any]:
+    metadata = about["metadata"]
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{metadata['name']}.", "namespace": metadata["namespace"]},
+        "involvedObject": {
+            "apiVersion": about["apiVersion"],
+            "kind": about["kind"],
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "uid": metadata["uid"],
+        },
+        "type": severity,
+        "reason": reason,
+        "message": message[:1024],
+        "source": {"component": names.FIELD_MANAGER},
+        "reportingComponent": names.FIELD_MANAGER,
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }
