@@ -9,6 +9,7 @@ PAGES = (
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
     ROOT / "charts/yaie/README.md",
+    ROOT / "examples/README.md",
     ROOT / "images/README.md",
 )
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]

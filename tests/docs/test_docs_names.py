@@ -21,8 +21,9 @@ PACKAGES = (
 FOREIGN_FLAGS = {
     *("--server-side", "--set", "--for", "--all", "--all-namespaces", "--create-namespace"),
     *("--fail", "--silent"),
+    "--embedding-model",
 }
-"""Of kubectl, helm and curl."""
+"""Of kubectl, helm and curl, and of the programs in examples."""
 
 
 def known_flags() -> set[str]:
@@ -53,7 +54,8 @@ def test_metrics_exist(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_files_exist(name: str) -> None:
     roots = (
-        "api|bench|charts|docs|engine|images|kernels|local|manifests|operator|router|tests|tools"
+        "api|bench|charts|docs|engine|examples|images|kernels|local|manifests|operator|router"
+        "|tests|tools"
     )
     for path in re.findall(rf"`((?:{roots})/[\w./-]+)`", (ROOT / name).read_text()):
         assert (ROOT / path).exists(), path
