@@ -19,6 +19,7 @@ HERE = Path(__file__).parent
 CLIENTS = HERE / "clients"
 LM_EVAL_TASKS = CLIENTS / "lm_eval_tasks"
 TOKENIZER = HERE.parents[1] / "engine/yaie/checkpoint/builtin/yaie-demo"
+EXAMPLES = HERE.parents[1] / "examples"
 MODEL = "demo"
 RUN_TIMEOUT_S = 2400
 SHARED_LOOP = ("-o", "asyncio_default_test_loop_scope=session")
@@ -78,6 +79,15 @@ def _langchain(url: str) -> list[Check]:
         if not report.exists():
             return [_broken(done)]
         return [_test_case(case) for case in ET.parse(report).getroot().iter("testcase")]
+
+
+def _langchain_example(url: str) -> list[Check]:
+    """The program that users copy, started as they start it."""
+    program = EXAMPLES / "langchain_chat.py"
+    done = _execute([environments.python("langchain"), program, "--endpoint", f"{url}/v1"], url)
+    said = dict(line.partition(": ")[::2] for line in done.stdout.splitlines())
+    good = done.returncode == 0 and said.get("whole") and said.get("streamed")
+    return [Check("chain, whole and streamed", "passed" if good else "failed", _tail(done))]
 
 
 def _test_case(case: ET.Element) -> Check:
@@ -217,6 +227,7 @@ SUITES = (
     Suite("Vercel AI SDK", _javascript("ai_sdk.mjs")),
     Suite("Anthropic Python", _program("anthropic", "anthropic_python.py")),
     Suite("LangChain standard tests", _langchain),
+    Suite("LangChain example", _langchain_example),
     Suite("LiteLLM", _program("litellm", "litellm_client.py")),
     Suite("lm-eval", _lm_eval),
     Suite("guidellm", _guidellm),
