@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast e2e compat soak fuzz lint fmt bench manifests images constraints clean
+.PHONY: help setup demo test test-fast coverage e2e compat soak fuzz lint fmt bench manifests images constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -46,6 +46,11 @@ test: lint ## lint, types and every test that needs no cluster node
 test-fast: $(STAMP) ## the tests that need neither Go nor minutes
 	$(PYTEST) tests --ignore=tests/e2e -m "not gpu and not e2e and not cluster and not slow" -x -q
 
+coverage: $(STAMP) ## branch coverage of core, router, operator and API types; fails under a floor
+	$(BIN)/python -m coverage run -m pytest tests/engine/core tests/router tests/operator tests/api \
+	  -m "not gpu and not e2e and not cluster and not slow" -q
+	$(BIN)/python -m coverage report
+
 e2e: $(STAMP) ## a real Kubernetes node, the chart, the images, an OpenAI client (needs root and Go)
 	tests/e2e/run.sh
 
@@ -73,4 +78,4 @@ constraints: $(STAMP) ## resolve the pinned requirements again
 	tools/pin.sh
 
 clean: ## remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
