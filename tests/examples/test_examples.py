@@ -60,8 +60,8 @@ def told(program: str, *arguments: object) -> list[str]:
 
 def test_a_chat_comes_whole_and_streamed_with_its_tokens(endpoint: str) -> None:
     lines = told("chat_openai.py", "--endpoint", endpoint)
-    assert re.match(r"whole: \w", lines[0])
-    assert any(re.match(r"streamed: \w", line) for line in lines)
+    assert re.match(r"whole: \S", lines[0])
+    assert any(re.match(r"streamed: \S", line) for line in lines)
     assert re.fullmatch(r"\d+ \+ \d+ tokens", lines[-1])
 
 
@@ -73,7 +73,7 @@ def test_the_function_runs_and_its_result_reaches_the_answer(endpoint: str) -> N
 
 def test_the_answer_is_a_pydantic_model(endpoint: str) -> None:
     title, severity, parts, repeats = told("structured_output.py", "--endpoint", endpoint)
-    assert re.match(r"title: +\w", title)
+    assert re.match(r"title: +\S", title)
     assert re.fullmatch(r"severity: (low|medium|high)", severity)
     assert re.fullmatch(r"parts: +(none named|((engine|router|operator)(, )?){1,3})", parts)
     assert re.fullmatch(r"repeats: +(yes|no)", repeats)
@@ -88,7 +88,7 @@ def test_retrieval_answers_from_the_passage_that_ranks_first(endpoint: str) -> N
     for found in (near, rank):
         assert found == sorted(found, key=lambda pair: -float(pair[0]))
     assert rank[0][1].startswith("A pod is the smallest unit that Kubernetes runs")
-    assert re.match(r"answer: .*containers", lines[-1])
+    assert re.match(r"answer: .*pod", lines[-1])
 
 
 def test_a_batch_is_answered_and_read(tmp_path: Path) -> None:
