@@ -47,7 +47,7 @@ test-fast: $(STAMP) ## the tests that need neither Go nor minutes
 	$(PYTEST) tests --ignore=tests/e2e -m "not gpu and not e2e and not cluster and not slow" -x -q
 
 coverage: $(STAMP) ## branch coverage of core, router, operator and API types; fails under a floor
-	$(BIN)/python -m coverage run -m pytest tests/engine/core tests/router tests/operator tests/api \
+	$(BIN)/python -m coverage run -m pytest tests/engine/core tests/router tests/operator tests/local tests/api \
 	  -m "not gpu and not e2e and not cluster and not slow" -q
 	$(BIN)/python -m coverage report
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from engine.models.oracle import reference, save
-from engine.text_vocabularies import write_model_folder
+from engine.text.vocabularies import write_model_folder
 from yaie import LLM, SamplingParams
 from yaie.offline import inputs
 from yaie.progress import Progress

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from yaie_api import crd
-from yaie_api.model import InferenceModelSpec
-from yaie_operator.local.admission import Admission
+from yaie_api.resource import crd
+from yaie_api.resource.model import InferenceModelSpec
+from yaie_local.apiserver.admission import Admission
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MODELS = list(yaml.safe_load_all((EXAMPLES / "two_models.yaml").read_text()))

@@ -8,7 +8,7 @@ import pytest
 from llguidance import LLMatcher, LLParserLimits
 
 from engine.grammars import DEMO, EOS, PADDING, demo
-from engine.text_vocabularies import byte_fallback, space_marks
+from engine.text.vocabularies import byte_fallback, space_marks
 from yaie.core.matcher import Matcher
 from yaie.core.messages import Generate
 from yaie.core.request import Grammar, SamplingParams

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.text_vocabularies import write_model_folder
+from engine.text.vocabularies import write_model_folder
 
 STUB = Path(__file__).with_name("stub_engine.py")
 FAULTY = Path(__file__).with_name("fault_engine.py")

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import openai
 
-from engine.text_vocabularies import byte_level, write_model_folder
+from engine.text.vocabularies import byte_level, write_model_folder
 from yaie.config import ModelInfo
 from yaie.core.messages import Abort, Accepted, Command, Event, Generate, TokenLogprobs, Tokens
 from yaie.server.anthropic.endpoints import messages

@@ -12,7 +12,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from engine.server.running import STUB
-from engine.text_vocabularies import write_model_folder
+from engine.text.vocabularies import write_model_folder
 from yaie.server.batch.files import replacing
 from yaie.server.batch.lines import ATTEMPTS, MAX_DEATHS, Batch, Result
 from yaie.server.batch.parse import count_requests, parse_line

@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from engine.server.scripted import THINKING_TEMPLATE, TOOLS_TEMPLATE, App, ids_of, running, says
-from engine.server.tools.reading import SIGNS
+from engine.text.tools.reading import SIGNS
 from yaie.core.messages import Abort, Event, Generate, Tokens
 
 USER: Any = [{"role": "user", "content": "hello"}]

@@ -14,7 +14,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from engine.server.running import FAULTY, Answer, Server, serving
-from engine.text_vocabularies import byte_level
+from engine.text.vocabularies import byte_level
 from fakes.stub_runner import hashed
 from yaie.core.batch import SlotInit
 from yaie.core.request import SamplingParams

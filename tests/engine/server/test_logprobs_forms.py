@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from engine.text_vocabularies import byte_fallback, byte_level
+from engine.text.vocabularies import byte_fallback, byte_level
 from yaie.core.messages import TokenLogprobs
 from yaie.server.openai.logprobs import (
     LOWEST,

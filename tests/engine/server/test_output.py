@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from engine.text_vocabularies import byte_level
+from engine.text.vocabularies import byte_level
 from yaie.core.messages import TokenLogprobs, Tokens
 from yaie.core.request import SamplingParams
 from yaie.server.answers.output import Delta, Output

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.server.tools.reading import BEGIN, SIGNS, joined, pieces, read
+from engine.text.tools.reading import BEGIN, SIGNS, joined, pieces, read
 from yaie.text.parts import ToolCallPart
 from yaie.text.tools import FORMATS, ToolSpec, format_for
 

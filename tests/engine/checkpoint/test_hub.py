@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from engine.models.fake_hub import TOKEN, Hub, serving
+from engine.checkpoint.fake_hub import TOKEN, Hub, serving
 from yaie import LLM, SamplingParams
 from yaie.checkpoint import hub as downloads
 from yaie.checkpoint import source

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.text_vocabularies import byte_fallback, byte_level, space_marks, word_pieces
+from engine.text.vocabularies import byte_fallback, byte_level, space_marks, word_pieces
 from yaie.core.request import SamplingParams
 from yaie.text.detokenizer import ByteDetokenizer, StopStrings, TextStream, WindowDetokenizer
 from yaie.text.prompt.tokenizer import Tokenizer

@@ -306,7 +306,7 @@ asyncio.run(main())
 
 
 async def test_orphans_of_a_killed_run_are_ended_by_the_next(tmp_path: Path) -> None:
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     crashed = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", CRASHED_RUN, str(tmp_path)), stdout=subprocess.PIPE, env=env
     )

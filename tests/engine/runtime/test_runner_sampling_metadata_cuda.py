@@ -6,7 +6,14 @@ import pytest
 import torch
 
 from engine.runtime.table_model import VOCAB, Drive, TableModel, oracle, table_runner
-from engine.runtime.test_runner_wishes import DRAWS, PROMPT, STEPS, WISHES, masks_of, params
+from engine.runtime.test_runner_sampling_metadata import (
+    DRAWS,
+    PROMPT,
+    STEPS,
+    WISHES,
+    masks_of,
+    params,
+)
 from yaie.core.batch import PageCopy, Row
 from yaie.core.request import Grammar, SamplingParams
 from yaie.runtime.sampling.logprobs import score

@@ -16,7 +16,7 @@ from engine.grammars import (
     tagged,
     walk,
 )
-from engine.server.tools.reading import read
+from engine.text.tools.reading import read
 from yaie.core.request import FreeBlock, Grammar
 from yaie.text.grammar.forms import after_reasoning
 from yaie.text.tools import FORMATS, ToolChoice, ToolSpec, format_for

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import yaie
-from engine.text_vocabularies import CHATML, byte_level, write_model_folder
+from engine.text.vocabularies import CHATML, byte_level, write_model_folder
 from yaie.text.prompt.template import ChatTemplate
 from yaie.text.prompt.tokenizer import Tokenizer
 from yaie_api.errors import InvalidRequestError

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.server.tools.reading import pieces, read
+from engine.text.tools.reading import pieces, read
 from yaie.text.parts import OutputParser
 from yaie.text.reasoning import FORMATS, chain, format_for
 from yaie.text.tools import format_for as tools_for
