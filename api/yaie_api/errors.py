@@ -1,4 +1,4 @@
-"""The error tree of yaie, drawn once. Each error carries its HTTP status and if a retry can help.
+"""The error tree of yaie. Each error carries its HTTP status, and whether a retry can help.
 
     YaieError
     ├── InvalidRequestError          400  the request is wrong; the same request will fail again

@@ -1,4 +1,4 @@
-"""What a row of logits wants done before its token is drawn: bits of the `wanted` arguments.
+"""What a row of logits needs before its token is drawn: bits of the `wanted` arguments.
 
 The three kinds of mask come first: bit k says that mask table k applies.
 """

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from api.crd_cases import CASES, Case
-from yaie.config import EngineConfig
+from yaie_api.engine_config import EngineConfig
 from yaie_api.resource import crd
 from yaie_api.resource.model import RESERVED_ARGS, InferenceModelSpec
 from yaie_local.apiserver.admission import Admission

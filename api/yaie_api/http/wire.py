@@ -1,4 +1,4 @@
-"""What all request bodies share: strict frozen models, and the one door through which they come.
+"""What all request bodies share: strict frozen models, and `parse`, which checks a body.
 
 `parse` takes JSON values in and gives a frozen request out, or an InvalidRequestError that names
 the field. Null means omitted and unknown fields are accepted; a kind of request refuses by

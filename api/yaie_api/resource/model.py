@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import ConfigDict, Field
 
+from yaie_api.engine_config import DType
 from yaie_api.resource.schema import (
     DNS_SUBDOMAIN,
     LABEL_KEY,
@@ -21,6 +22,7 @@ from yaie_api.resource.schema import (
     SecretName,
     ServedName,
     rules,
+    setting,
 )
 
 SOURCE_RULES: Final = (
@@ -205,15 +207,8 @@ def _reserved(flag: str, instead: str) -> Rule:
 class KVCache(Part):
     """Paged KV cache of each engine."""
 
-    memory_fraction: float = Field(
-        default=0.9,
-        ge=0.05,
-        le=0.98,
-        description="Share of a GPU's memory for weights, activations and KV cache together.",
-    )
-    page_size: Literal[8, 16, 32, 64, 128] = Field(
-        default=16, description="Tokens in one KV page, the unit of prefix reuse."
-    )
+    memory_fraction: float = setting("gpu_memory_utilization", ge=0.05, le=0.98)
+    page_size: Literal[8, 16, 32, 64, 128] = setting("page_size")
 
 
 class EngineSpec(Part):
@@ -244,25 +239,10 @@ class EngineSpec(Part):
             "x-kubernetes-list-map-keys": ["name"],
         },
     )
-    max_model_len: int | None = Field(
-        default=None,
-        ge=1,
-        le=16_777_216,
-        description="Longest sequence (prompt and answer) in tokens. Default: the model's limit.",
-    )
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        default="auto",
-        description="Type of weights and activations. auto: the checkpoint's own on a GPU, float32 "
-        "on a CPU.",
-    )
+    max_model_len: int | None = setting("max_model_len", le=16_777_216)
+    dtype: DType = setting("dtype", about="type of weights and activations; ")
     kv_cache: KVCache = Field(default=KVCache(), description="Paged KV cache of each engine.")
-    max_num_seqs: int | None = Field(
-        default=None,
-        ge=1,
-        le=8192,
-        description="Most sequences that one engine runs at once. Default: 1024 on a GPU of 70 GiB "
-        "or more, else 256.",
-    )
+    max_num_seqs: int | None = setting("max_num_seqs", le=8192)
 
 
 class Toleration(Part):

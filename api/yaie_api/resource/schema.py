@@ -9,6 +9,8 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from yaie_api.engine_config import settings
+
 CEL_KEY: Final = "x-kubernetes-validations"
 
 
@@ -27,6 +29,27 @@ class Rule:
 def rules(*items: Rule) -> dict[str, Any]:
     """`json_schema_extra` of a field or class that carries CEL rules."""
     return {CEL_KEY: [asdict(item) for item in items]}
+
+
+def setting(name: str, *, ge: float | None = None, le: float | None = None, about: str = "") -> Any:
+    """A field for a setting of the engine: its default, what it does, and its limits.
+
+    Args:
+        name: of the field of `EngineConfig`.
+        ge: smallest value; the engine's own where only `le` is given.
+        le: largest value, which an object in a cluster must have.
+        about: stands before what the setting's help says.
+
+    """
+    known = settings()[name]
+    told = about + known.setting.help
+    description = f"{told[0].upper()}{told[1:]}."
+    if known.default is None and known.told_default:
+        description += f" Default: {known.told_default}."
+    limits: dict[str, Any] = (
+        {} if le is None else {"ge": known.setting.least if ge is None else ge, "le": le}
+    )
+    return Field(default=known.default, description=description, **limits)
 
 
 class Part(BaseModel):

@@ -1,13 +1,14 @@
 """The flags of `yaie serve`, in groups that other commands use too. Names are vLLM's.
 
-Each engine flag is named after its field of `EngineConfig`.
+The engine's flags are made of `yaie_api.engine_config`.
 """
 
 import argparse
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from yaie.cli.values import integer, not_negative, port, positive, share
+from yaie.cli.values import not_negative, port, positive, value_of
+from yaie_api.engine_config import settings
 
 ENV_API_KEY: Final = "YAIE_API_KEY"
 
@@ -122,153 +123,19 @@ def add_answer_flags(group: "argparse._ArgumentGroup") -> None:
 
 
 def add_engine_flags(group: "argparse._ArgumentGroup") -> None:
-    flag = group.add_argument
-    flag("--revision", metavar="NAME", help="branch, tag or commit of an hf:// model")
-    flag(
-        "--device",
-        choices=("auto", "cpu", "cuda"),
-        default="auto",
-        help="auto: a GPU where there is one (default: %(default)s)",
-    )
-    flag(
-        "--dtype",
-        choices=("auto", "float32", "bfloat16", "float16"),
-        default="auto",
-        help="auto: the checkpoint's own on a GPU, float32 on a CPU (default: %(default)s)",
-    )
-    flag(
-        "--max-model-len",
-        type=positive,
-        metavar="TOKENS",
-        help="longest prompt and answer together (default: the model's own limit)",
-    )
-    flag(
-        "--max-num-seqs",
-        type=positive,
-        metavar="N",
-        help="most sequences that run at once (default: 1024 on a GPU of 70 GiB or more, else 256)",
-    )
-    flag(
-        "--max-num-batched-tokens",
-        type=positive,
-        metavar="TOKENS",
-        help="most tokens of one step (default: by device)",
-    )
-    flag(
-        "--max-num-queued-reqs",
-        type=positive,
-        default=2048,
-        metavar="N",
-        help="requests that may wait; more get 429 (default: %(default)s)",
-    )
-    flag(
-        "--gpu-memory-utilization",
-        type=share,
-        default=0.9,
-        metavar="SHARE",
-        help="share of the GPU's memory to use (default: %(default)g)",
-    )
-    flag(
-        "--kv-cache-tokens",
-        type=positive,
-        metavar="TOKENS",
-        help="size of the KV cache (default: what the memory holds)",
-    )
-    flag(
-        "--block-size",
-        "--page-size",
-        dest="page_size",
-        type=positive,
-        default=16,
-        metavar="TOKENS",
-        help="tokens in one KV page (default: %(default)s)",
-    )
-    flag(
-        "--swap-space-gib",
-        "--swap-space",
-        type=not_negative,
-        default=0.0,
-        metavar="GIB",
-        help="host memory for preempted requests' pages (default: they are computed again)",
-    )
-    flag(
-        "--scheduling-policy",
-        choices=("fcfs", "priority", "longest-prefix", "fair"),
-        default="fcfs",
-        help="order of waiting requests; fair: by tokens per tenant (default: %(default)s)",
-    )
-    flag(
-        "--request-timeout-s",
-        type=not_negative,
-        metavar="SECONDS",
-        help="end a request with an error after this long (default: no limit)",
-    )
-    flag(
-        "--enable-prefix-caching",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="keep what was computed for later prompts that begin alike (default: on)",
-    )
-    flag(
-        "--load-format",
-        choices=("auto", "dummy"),
-        default="auto",
-        help="dummy: random weights, for benchmarks",
-    )
-    flag(
-        "--model-impl",
-        choices=("auto", "yaie", "transformers"),
-        default="auto",
-        help="auto: native where there is one, otherwise transformers",
-    )
-    flag(
-        "--mla-form",
-        choices=("auto", "absorbed", "latent", "naive"),
-        default="auto",
-        help="how latent attention (DeepSeek) is computed",
-    )
-    flag("--tokenizer", metavar="FOLDER", help="where the tokenizer is, if not with the model")
-    flag(
-        "--pooling",
-        choices=("auto", "last", "mean"),
-        default="auto",
-        help="how embeddings are made (auto: as the checkpoint says, else last token)",
-    )
-    flag(
-        "--max-logprobs",
-        type=integer,
-        default=20,
-        metavar="N",
-        help="most log-probabilities per token that a request may ask for; -1: all "
-        "(default: %(default)s)",
-    )
-    flag(
-        "--max-grammars",
-        type=positive,
-        default=2,
-        metavar="N",
-        help="structured outputs compiled at the same time (default: %(default)s)",
-    )
-    flag("--enforce-eager", action="store_true", help="never capture CUDA graphs")
-    flag(
-        "--seed",
-        type=integer,
-        metavar="N",
-        help="seed of requests that name none (default: a new one for each)",
-    )
-    flag(
-        "--step-time-target-s",
-        type=not_negative,
-        metavar="SECONDS",
-        help="prefill chunks keep steps with decodes near this, as long as that keeps up with what "
-        "arrives (default: 0.05 on a CPU, by device and model on a GPU)",
-    )
-    flag(
-        "--cpu-threads",
-        type=positive,
-        metavar="N",
-        help="threads that compute on the CPU (default: cores - 1)",
-    )
+    """One flag for each setting of the engine."""
+    for known in settings().values():
+        told = f" (default: {known.told_default})" if known.told_default else ""
+        help_ = f"{known.setting.help}{told}".replace("%", "%%")
+        names = (*known.setting.flags, known.flag)
+        more: dict[str, Any] = {"dest": known.name, "default": known.default, "help": help_}
+        if known.kind is bool:
+            more["action"] = argparse.BooleanOptionalAction if known.default else "store_true"
+        elif known.choices:
+            more["choices"] = known.choices
+        else:
+            more |= {"metavar": known.setting.unit, "type": value_of(known)}
+        group.add_argument(*names, **more)
 
 
 def add_log_flags(group: "argparse._ArgumentGroup", *, level: str = "info") -> None:

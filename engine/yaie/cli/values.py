@@ -4,6 +4,10 @@ Python function.
 
 import argparse
 import math
+from collections.abc import Callable
+from typing import Any
+
+from yaie_api.engine_config import Described
 
 
 def port(text: str) -> int:
@@ -60,3 +64,13 @@ def share(text: str) -> float:
     if not 0 < value <= 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not above 0 and at most 1")
     return value
+
+
+def value_of(setting: Described) -> Callable[[str], Any]:
+    """What reads the value of an engine's setting."""
+    if setting.kind is str:
+        return str
+    limits = setting.setting
+    if setting.kind is int:
+        return positive if limits.least == 1 else integer
+    return not_negative if limits.most is None else share

@@ -115,12 +115,12 @@ class Tokens(msgspec.Struct, frozen=True, tag="tokens", gc=False, omit_defaults=
 
 class Stats(msgspec.Struct, frozen=True, tag="stats"):
     """A snapshot of the loop, published at most a few times a second and at idle. Counters are
-    since the start of the process; times are in seconds. Pages are those of one layer group without
-    the scratch page: total = free + cached + in use. `running`, `waiting` and `drain_rate` (ended
-    per second, of late) count a request once for each of its outputs. `host_pages_*`: pages of
-    preempted requests kept in host memory. `steps_past_target`: steps made longer than the time
-    target, so that prompts are computed as fast as they come. `late_compilations`: kernels that
-    were compiled while somebody waited.
+    since the start of the process; times are in seconds. Pages are those of one KV cache group
+    without the scratch page: total = free + cached + in use. `running`, `waiting` and
+    `completion_rate` (ended per second, of late) count a request once for each of its outputs.
+    `host_pages_*`: pages of preempted requests kept in host memory. `steps_past_target`: steps made
+    longer than the time target, so that prompts are computed as fast as they come.
+    `late_compilations`: kernels that were compiled while somebody waited.
     """
 
     running: int
@@ -135,7 +135,7 @@ class Stats(msgspec.Struct, frozen=True, tag="stats"):
     steps: int
     step_seconds: float
     step_budget_tokens: int
-    drain_rate: float = 0.0
+    completion_rate: float = 0.0
     host_pages_total: int = 0
     host_pages_used: int = 0
     swaps_out: int = 0

@@ -7,9 +7,9 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from yaie.config import EngineConfig
 from yaie.core.checks import check_integer
 from yaie.core.request import SamplingParams
+from yaie_api.engine_config import EngineConfig
 from yaie_api.errors import InvalidRequestError
 from yaie_api.http.openai import TokenizeRequest, parse
 

@@ -35,7 +35,7 @@ def _load_of(stats: Stats) -> dict[str, Any]:
     return {
         "running": stats.running,
         "waiting": stats.waiting,
-        "drain_rate_per_second": stats.drain_rate,
+        "drain_rate_per_second": stats.completion_rate,
         "kv_utilization": used / stats.pages_total if stats.pages_total else 0.0,
         "kv_pages": stats.pages_total,
         "kv_pages_cached": stats.pages_cached,

@@ -1,4 +1,4 @@
-"""One key, one screen: observe → desired → plan → apply → status.
+"""Reconciles one key: observe → desired → plan → apply → status.
 
 `model/NAMESPACE/NAME` writes the children and the status of one model; `namespace/NAMESPACE` writes
 what the models of a namespace share. Nothing is remembered from one call to the next but refusals.

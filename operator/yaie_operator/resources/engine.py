@@ -9,6 +9,7 @@ import json
 from typing import Any, Final
 
 from yaie_api import names
+from yaie_api.engine_config import settings
 from yaie_operator.cluster import Object
 from yaie_operator.config import OperatorConfig
 from yaie_operator.model import ServedModel
@@ -179,18 +180,20 @@ def arguments(model: ServedModel) -> list[str]:
         *("--served-model-name", *model.served_names),
         *("--shutdown-timeout", str(spec.rollout.drain_seconds)),
     ]
-    chosen: dict[str, Any] = {
-        "--revision": spec.model.revision,
-        "--max-model-len": engine.max_model_len,
-        "--dtype": engine.dtype if engine.dtype != "auto" else None,
-        "--max-num-seqs": engine.max_num_seqs,
-        "--gpu-memory-utilization": (
-            cache.memory_fraction if cache.memory_fraction != 0.9 else None
-        ),
-        "--page-size": cache.page_size if cache.page_size != 16 else None,
+    chosen = {
+        "revision": spec.model.revision,
+        "max_model_len": engine.max_model_len,
+        "dtype": engine.dtype,
+        "max_num_seqs": engine.max_num_seqs,
+        "gpu_memory_utilization": cache.memory_fraction,
+        "page_size": cache.page_size,
     }
+    known = settings()
     flags = [
-        text for flag, value in chosen.items() if value is not None for text in (flag, str(value))
+        text
+        for name, value in chosen.items()
+        if value != known[name].default
+        for text in (known[name].flag, str(value))
     ]
     return [*fixed, *flags, *engine.args]
 

@@ -1,4 +1,4 @@
-"""A queue of keys: each key at most once in the queue, and never in two hands at a time.
+"""A queue of keys: each key is in it at most once, and one worker at a time works on it.
 
 A key that is added while it is being worked on is queued again when that is done. Delayed keys keep
 their earliest time. Only the event loop that calls it may touch a queue.

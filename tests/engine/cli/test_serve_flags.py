@@ -6,7 +6,7 @@ import pytest
 
 from yaie.cli.commands import serve
 from yaie.cli.main import build_parser
-from yaie.config import EngineConfig
+from yaie_api.engine_config import EngineConfig
 from yaie_api.errors import InvalidRequestError
 from yaie_api.names import ENV_POD_NAME
 from yaie_api.response_id import mark_of_pod

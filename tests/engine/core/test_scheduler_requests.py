@@ -219,7 +219,7 @@ def test_the_rate_at_which_outputs_end_is_published() -> None:
         add(scheduler, str(second), [1], n=2, max_tokens=1)
         commit(scheduler, schedule(scheduler, now=second), now=second)
         commit(scheduler, schedule(scheduler, now=second), now=second + 1)
-    assert scheduler.stats().drain_rate == pytest.approx(2.0, rel=0.1)
+    assert scheduler.stats().completion_rate == pytest.approx(2.0, rel=0.1)
 
 
 # -- bounds -------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import torch
 
-from yaie.config import EngineConfig
 from yaie.core.batch import Batch, StepResult
 from yaie.core.messages import Abort, Command, Event, Generate, Tokens
 from yaie.core.request import SamplingParams
@@ -13,6 +12,7 @@ from yaie.runtime.loop.engine_loop import EngineLoop, TokenMasks
 from yaie.runtime.loop.step_budget import StepBudget, StepLimits
 from yaie.runtime.startup import factory
 from yaie.runtime.worker.runner import ModelRunner, Ticket
+from yaie_api.engine_config import EngineConfig
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=64, ignore_eos=True)
 

@@ -15,7 +15,6 @@ from engine.models.tiny_transformers import tiny_model
 from engine.models.transformers_case import judge
 from engine_harness import MemoryPort
 from yaie.checkpoint.source import read_config
-from yaie.config import EngineConfig
 from yaie.core.messages import Generate
 from yaie.core.request import SamplingParams
 from yaie.layers.options import TensorOptions
@@ -25,6 +24,7 @@ from yaie.models.hf.cached import CacheMode
 from yaie.models.hf.errors import UnfitError
 from yaie.models.hf.masks import Visible, visible
 from yaie.runtime.startup import factory
+from yaie_api.engine_config import EngineConfig
 from yaie_api.errors import InvalidRequestError
 
 CPU = TensorOptions(torch.device("cpu"), torch.float32)

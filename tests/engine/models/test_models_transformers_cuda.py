@@ -9,8 +9,8 @@ import torch
 
 from engine.models.tiny_transformers import tiny_model
 from engine.models.transformers_case import _expected, _prompts, _serve
-from yaie.config import EngineConfig
 from yaie.runtime.startup import factory
+from yaie_api.engine_config import EngineConfig
 
 pytestmark = [
     pytest.mark.gpu,

@@ -18,12 +18,12 @@ from transformers import GenerationConfig
 
 from engine.models.tiny_transformers import tiny_config, tiny_model
 from engine_harness import MemoryPort
-from yaie.config import EngineConfig
 from yaie.core.messages import Generate, Tokens
 from yaie.core.request import SamplingParams
 from yaie.layers.options import TensorOptions
 from yaie.models.hf import check, choose, load
 from yaie.runtime.startup import factory
+from yaie_api.engine_config import EngineConfig
 from yaie_api.errors import InvalidRequestError, YaieError
 
 CPU = TensorOptions(torch.device("cpu"), torch.float32)

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from engine.models.oracle import reference, save
-from yaie.config import EngineConfig
 from yaie.core.batch import Batch
 from yaie.core.messages import Abort, Command, Event, Generate, Tokens
 from yaie.core.request import SamplingParams
 from yaie.runtime.startup import factory
 from yaie.runtime.startup.factory import Engine
 from yaie.runtime.worker.runner import Ticket
+from yaie_api.engine_config import EngineConfig
 
 pytestmark = [
     pytest.mark.gpu,
@@ -226,7 +226,7 @@ from threading import Event
 
 import torch
 
-from yaie.config import EngineConfig
+from yaie_api.engine_config import EngineConfig
 from yaie.core.messages import Generate
 from yaie.core.request import SamplingParams
 from yaie.layers.attention import StepInput

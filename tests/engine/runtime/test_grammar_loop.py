@@ -7,13 +7,13 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from yaie.config import EngineConfig
 from yaie.core.messages import Abort, Command, Event, Generate, Rejected, Stats, Tokens
 from yaie.core.request import Grammar, SamplingParams
 from yaie.runtime.startup import factory
 from yaie.text.grammar.forms import grammar_of
 from yaie.text.prompt.tokenizer import Tokenizer
 from yaie.text.tools import ToolChoice, ToolSpec, format_for
+from yaie_api.engine_config import EngineConfig
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from yaie.config import EngineConfig
 from yaie.core.kv_cache.spec import KVCacheGroup, KVSpec
 from yaie.layers.options import TensorOptions
 from yaie.runtime import host
 from yaie.runtime.startup import memory
+from yaie_api.engine_config import EngineConfig
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from engine_harness import MemoryPort
-from yaie.config import EngineConfig
 from yaie.core.messages import Generate, Tokens
 from yaie.core.request import Grammar, SamplingParams
 from yaie.runtime.startup import factory
+from yaie_api.engine_config import EngineConfig
 
 MODEL = "builtin://yaie-demo"
 DIGITS = Grammar("regex", "[0-9]{1,12}")

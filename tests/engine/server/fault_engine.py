@@ -23,11 +23,12 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # it is started as a program
 
 from engine_harness import make_scheduler
 from fakes.stub_runner import StubRunner, _Ticket, hashed
-from yaie.config import EngineConfig, ModelInfo
+from yaie.config import ModelInfo
 from yaie.core.batch import Batch, Row, StepResult
 from yaie.runtime.loop.engine_loop import EngineLoop, Port
 from yaie.runtime.loop.step_budget import StepBudget, StepLimits
 from yaie.runtime.process import engine_process, watchdog
+from yaie_api.engine_config import EngineConfig
 
 PAGE = 16
 STEP_S = 0.01

@@ -190,7 +190,7 @@ def test_what_the_request_itself_made_impossible_is_its_fault(code: str) -> None
 async def test_when_to_come_back_follows_from_the_engine_s_rate() -> None:
     engine, _ = ready()
     assert engine.retry_after_s == 1.0
-    stats = Stats(1, 19, 3, 4, 5, 6, 7, 8, 9, 10, 11.0, 12, drain_rate=2.0)
+    stats = Stats(1, 19, 3, 4, 5, 6, 7, 8, 9, 10, 11.0, 12, completion_rate=2.0)
     engine.dispatch(stats)
     assert engine.retry_after_s == 10.0
     engine.detach(EngineState.RESTARTING)

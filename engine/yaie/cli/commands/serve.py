@@ -16,8 +16,8 @@ from yaie_api.response_id import mark_of_pod
 
 if TYPE_CHECKING:
     from yaie.cli.main import Subparsers
-    from yaie.config import EngineConfig
     from yaie.server.run import ServeOptions
+    from yaie_api.engine_config import EngineConfig
 
 DESCRIPTION = """\
 Serve one model. MODEL is builtin://NAME, hf://org/name[@revision] or a local folder with
@@ -106,7 +106,7 @@ def engine_config(args: argparse.Namespace) -> "EngineConfig":
     """The engine's configuration: each flag is named after its field."""
     from msgspec.structs import fields
 
-    from yaie.config import EngineConfig
+    from yaie_api.engine_config import EngineConfig
 
     given = vars(args) | {"served_model_name": next(iter(args.served_model_name), None)}
     return EngineConfig(**{f.name: given[f.name] for f in fields(EngineConfig) if f.name in given})

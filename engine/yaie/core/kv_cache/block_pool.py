@@ -1,4 +1,4 @@
-"""The pages of one layer group: which are free, and how many owners each of the others has.
+"""The pages of one KV cache group: which are free, and how many owners each of the others has.
 
 A page is free (no owner) or owned by sequences and by the radix tree; each owner counts once.
 Page 0 is scratch: padded rows write to it, nobody is ever given it. Only `RadixCache` calls this.

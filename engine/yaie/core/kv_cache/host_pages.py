@@ -1,6 +1,6 @@
 """Pages in host memory, where preempted sequences keep what they have computed.
 
-A host page stands for one page of every layer group; all groups use the same numbers.
+A host page stands for one page of every KV cache group; all groups use the same numbers.
 """
 
 

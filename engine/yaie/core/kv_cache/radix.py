@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 
 TOKEN_BYTES = 4
 Pages = tuple[list[int], ...]
-"""One page list for each layer group, all of the same length."""
+"""One page list for each KV cache group, all of the same length."""
 
 
 def pack(tokens: Iterable[int]) -> bytes:
@@ -52,7 +52,7 @@ class Node:
 
 
 class RadixTree:
-    """Prefixes of committed pages for `n_groups` layer groups."""
+    """Prefixes of committed pages for `n_groups` KV cache groups."""
 
     def __init__(self, page_size: int, n_groups: int = 1) -> None:
         self._page_bytes = page_size * TOKEN_BYTES

@@ -22,7 +22,7 @@ from yaie.core.kv_cache.spec import KVSpec
 class BlockTable:
     """The pages of one admitted sequence. Only `RadixCache` changes it.
 
-    `pages[g]`: block table in layer group g. `key`: the packed tokens known at admission.
+    `pages[g]`: block table in KV cache group g. `key`: the packed tokens known at admission.
     `cached_tokens`: leading positions whose keys and values were found in the tree.
     """
 
@@ -55,7 +55,7 @@ class Shared:
 
 
 class RadixCache:
-    """Pages for all sequences. `num_pages`: pages of each layer group, scratch included."""
+    """Pages for all sequences. `num_pages`: pages of each KV cache group, scratch included."""
 
     def __init__(self, spec: KVSpec, num_pages: int, *, enable_prefix_caching: bool = True) -> None:
         self.page_size = spec.page_size

@@ -1,4 +1,4 @@
-"""Shape of the KV cache as the scheduler sees it: layer groups, pages, page size. No tensors."""
+"""Shape of the KV cache as the scheduler sees it: KV cache groups, pages, page size. No tensors."""
 
 from typing import Literal
 
@@ -20,7 +20,7 @@ class KVCacheGroup(msgspec.Struct, frozen=True):
 
 
 class KVSpec(msgspec.Struct, frozen=True):
-    """The layer groups of a model. Page 0 of every pool is scratch for padded rows."""
+    """The KV cache groups of a model. Page 0 of every pool is scratch for padded rows."""
 
     groups: tuple[KVCacheGroup, ...]
     page_size: int = 16

@@ -106,7 +106,7 @@ class KVCacheManager:
         return Placed(table, host.n_tokens, swap_in=copies)
 
     def extend(self, sequence: Sequence) -> tuple[int, ...] | None:
-        """One more page in each layer group. None: there is none."""
+        """One more page in each KV cache group. None: there is none."""
         return self.kv.extend(sequence.owned_table)
 
     def commit(self, sequence: Sequence) -> None:

@@ -32,7 +32,7 @@ class RequestLifecycle:
         self.queue = queue
         self.slots = SlotAllocator(max_num_seqs)
         self.running: list[Sequence] = []
-        self.drain = CompletionRate()
+        self.completions = CompletionRate()
         self.prompts = PromptRate()
         self.now = 0.0
         self.n_live = 0
@@ -57,7 +57,7 @@ class RequestLifecycle:
     def enter(self, group: SequenceGroup) -> None:
         """A request arrives; its first output waits."""
         if not self.n_live:
-            self.drain.resume(group.arrived_s)
+            self.completions.resume(group.arrived_s)
         self._groups[group.request.request_id] = group
         self._deadlines.push(group)
         self.n_live += len(group.unstarted)
@@ -213,7 +213,7 @@ class RequestLifecycle:
 
     def _count_end(self, n: int) -> None:
         self.n_live -= n
-        self.drain.record(self.now, n)
+        self.completions.record(self.now, n)
 
     def _vacate(self, sequence: Sequence) -> None:
         """Pages are gone already; now the slot goes, and whoever followed."""

@@ -47,8 +47,8 @@ class Scheduler:
     """Sequences of one engine.
 
     Args:
-        spec: layer groups and page size.
-        num_pages: pages in each layer group's pool, scratch page included.
+        spec: KV cache groups and page size.
+        num_pages: pages in each KV cache group's pool, scratch page included.
         max_num_seqs: slots, that is sequences that run at once.
         max_model_len: longest sequence in tokens; the size of the KV cache may lower it.
         vocab_size: token ids are 0 .. vocab_size - 1.
@@ -170,7 +170,7 @@ class Scheduler:
         if waiting >= self._limits.max_num_queued_reqs:
             raise OverloadedError(
                 f"The queue is full: {waiting} requests are waiting.",
-                retry_after_s=self._lifecycle.drain.retry_after_s(waiting),
+                retry_after_s=self._lifecycle.completions.retry_after_s(waiting),
             )
 
     def add(
@@ -224,7 +224,7 @@ class Scheduler:
     def schedule(self, now: float, budget: int) -> Batch | None:
         """The next step of about `budget` tokens (decodes all run); None: nothing can run now."""
         lifecycle = self._lifecycle
-        lifecycle.drain.record(now, 0)
+        lifecycle.completions.record(now, 0)
         lifecycle.now = now
         if self._fault_isolator and self._steps:
             return None  # what is in flight is heard first
@@ -306,7 +306,7 @@ class Scheduler:
             steps=self._next_step_id,
             step_seconds=0.0,
             step_budget_tokens=0,
-            drain_rate=lifecycle.drain.per_second,
+            completion_rate=lifecycle.completions.per_second,
             host_pages_total=self._host.total,
             host_pages_used=self._host.total - self._host.free,
             swaps_out=self._kv_cache.swaps_out,

@@ -27,7 +27,7 @@ class Step:
         self.prefill(sequence)
 
     def append(self, sequence: Sequence, pages: tuple[int, ...]) -> None:
-        """`sequence` got one page in each layer group."""
+        """`sequence` got one page in each KV cache group."""
         for group, page in enumerate(pages):
             self.appends.append(PageAppend(sequence.slot, group, (page,)))
 

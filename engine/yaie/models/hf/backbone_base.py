@@ -1,5 +1,5 @@
-"""What a transformers model has in common however its keys and values are kept: a body and a head
-that were told apart, and no classes.
+"""What all transformers models share, wherever their keys and values are: a body and a head, split
+by `backbone_split`, and no classes.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""The proof at load: what we compute is compared with transformers' own forward pass.
+"""The check at load: what we compute is compared with transformers' own forward pass.
 
 The yardstick is the model's own rounding noise: how far its logits move when every layer's output
 is off by at most one rounding error of its dtype. Two right ways to compute a model differ by about

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import msgspec
 
 from yaie.checkpoint import source
-from yaie.config import EngineConfig, ModelInfo
+from yaie.config import ModelInfo
 from yaie.ipc.channel import EnginePort, Failed, Loading, Ready
 from yaie.logging import setup
 from yaie.models import registry
@@ -24,6 +24,7 @@ from yaie.runtime import phases
 from yaie.runtime.loop.engine_loop import EngineLoop, Port
 from yaie.runtime.process.parent import end_with_parent
 from yaie.runtime.process.watchdog import Watchdog
+from yaie_api.engine_config import EngineConfig
 from yaie_api.errors import YaieError
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from yaie.checkpoint import pooling, source, tokenizer_files, weights
-from yaie.config import EngineConfig, ModelInfo
+from yaie.config import ModelInfo
 from yaie.core.kv_cache.spec import KVSpec
 from yaie.core.scheduler.scheduler import Scheduler
 from yaie.runtime.host import usable_cores
@@ -24,6 +24,7 @@ from yaie.runtime.startup.loading import Loaded, limited, plan
 from yaie.runtime.startup.memory import num_host_pages, num_pages
 from yaie.runtime.tensors.kv_tensors import KVTensors, kv_spec
 from yaie.runtime.worker.runner import ModelRunner, Ticket
+from yaie_api.engine_config import EngineConfig
 from yaie_api.logs import fields
 
 log = logging.getLogger(__name__)

@@ -12,11 +12,12 @@ import msgspec
 import torch
 
 from yaie.checkpoint import remote_code, weights
-from yaie.config import EngineConfig, Task
+from yaie.config import Task
 from yaie.layers.options import TensorOptions
 from yaie.model_config.decoder_config import ModelConfig, with_mla_form
 from yaie.models import registry
 from yaie.models.model import DecoderModel
+from yaie_api.engine_config import EngineConfig
 from yaie_api.logs import fields
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,6 @@
 
 import torch
 
-from yaie.config import EngineConfig
 from yaie.core.kv_cache.spec import KVSpec
 from yaie.layers.attention import Segment, StepInput
 from yaie.layers.options import TensorOptions
@@ -10,6 +9,7 @@ from yaie.models.model import DecoderModel
 from yaie.runtime.host import usable_memory_bytes
 from yaie.runtime.sampling.logits_state import largest_bytes
 from yaie.runtime.tensors.kv_tensors import KVTensors
+from yaie_api.engine_config import EngineConfig
 from yaie_api.errors import InvalidRequestError
 
 CPU_CACHE_BYTES = 2**30

@@ -8,10 +8,9 @@ import msgspec
 import torch
 
 from yaie.checkpoint import source
-from yaie.config import EngineConfig
-from yaie.core.queues.policies import POLICIES
 from yaie.layers.options import TensorOptions
 from yaie.runtime.loop.step_budget import MIN_CHUNK, StepLimits
+from yaie_api.engine_config import EngineConfig, problem, settings
 from yaie_api.errors import InvalidRequestError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -29,22 +28,6 @@ LAUNCH_OPERATIONS = 5e12
 """What an H200 computes, at its best, while a step is launched kernel by kernel (8 ms)."""
 MAX_NUM_SEQS, LARGE_GPU_MAX_NUM_SEQS, LARGE_GPU_BYTES = 256, 1024, 70 * 2**30
 """Default of max_num_seqs: the larger one on GPUs with so much memory, as vLLM has it."""
-CHOICES = {
-    "load_format": ("auto", "dummy"),
-    "model_impl": ("auto", "yaie", "transformers"),
-    "pooling": ("auto", "last", "mean"),
-    "mla_form": ("auto", "absorbed", "latent", "naive"),
-    "scheduling_policy": POLICIES,
-}
-AT_LEAST_ONE = (
-    "max_num_seqs",
-    "page_size",
-    "max_num_queued_reqs",
-    "max_model_len",
-    "max_num_batched_tokens",
-    "kv_cache_tokens",
-    "cpu_threads",
-)
 
 
 def tensor_options(config: EngineConfig, checkpoint_dtype: str | None) -> TensorOptions:
@@ -61,7 +44,7 @@ def tensor_options(config: EngineConfig, checkpoint_dtype: str | None) -> Tensor
         raise _bad("device", config.device, ("auto", *STEP_TOKENS))
     if device == "cuda" and not torch.cuda.is_available():
         raise InvalidRequestError("device is cuda, but there is no CUDA device.", param="device")
-    dtype = config.dtype
+    dtype: str = config.dtype
     if dtype == "auto":
         dtype = (checkpoint_dtype or "bfloat16") if device == "cuda" else "float32"
     if dtype not in DTYPES:
@@ -76,17 +59,9 @@ def check(config: EngineConfig) -> None:
         InvalidRequestError: a setting is out of range; `param` names it.
 
     """
-    for name, allowed in CHOICES.items():
-        if getattr(config, name) not in allowed:
-            raise _bad(name, getattr(config, name), allowed)
-    for name in AT_LEAST_ONE:
-        value = getattr(config, name)
-        if value is not None and value < 1:
-            raise InvalidRequestError(f"{name} must be at least 1.", param=name)
-    if not 0.0 < config.gpu_memory_utilization <= 1.0:
-        raise InvalidRequestError(
-            "gpu_memory_utilization must be in (0, 1].", param="gpu_memory_utilization"
-        )
+    for name in settings():
+        if told := problem(name, getattr(config, name)):
+            raise InvalidRequestError(f"{name} {told}.", param=name)
 
 
 def complete(

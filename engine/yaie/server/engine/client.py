@@ -63,9 +63,9 @@ class AsyncEngine:
         if self.state is not EngineState.READY:
             return RESTART_RETRY_AFTER_S
         stats = self.stats
-        if stats is None or not stats.drain_rate:
+        if stats is None or not stats.completion_rate:
             return 1.0
-        return min(max((stats.waiting + 1) / stats.drain_rate, 1.0), MAX_RETRY_AFTER_S)
+        return min(max((stats.waiting + 1) / stats.completion_rate, 1.0), MAX_RETRY_AFTER_S)
 
     async def submit(self, request: Generate) -> Generation:
         """Send a request and wait until the engine has accepted it.

@@ -1,4 +1,4 @@
-"""An HTTP process's ear: what engine processes say, one after the other, becomes what it knows.
+"""Follows the engine processes, one after the other: what they say updates `AsyncEngine`.
 
 Of several HTTP processes one starts and watches the engine (`yaie.server.engine.supervisor`); all
 of them follow it in the same way.
