@@ -13,6 +13,8 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
+import msgspec
+
 from yaie.core.batch import Batch, PageCopy, Row, SlotInit, StepResult
 from yaie.core.kv_cache.block_pool import SCRATCH_PAGE
 from yaie.core.messages import TokenLogprobs
@@ -24,6 +26,17 @@ BROKEN_TOKEN = -2
 
 Predict = Callable[[Sequence[int], SlotInit], int]
 """Next token from the whole context (token ids) and the slot's sampling parameters and seed."""
+
+
+M = TypeVar("M", Batch, StepResult)
+
+
+def sent(message: M) -> M:
+    """What arrives of a batch or a result that is sent to another process: all of it."""
+    encoded = msgspec.msgpack.encode(message)
+    arrived = msgspec.msgpack.decode(encoded, type=type(message))
+    assert msgspec.msgpack.encode(arrived) == encoded
+    return arrived
 
 
 def hashed(vocab_size: int) -> Predict:
@@ -124,7 +137,11 @@ class StubRunner:
         self._host: _Cells = {}
 
     def launch(self, batch: Batch) -> _Ticket:
-        """Apply the batch's changes, in the order it prescribes, and compute its rows."""
+        """Apply the batch's changes, in the order it prescribes, and compute its rows.
+
+        The batch is encoded and decoded first, as it will be for a runner in another process.
+        """
+        batch = sent(batch)
         for slot in batch.releases:
             self._slots.pop(slot, None)
         _copy(batch.swap_out, self._cache, self._host)
@@ -163,7 +180,7 @@ class StubRunner:
         """The outcome, once the step's time has passed."""
         if (seconds := self._step_s + self._token_s * ticket.batch.n_tokens) > 0:
             self._sleep(seconds)
-        return StepResult(
+        result = StepResult(
             ticket.batch.step_id,
             ticket.tokens,
             tuple(True for _ in ticket.batch.rows),
@@ -171,6 +188,7 @@ class StubRunner:
             prompt_logprobs=_aligned(ticket.prompt_logprobs),
             pooled=_aligned(ticket.pooled),
         )
+        return sent(result)
 
     def _write(self, row: Row) -> None:
         slot = self._slots[row.slot]
