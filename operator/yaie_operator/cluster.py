@@ -1,5 +1,6 @@
-"""The port between reconcile and a cluster. Its adapters are `kube.py` (a real API server) and
-`local.py` (an object store and processes on this machine); the same tests run on both.
+"""The port between reconcile and a cluster. Its adapters are `yaie_operator.watch.kube` (a real API
+server) and `yaie_local.cluster` (objects and processes on this machine); one set of tests runs on
+both.
 
 Objects are plain JSON mappings as the Kubernetes API speaks them. Nobody mutates what it gets here.
 """

@@ -34,7 +34,9 @@ spec:
 def listed(title: str) -> list[str]:
     """`path:function` of each line of the page's section, in order."""
     section = PAGE.read_text().split(f"## {title}\n")[1].split("\n## ")[0]
-    return re.findall(r"`((?:api|engine|local|operator|router)/[\w/]+\.py:[\w.]+)`", section)
+    return re.findall(
+        r"`((?:api|engine|kernels|local|operator|router)/[\w/]+\.py:[\w.]+)`", section
+    )
 
 
 class Traced:

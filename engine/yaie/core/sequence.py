@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from yaie.core.batch import SlotInit
 from yaie.core.kv_cache.host_pages import HostCopy
-from yaie.core.kv_cache.radix import TOKEN_BYTES, pack
 from yaie.core.kv_cache.radix_cache import BlockTable
+from yaie.core.kv_cache.radix_tree import TOKEN_BYTES, pack
 from yaie.core.matcher import Matcher
 from yaie.core.messages import Generate, TokenLogprobs
 

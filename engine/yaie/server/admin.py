@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from yaie.core.messages import Stats
-from yaie.server.handlers.http import json_response, service_of
 from yaie.server.monitoring import health, info
+from yaie.server.request.http import json_response, service_of
 from yaie.server.routes import Endpoint
 from yaie_api import __version__, names
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from yaie.config import ModelInfo
-from yaie.server import admin, others
+from yaie.server import admin, api_server_worker
 from yaie.server.assembly import (
     ServeOptions,
     answer_peer,
@@ -20,8 +20,8 @@ from yaie.server.assembly import (
     loop_factory,
     public_app,
 )
+from yaie.server.engine.api_server_pool import ApiServerPool
 from yaie.server.engine.client import AsyncEngine, EngineState
-from yaie.server.engine.crew import Crew
 from yaie.server.engine.supervisor import Supervisor, private_folder
 from yaie.server.peers import Peers
 from yaie.server.service import Service
@@ -44,20 +44,23 @@ def serve(options: ServeOptions) -> int:
         control = None
         if options.admin_port is not None:
             control = stack.enter_context(bind(options.admin_host, options.admin_port))
-        peers, crew = Peers(), Crew()
+        peers, api_servers = Peers(), ApiServerPool()
         if count > 1:
             folder = Path(stack.enter_context(private_folder()))
-            peers, crew = Peers(folder, 0, count), others.hire(options, listener, control, folder)
-            stack.callback(crew.end)
+            peers, api_servers = (
+                Peers(folder, 0, count),
+                api_server_worker.hire(options, listener, control, folder),
+            )
+            stack.callback(api_servers.end)
         runner = stack.enter_context(asyncio.Runner(loop_factory=loop_factory()))
-        return runner.run(_serve(options, listener, control, crew, peers))
+        return runner.run(_serve(options, listener, control, api_servers, peers))
 
 
 async def _serve(
     options: ServeOptions,
     listener: socket.socket,
     control: socket.socket | None,
-    crew: Crew,
+    api_servers: ApiServerPool,
     peers: Peers,
 ) -> int:
     service = create_service(options, peers)
@@ -73,20 +76,22 @@ async def _serve(
         on_ready,
         backoff_s=options.restart_backoff_s,
         silent_s=options.silent_s,
-        crew=crew,
+        api_servers=api_servers,
     )
-    server = FirstServer(public_app(options, service), service, crew, drain_s=options.drain_s)
+    server = FirstServer(
+        public_app(options, service), service, api_servers, drain_s=options.drain_s
+    )
     engine_task = asyncio.ensure_future(supervisor.run())
     engine_task.add_done_callback(lambda _: server.end())
-    crew.watch(partial(_end_without_one, server))
+    api_servers.watch(partial(_end_without_one, server))
     log.info("listening", extra=fields(url=url_of(listener)))
     if _is_open(options.host, options):
         log.warning("anyone who reaches this address can use the model: no API key is set")
     async with peers.answering(partial(answer_peer, service)), _admin(service, options, control):
         await server.serve(sockets=[listener])
         if not service.draining:
-            crew.end()
-        others_ended_well = await crew.left(options.drain_s)
+            api_servers.end()
+        others_ended_well = await api_servers.left(options.drain_s)
         return max(await _end(supervisor, engine_task, engine), int(not others_ended_well))
 
 

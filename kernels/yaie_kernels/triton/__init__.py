@@ -1,4 +1,4 @@
-"""Triton kernels, one file per family: the kernel, its formula, and the launcher beside it.
+"""Triton kernels, a file or a folder per family: the kernel, its formula, and its launcher.
 
 Launchers take the same arguments as the reference. They choose grids from shapes and host
 integers alone and never read a tensor's contents, so all of them can be captured in CUDA graphs.

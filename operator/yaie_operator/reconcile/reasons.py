@@ -1,7 +1,7 @@
 """Every reason that a condition of an InferenceModel may give, and what it means.
 
-A finding is a reason with the message that tells what is awaited or what to do; it becomes the
-condition, the Event and the log line alike.
+A `ConditionState` is a reason with the message that tells what is awaited or what to do; it becomes
+the condition, the Event and the log line alike.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Status = Literal["True", "False", "Unknown"]
 
 
 class ConditionType(StrEnum):
-    """Aspects of a model's state, in the order of `status.conditions`."""
+    """Types of a model's conditions, in the order of `status.conditions`."""
 
     ACCEPTED = "Accepted"  # the spec is understood and its children's names are free
     ENGINES_READY = "EnginesReady"  # all desired engines run the current spec and answer
@@ -56,7 +56,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class ConditionState:
-    """What one aspect's state is, and why."""
+    """The status of one condition, and why."""
 
     status: Status
     reason: Reason

@@ -153,24 +153,25 @@ class Reconciler:
             raise
         self._store.put(patched)
         self._metrics.writes.labels(kind="InferenceModel/status").inc()
-        for flip in flips(view.model, status):
-            await self._tell(view.model, flip)
+        for transition in flips(view.model, status):
+            await self._tell(view.model, transition)
 
-    async def _tell(self, model: Object, flip: Transition) -> None:
-        """An Event for each flip. A lost Event is logged: the condition itself is stored."""
+    async def _tell(self, model: Object, transition: Transition) -> None:
+        """An Event for each transition. A lost Event is logged: the condition itself is stored."""
+        condition = transition.condition
         about = {
             "model": model["metadata"]["name"],
-            "condition": flip.type.value,
-            "status": flip.finding.status,
-            "reason": flip.finding.reason.value,
+            "condition": transition.type.value,
+            "status": condition.status,
+            "reason": condition.reason.value,
         }
         log.info("condition flipped", extra=fields(**about))
         try:
             await self._cluster.emit(
                 model,
-                severity="Warning" if flip.is_warning else "Normal",
-                reason=flip.finding.reason.value,
-                message=f"{flip.type}={flip.finding.status}: {flip.finding.message}",
+                severity="Warning" if transition.is_warning else "Normal",
+                reason=condition.reason.value,
+                message=f"{transition.type}={condition.status}: {condition.message}",
             )
         except (RefusedError, UnreachableError, ConflictError, GoneError) as error:
             log.warning("event lost", extra=fields(**about, error=str(error)))
@@ -188,7 +189,7 @@ class Reconciler:
 
 
 def understand(obj: Object) -> tuple[ServedModel | None, ConditionState]:
-    """Parse a stored object; a spec of another version becomes a finding."""
+    """Parse a stored object; a spec of another version becomes a condition."""
     try:
         return ServedModel.parse(obj), true(Reason.VALID, "The spec is valid.")
     except ValidationError as error:

@@ -1,7 +1,8 @@
 """Turns a view of one model into its status. Pure.
 
-Each aspect is one function from the view to a finding (status, reason, message). Transition times
-are carried over from the stored status and move only when an aspect's status flips.
+Each condition is one function from the view to a `ConditionState` (status, reason, message).
+Transition times are carried over from the stored status and move only when a condition's status
+changes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,15 +39,15 @@ class Replicas:
 
 @dataclass(frozen=True)
 class Transition:
-    """An aspect whose status changed."""
+    """A condition whose status changed."""
 
     type: ConditionType
-    finding: ConditionState
+    condition: ConditionState
 
     @property
     def is_warning(self) -> bool:
         quiet = {Reason.COMPLETE, Reason.IDLE, Reason.SUSPENDED, Reason.CREATING, Reason.STARTING}
-        return not self.finding.is_true and self.finding.reason not in quiet
+        return not self.condition.is_true and self.condition.reason not in quiet
 
 
 def summarise(
@@ -59,12 +60,12 @@ def summarise(
     """The whole status. `spec`: None when it could not be understood (see `accepted`)."""
     replicas = count(view, spec)
     deployment = _own_deployment(view)
-    findings = _findings(view, spec, accepted, replicas)
+    states = _states(view, spec, accepted, replicas)
     metadata = view.metadata
     return {
         "observedGeneration": metadata.get("generation", 0),
-        "phase": phase(findings, replicas),
-        "conditions": _conditions(view.model, findings, now),
+        "phase": phase(states, replicas),
+        "conditions": _conditions(view.model, states, now),
         "replicas": {
             "desired": replicas.desired,
             "current": replicas.current,
@@ -110,10 +111,10 @@ def count(view: ModelView, spec: InferenceModelSpec | None) -> Replicas:
     )
 
 
-def phase(findings: Mapping[ConditionType, ConditionState], replicas: Replicas) -> str:
+def phase(states: Mapping[ConditionType, ConditionState], replicas: Replicas) -> str:
     """One word for people: the sum of the conditions."""
-    ready = findings[ConditionType.READY]
-    if not findings[ConditionType.ACCEPTED].is_true:
+    ready = states[ConditionType.READY]
+    if not states[ConditionType.ACCEPTED].is_true:
         return "Invalid"
     if ready.reason in {Reason.SUSPENDED, Reason.IDLE}:
         return ready.reason.value
@@ -122,13 +123,13 @@ def phase(findings: Mapping[ConditionType, ConditionState], replicas: Replicas) 
     if replicas.ready == 0:
         failed = {Reason.CRASH_LOOP, Reason.IMAGE_PULL_FAILED, Reason.CONFIG_ERROR}
         return "Failed" if ready.reason in failed else "Starting"
-    return "Updating" if findings[ConditionType.PROGRESSING].is_true else "Degraded"
+    return "Updating" if states[ConditionType.PROGRESSING].is_true else "Degraded"
 
 
-def _findings(
+def _states(
     view: ModelView, spec: InferenceModelSpec | None, accepted: ConditionState, replicas: Replicas
 ) -> dict[ConditionType, ConditionState]:
-    """All aspects, in the order in which they are shown."""
+    """All conditions, in the order in which they are shown."""
     engines = _engines(view, spec, replicas)
     router = _router(view)
     available = _available(replicas, router)
@@ -219,38 +220,38 @@ def _available(replicas: Replicas, router: ConditionState) -> ConditionState:
 def _ready(
     accepted: ConditionState, engines: ConditionState, router: ConditionState
 ) -> ConditionState:
-    """The first aspect that is missing, with its reason and message."""
-    for finding in (accepted, engines, router):
-        if not finding.is_true:
-            return finding
+    """The first condition that is not true, with its reason and message."""
+    for condition in (accepted, engines, router):
+        if not condition.is_true:
+            return condition
     if engines.reason == Reason.IDLE:
         return engines
     return true(Reason.ALL_READY, "Every engine and the router are ready.")
 
 
 def _conditions(
-    model: Object, findings: Mapping[ConditionType, ConditionState], now: datetime
+    model: Object, states: Mapping[ConditionType, ConditionState], now: datetime
 ) -> list[dict[str, Any]]:
     stored = {condition["type"]: condition for condition in _stored(model)}
     generation = model["metadata"].get("generation", 0)
     return [
         {
-            "type": aspect.value,
-            "status": finding.status,
+            "type": kind.value,
+            "status": condition.status,
             "observedGeneration": generation,
-            "lastTransitionTime": _since(stored.get(aspect.value), finding, now),
-            "reason": finding.reason.value,
-            "message": finding.message[:MESSAGE_LENGTH],
+            "lastTransitionTime": _since(stored.get(kind.value), condition, now),
+            "reason": condition.reason.value,
+            "message": condition.message[:MESSAGE_LENGTH],
         }
-        for aspect, finding in findings.items()
+        for kind, condition in states.items()
     ]
 
 
 MESSAGE_LENGTH: Final = 2048
 
 
-def _since(stored: Mapping[str, Any] | None, finding: ConditionState, now: datetime) -> str:
-    if stored is not None and stored["status"] == finding.status:
+def _since(stored: Mapping[str, Any] | None, condition: ConditionState, now: datetime) -> str:
+    if stored is not None and stored["status"] == condition.status:
         return str(stored["lastTransitionTime"])
     return now.strftime("%Y-%m-%dT%H:%M:%SZ")
 

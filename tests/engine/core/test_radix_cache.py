@@ -1,8 +1,8 @@
 """Admission, sharing and giving back of pages, one case each."""
 
 from engine_harness import PAGE, make_spec
-from yaie.core.kv_cache.radix import pack
-from yaie.core.kv_cache.radix_cache import BlockTable, RadixCache, Shared
+from yaie.core.kv_cache.radix_cache import BlockTable, PrefixPending, RadixCache
+from yaie.core.kv_cache.radix_tree import pack
 
 
 def make(num_pages: int = 16, *, groups: int = 1, caching: bool = True) -> RadixCache:
@@ -38,7 +38,7 @@ def test_a_shared_uncached_prefix_is_waited_for_as_far_as_it_is_shared() -> None
     kv = make()
     primary = admit(kv, 3 * PAGE + 1)
     key = pack([*range(2 * PAGE), 77, 78, 79, 80, 81])
-    assert kv.admit("", key, reserve=0) == Shared(primary, 2 * PAGE)
+    assert kv.admit("", key, reserve=0) == PrefixPending(primary, 2 * PAGE)
     kv.commit(primary, 2 * PAGE)
     follower = kv.admit("", key, reserve=0)
     assert isinstance(follower, BlockTable)

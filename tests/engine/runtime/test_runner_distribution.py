@@ -16,7 +16,7 @@ from yaie.core.batch import SlotInit
 from yaie.core.request import SamplingParams
 from yaie.runtime.sampling.metadata import mask_of
 from yaie.runtime.sampling.sampler import Masks, Pending, Sampler
-from yaie.runtime.sampling.slots import Slots
+from yaie.runtime.tensors.device_slots import Slots
 
 VOCAB, DRAWS, ALPHA = 64, 200_000, 1e-4
 PIECE = 2_000

@@ -7,7 +7,7 @@ from engine.models.hand import Hand, load_runner
 from engine.models.oracle import save
 from yaie.core.request import SamplingParams
 from yaie.runtime.sampling import sampler
-from yaie.runtime.sampling.slots import Slots
+from yaie.runtime.tensors.device_slots import Slots
 from yaie.runtime.worker.runner import ModelRunner
 
 PROMPT = (5, 6, 7, 8, 9)

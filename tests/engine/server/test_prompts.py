@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from engine.server.scripted import running, says
-from yaie.server.handlers import prompts
-from yaie.server.handlers.prompts import rendered
+from yaie.server.request import prompts
+from yaie.server.request.prompts import rendered
 from yaie.text.prompt.sandbox import TemplateTimeoutError
 from yaie_api.errors import InvalidRequestError
 

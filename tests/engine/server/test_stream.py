@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from yaie.server.answers.body import Body
+from yaie.server.answers.response_body import Body
 from yaie.server.answers.stream import (
     DONE,
     PING,

@@ -1,6 +1,6 @@
-"""The pages of one KV cache group: which are free, and how many owners each of the others has.
+"""The pages of one KV cache group: which are free, and the reference count of each of the others.
 
-A page is free (no owner) or owned by sequences and by the radix tree; each owner counts once.
+A page is free (count 0) or owned by sequences and by the radix tree; each owner counts once.
 Page 0 is scratch: padded rows write to it, nobody is ever given it. Only `RadixCache` calls this.
 """
 

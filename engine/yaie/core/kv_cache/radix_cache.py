@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from yaie.core.batch import PageCopy
 from yaie.core.kv_cache.block_pool import BlockPool
-from yaie.core.kv_cache.radix import TOKEN_BYTES, Node, Pages, RadixTree, common_pages
+from yaie.core.kv_cache.radix_tree import TOKEN_BYTES, Node, Pages, RadixTree, common_pages
 from yaie.core.kv_cache.spec import KVSpec
 
 
@@ -47,7 +47,7 @@ class BlockTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class PrefixPending:
     """Somebody is computing a prefix that this prompt needs: wait until `tokens` are committed."""
 
     primary: BlockTable
@@ -86,17 +86,17 @@ class RadixCache:
 
     def admit(
         self, salt: str, key: bytes, *, reserve: int, most: int | None = None, wait: bool = True
-    ) -> BlockTable | Shared | None:
+    ) -> BlockTable | PrefixPending | None:
         """Give a sequence its cached prefix and pages for all its known tokens (packed in `key`).
 
         `reserve` pages must stay obtainable for the others. At most `most` leading tokens are taken
-        from the cache. Without `wait` the answer is never `Shared`. None: there is no room now.
+        from the cache. Without `wait` the answer is never `PrefixPending`. None: no room now.
         """
         reusable = self._reusable(key)
         if most is not None:
             reusable = min(reusable, most // self.page_size)
         node, n_cached = self._tree.hold(salt, key, reusable)
-        shared = self._leader(node, key, n_cached, reusable) if wait else None
+        shared = self._pending_owner(node, key, n_cached, reusable) if wait else None
         outcome = shared or self._allocate(node, key, n_cached, reserve)
         if not isinstance(outcome, BlockTable):
             self._tree.release(node)
@@ -187,14 +187,16 @@ class RadixCache:
         table.capacity = len(pages[0]) * self.page_size
         return table
 
-    def _leader(self, node: Node, key: bytes, n_cached: int, reusable: int) -> Shared | None:
+    def _pending_owner(
+        self, node: Node, key: bytes, n_cached: int, reusable: int
+    ) -> PrefixPending | None:
         if n_cached >= reusable:
             return None
         primary = self._pending_prefixes.get((node, self._page_key(key, n_cached)))
         if primary is None:
             return None
         shared = min(common_pages(primary.key, key, self._page_bytes), reusable)
-        return Shared(primary, shared * self.page_size)
+        return PrefixPending(primary, shared * self.page_size)
 
     def _allocate(self, node: Node, key: bytes, n_cached: int, reserve: int) -> BlockTable | None:
         n_new = -(-len(key) // self._page_bytes) - n_cached

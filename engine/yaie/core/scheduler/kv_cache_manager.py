@@ -1,6 +1,6 @@
 """Where a sequence's keys and values are: in pages of its own, in a prompt that the outputs of one
 request share, in host memory, or nowhere. Owns shared prompts and host pages; asks `RadixCache` for
-the rest. Only the `RequestLifecycle` calls this.
+the rest. The `RequestLifecycle` owns it; the scheduler's other parts ask it, too.
 """
 
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from yaie.core.batch import PageCopy
 from yaie.core.group import SequenceGroup
 from yaie.core.kv_cache.host_pages import HostCopy, HostPages
-from yaie.core.kv_cache.radix_cache import BlockTable, RadixCache, Shared
+from yaie.core.kv_cache.radix_cache import BlockTable, PrefixPending, RadixCache
 from yaie.core.sequence import Sequence
 
 SWAP_MIN_TOKENS = 64
@@ -62,7 +62,7 @@ class KVCacheManager:
 
     def admit(
         self, sequence: Sequence, group: SequenceGroup, *, reserve: int
-    ) -> Placed | Shared | None:
+    ) -> Placed | PrefixPending | None:
         """Room for all known tokens of `sequence`. None: not now."""
         shared_prompt = self._shared_prompts.get(group) if sequence is group.next else None
         if shared_prompt is not None:

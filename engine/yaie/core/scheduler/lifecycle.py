@@ -8,7 +8,7 @@ holds, and `StepCommitter` what a result means.
 from bisect import insort
 
 from yaie.core.group import SequenceGroup
-from yaie.core.kv_cache.radix_cache import Shared
+from yaie.core.kv_cache.radix_cache import PrefixPending
 from yaie.core.messages import Tokens
 from yaie.core.outputs import ABORTED, DEADLINE, Failure, FinishInfo, failed, final, unstarted
 from yaie.core.queues.completion_rate import CompletionRate
@@ -64,7 +64,7 @@ class RequestLifecycle:
         self.n_grammars += group.has_grammar
         self._advance(group)
 
-    def admit(self, sequence: Sequence) -> Placed | Shared | None:
+    def admit(self, sequence: Sequence) -> Placed | PrefixPending | None:
         """Room for `sequence`, with a page left for each that runs. None: not now."""
         group = self._groups[sequence.request_id]
         placed = self.kv_cache.admit(sequence, group, reserve=len(self.running))
@@ -91,7 +91,7 @@ class RequestLifecycle:
             self._next_started(group, sequence)
         self.queue.started(sequence)
 
-    def follow(self, sequence: Sequence, shared: Shared) -> None:
+    def follow(self, sequence: Sequence, shared: PrefixPending) -> None:
         """Of two requests with the same uncached prefix the second waits for the first."""
         sequence.state = State.FOLLOWING
         primary = next(other for other in self.running if other.table is shared.primary)

@@ -5,7 +5,7 @@ moves the outputs.
 
 from collections.abc import Iterable
 
-from yaie.core.kv_cache.radix_cache import Shared
+from yaie.core.kv_cache.radix_cache import PrefixPending
 from yaie.core.scheduler.kv_cache_manager import Placed
 from yaie.core.scheduler.lifecycle import RequestLifecycle
 from yaie.core.scheduler.step import Step
@@ -121,7 +121,7 @@ def _admit(
         if outcome is None:
             return
         queue.pop()
-        if isinstance(outcome, Shared):
+        if isinstance(outcome, PrefixPending):
             lifecycle.follow(sequence, outcome)
             n_followers += 1
             if n_followers == MOST_FOLLOWERS:

@@ -24,13 +24,13 @@ from yaie.core.matcher import Matcher
 from yaie.core.messages import Accepted, Generate, Rejected, Stats, Tokens
 from yaie.core.outputs import Failure, failed
 from yaie.core.queues.policies import queue_for
-from yaie.core.scheduler.admission import Limits, duplicate, rejection, validate
 from yaie.core.scheduler.commit import StepCommitter
 from yaie.core.scheduler.fault_isolation import FaultIsolator, Suspect
 from yaie.core.scheduler.kv_cache_manager import SWAP_MIN_TOKENS, KVCacheManager, SwapOut
 from yaie.core.scheduler.lifecycle import RequestLifecycle
 from yaie.core.scheduler.plan import bisect_step, plan
 from yaie.core.scheduler.step import Step
+from yaie.core.scheduler.validation import Limits, duplicate, rejection, validate
 from yaie.core.sequence import Sequence, State, StopLimits
 from yaie_api.errors import OverloadedError, YaieError
 

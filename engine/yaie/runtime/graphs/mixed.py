@@ -24,7 +24,7 @@ from yaie.models.model import DecoderModel
 from yaie.runtime.graphs.capture import STAND_INS, Graph, Recorder, Tail
 from yaie.runtime.loop.step_cost import StepLoad
 from yaie.runtime.sampling.sampler import Draw, draw
-from yaie.runtime.sampling.slots import Slots
+from yaie.runtime.tensors.device_slots import Slots
 from yaie.runtime.tensors.inputs import ForwardBatch, Ints
 from yaie.runtime.tensors.kv_tensors import KVTensors
 

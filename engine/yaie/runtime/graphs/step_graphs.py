@@ -17,7 +17,7 @@ from yaie.runtime.graphs.decode import DecodeGraphs
 from yaie.runtime.graphs.mixed import CHUNKS, MixedGraphs
 from yaie.runtime.loop.step_cost import StepLoad
 from yaie.runtime.sampling.metadata import SamplingMetadata
-from yaie.runtime.sampling.slots import Slots
+from yaie.runtime.tensors.device_slots import Slots
 from yaie.runtime.tensors.inputs import ForwardBatch
 from yaie.runtime.tensors.kv_tensors import KVTensors
 from yaie_api.logs import fields

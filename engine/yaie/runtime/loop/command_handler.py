@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from yaie.core.matcher import Matcher
 from yaie.core.messages import Abort, Accepted, Command, Event, Generate
 from yaie.core.outputs import CLOSING, DEADLINE, Failure, unstarted
-from yaie.core.scheduler.admission import duplicate, rejection
 from yaie.core.scheduler.scheduler import Scheduler
+from yaie.core.scheduler.validation import duplicate, rejection
 from yaie.runtime.grammar.pending import Compiling, Grammars, Pending
 from yaie_api.errors import YaieError
 

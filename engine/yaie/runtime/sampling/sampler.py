@@ -11,7 +11,7 @@ from yaie.core.batch import SlotInit
 from yaie.runtime.sampling.logits_state import LogitsState
 from yaie.runtime.sampling.logprobs import Scores, score
 from yaie.runtime.sampling.metadata import NO_LOGPROBS, How, SamplingMetadata, SlotSampling
-from yaie.runtime.sampling.slots import Slots
+from yaie.runtime.tensors.device_slots import Slots
 from yaie.runtime.tensors.inputs import Ints
 from yaie.runtime.tensors.transfer import upload
 from yaie_kernels import logit_flags

@@ -23,7 +23,7 @@ from yaie.runtime.loop.step_cost import StepLoad
 from yaie.runtime.sampling.logprobs import score_pieces
 from yaie.runtime.sampling.metadata import SamplingMetadata
 from yaie.runtime.sampling.sampler import Draw, Masks, Pending, Sampler
-from yaie.runtime.sampling.slots import Slots
+from yaie.runtime.tensors.device_slots import Slots
 from yaie.runtime.tensors.inputs import ForwardBatch, Ints, prepare_inputs, spans
 from yaie.runtime.tensors.kv_tensors import KVTensors
 from yaie.runtime.tensors.transfer import upload

@@ -8,9 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from yaie.server.answers.body import Body
 from yaie.server.answers.chunks import encode_json, encode_text, json_bytes
 from yaie.server.answers.output import Delta
+from yaie.server.answers.response_body import ResponseBody
 from yaie.text.parts import Part, TextPart, ToolCallPart
 
 Event = dict[str, Any]
@@ -127,7 +127,9 @@ class Items:
 class ItemStream:
     """Writes the events of an answer's items. `events`: those that a delta causes."""
 
-    def __init__(self, items: Items, events: Callable[[Delta], Iterable[Event]], out: Body) -> None:
+    def __init__(
+        self, items: Items, events: Callable[[Delta], Iterable[Event]], out: ResponseBody
+    ) -> None:
         self._items = items
         self._events = events
         self._out = out

@@ -3,7 +3,7 @@
 `[DONE]` ends every stream, also after an error event. Comments keep a silent stream open while its
 request waits or its prompt is computed. When the client leaves, the stream's task is cancelled, and
 with it the generation. That task begins and ends the response; the events between are written from
-where their tokens arrive (see `yaie.server.answers.body`).
+where their tokens arrive: `chunks` makes the bytes, `server.web.protocol.DirectBody` sends them.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from typing import Any, Final, Self, TypeVar
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from yaie.server.answers.body import Body, body_of
 from yaie.server.answers.chunks import json_bytes
+from yaie.server.answers.response_body import ResponseBody, body_of
 from yaie_api.errors import EngineError, YaieError
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ DONE: Final = b"data: [DONE]\n\n"
 PING: Final = b": ping\n\n"
 
 T = TypeVar("T")
-Writer = Callable[[Body], Awaitable[None]]
+Writer = Callable[[ResponseBody], Awaitable[None]]
 """Writes all events of a stream, and returns or raises when they are written."""
 
 
@@ -50,14 +50,14 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await until_disconnect(receive, self._send_all(body_of(scope, send), send))
 
-    async def _send_all(self, body: Body, send: Send) -> None:
+    async def _send_all(self, body: ResponseBody, send: Send) -> None:
         await send(_START)
         async with body:
             with _Pings(body, self._ping_s):
                 await self._write_all(body)
         await send({"type": "http.response.body", "body": self._done, "more_body": False})
 
-    async def _write_all(self, body: Body) -> None:
+    async def _write_all(self, body: ResponseBody) -> None:
         try:
             await self._write(body)
         except YaieError as error:
@@ -70,7 +70,7 @@ class EventStream(Response):
 class _Pings:
     """Writes a comment whenever nothing was written for `interval_s`."""
 
-    def __init__(self, body: Body, interval_s: float) -> None:
+    def __init__(self, body: ResponseBody, interval_s: float) -> None:
         self._body = body
         self._interval_s = interval_s
         self._loop = asyncio.get_running_loop()

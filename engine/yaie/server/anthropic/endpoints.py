@@ -8,17 +8,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from yaie.server.answers.answer import Answer
-from yaie.server.answers.body import Body
 from yaie.server.answers.items import Event, Items, ItemStream
 from yaie.server.answers.output import Delta
 from yaie.server.answers.relay import relay
+from yaie.server.answers.response_body import ResponseBody
 from yaie.server.answers.stream import EventStream, until_disconnect
 from yaie.server.anthropic.input import renamed, to_chat
 from yaie.server.anthropic.output import block_for
-from yaie.server.handlers.http import json_response, left_response, read_json, service_of
-from yaie.server.handlers.open_request import open_request
-from yaie.server.handlers.prompts import chat_ids
 from yaie.server.openai.chat import start_chat
+from yaie.server.request.http import json_response, left_response, read_json, service_of
+from yaie.server.request.open_request import open_request
+from yaie.server.request.prompts import chat_ids
 from yaie_api.errors import InvalidRequestError, YaieError
 from yaie_api.http import envelopes
 from yaie_api.http.anthropic import CountTokensRequest, MessagesRequest
@@ -69,7 +69,7 @@ class MessageWriter:
             continue
         return self._message()
 
-    async def stream(self, out: Body) -> None:
+    async def stream(self, out: ResponseBody) -> None:
         """Every event. An error ends the stream with an `error` event."""
         sink = ItemStream(self._blocks, self._events, out)
         sink.tell({"type": "message_start", "message": self._message()})

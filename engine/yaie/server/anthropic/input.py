@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from yaie.server.handlers import error_fields
+from yaie.server.request import error_fields
 from yaie_api.errors import InvalidRequestError
 from yaie_api.http.anthropic import (
     MAX_TOOLS,

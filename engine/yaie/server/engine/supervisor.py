@@ -18,8 +18,8 @@ from typing import Final
 
 from yaie.config import ModelInfo
 from yaie.ipc.channel import EXIT_HANGS
+from yaie.server.engine.api_server_pool import ApiServerPool
 from yaie.server.engine.client import AsyncEngine, EngineState
-from yaie.server.engine.crew import Crew
 from yaie.server.engine.follower import Follower
 from yaie_api.errors import UnavailableError, YaieError
 from yaie_api.logs import fields
@@ -48,7 +48,7 @@ class Supervisor:
         on_ready: awaited before requests are taken (loads the tokenizer).
         max_deaths: deaths within `window_s` after which the server gives up.
         silent_s: silence after which a process that serves is killed.
-        crew: the other HTTP processes that the engine process serves.
+        api_servers: the other HTTP processes that the engine process serves.
 
     """
 
@@ -62,10 +62,10 @@ class Supervisor:
         window_s: float = 600.0,
         backoff_s: float = 1.0,
         silent_s: float = SILENT_S,
-        crew: Crew | None = None,
+        api_servers: ApiServerPool | None = None,
     ) -> None:
         self._follower = Follower(engine, on_ready, self._fail, _log_stage)
-        self._crew = crew or Crew()
+        self._api_servers = api_servers or ApiServerPool()
         self._command = command
         self._engine = engine
         self._max_deaths = max_deaths
@@ -111,7 +111,7 @@ class Supervisor:
         self._follower.follow(address)
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *self._command(self._crew.follow(address)), stdin=asyncio.subprocess.PIPE
+                *self._command(self._api_servers.follow(address)), stdin=asyncio.subprocess.PIPE
             )
             return await self._watch(self._process)
         finally:
@@ -154,7 +154,7 @@ class Supervisor:
 
     def _detach(self, state: EngineState) -> None:
         self._engine.detach(state)
-        self._crew.detach(state)
+        self._api_servers.detach(state)
 
     def _fail(self, error: YaieError) -> None:
         """The process cannot serve, or cannot be served for: it ends, and nothing follows it."""

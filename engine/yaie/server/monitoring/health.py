@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from yaie.server.engine.client import EngineState
-from yaie.server.handlers.http import json_response, service_of
 from yaie.server.peers import AskReady
+from yaie.server.request.http import json_response, service_of
 from yaie.server.service import Service
 
 LIVE_SILENCE_S: Final = 120.0

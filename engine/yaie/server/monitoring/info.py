@@ -8,9 +8,9 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from yaie.server.handlers.http import json_response, service_of
 from yaie.server.metrics import CONTENT_TYPE, Snapshot
 from yaie.server.peers import AskLoad, AskMetrics
+from yaie.server.request.http import json_response, service_of
 from yaie.server.service import Service
 from yaie_api import __version__
 

@@ -11,18 +11,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from yaie.server.answers.answer import Answer, Choice
-from yaie.server.answers.body import Body
 from yaie.server.answers.chunks import NULL, ChatChunks, encode_json, field, usage_field
 from yaie.server.answers.output import Delta
 from yaie.server.answers.relay import relay
+from yaie.server.answers.response_body import ResponseBody
 from yaie.server.answers.stream import EventStream, until_disconnect
 from yaie.server.caller import Caller
-from yaie.server.handlers.http import json_response, left_response
-from yaie.server.handlers.open_request import open_request
-from yaie.server.handlers.output_form import form_of
-from yaie.server.handlers.prompts import chat_ids
 from yaie.server.openai.logprobs import TokenForms, chat_logprobs, prompt_logprobs
 from yaie.server.params import output_room, sampling_params
+from yaie.server.request.http import json_response, left_response
+from yaie.server.request.open_request import open_request
+from yaie.server.request.output_form import form_of
+from yaie.server.request.prompts import chat_ids
 from yaie.server.service import Service
 from yaie.text.parts import ReasoningPart, TextPart, ToolCall
 from yaie_api.http.openai import ChatCompletionRequest
@@ -74,7 +74,9 @@ class ChatWriter:
         last = body.messages[-1]
         self._echo = last.text if body.echo and last.role == "assistant" else ""
 
-    async def stream(self, answer: Answer, encoders: Sequence[ChatChunks], out: Body) -> None:
+    async def stream(
+        self, answer: Answer, encoders: Sequence[ChatChunks], out: ResponseBody
+    ) -> None:
         """Roles, then what comes of each choice, and usage where asked for."""
         usage = usage_field(None) if self.body.include_usage else b""
         out.write(self._opening(answer, encoders, usage))
@@ -163,7 +165,7 @@ class _ChatStream:
         writer: ChatWriter,
         answer: Answer,
         encoders: Sequence[ChatChunks],
-        out: Body,
+        out: ResponseBody,
         usage: bytes,
     ) -> None:
         self._writer = writer

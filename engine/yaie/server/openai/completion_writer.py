@@ -14,12 +14,12 @@ from starlette.responses import Response
 
 from yaie.core.messages import TokenLogprobs
 from yaie.server.answers.answer import Answer, Choice
-from yaie.server.answers.body import Body
 from yaie.server.answers.chunks import NULL, TextChunks, encode_json, field, usage_field
 from yaie.server.answers.output import Delta
 from yaie.server.answers.relay import relay
-from yaie.server.handlers.http import json_response
+from yaie.server.answers.response_body import ResponseBody
 from yaie.server.openai.logprobs import CompletionLogprobs, TokenForms, prompt_logprobs, together
+from yaie.server.request.http import json_response
 from yaie.text.parts import TextPart
 from yaie.text.prompt.tokenizer import Tokenizer
 from yaie_api.http.openai import CompletionRequest, Usage
@@ -48,7 +48,7 @@ class CompletionWriter:
         self._counts = body.continuous_usage
         self._no_usage = usage_field(None) if body.include_usage else b""
 
-    async def stream(self, out: Body) -> None:
+    async def stream(self, out: ResponseBody) -> None:
         """Chunks of all choices as they come, then usage where asked for."""
         self._out = out
         await relay(self._answers, self, out)

@@ -11,11 +11,11 @@ from yaie.core.request import Grammar
 from yaie.server.answers.answer import Answer
 from yaie.server.answers.stream import EventStream, until_disconnect
 from yaie.server.caller import Caller
-from yaie.server.handlers.http import left_response
-from yaie.server.handlers.open_request import open_request
-from yaie.server.handlers.prompts import prompt_ids
 from yaie.server.openai.completion_writer import CompletionWriter, all_whole
 from yaie.server.params import output_room, sampling_params
+from yaie.server.request.http import left_response
+from yaie.server.request.open_request import open_request
+from yaie.server.request.prompts import prompt_ids
 from yaie.server.service import Service
 from yaie.text.grammar import forms
 from yaie_api.http.openai import CompletionRequest

@@ -5,9 +5,9 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response
 
-from yaie.server.handlers.http import json_response, read_json, service_of
-from yaie.server.handlers.prompts import rendered
 from yaie.server.params import check_ids
+from yaie.server.request.http import json_response, read_json, service_of
+from yaie.server.request.prompts import rendered
 from yaie.server.service import Service
 from yaie.text.prompt.conversation import conversation_ids
 from yaie_api.http.openai import DetokenizeRequest, TokenizeRequest, parse

@@ -13,10 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from yaie.server.answers.stream import until_disconnect
-from yaie.server.handlers.http import json_response, left_response
-from yaie.server.handlers.open_request import open_request
 from yaie.server.pooling import pooled
 from yaie.server.pooling.pooled import Job, Pooled
+from yaie.server.request.http import json_response, left_response
+from yaie.server.request.open_request import open_request
 from yaie.server.service import Service
 from yaie.text import vectors
 from yaie_api.errors import InvalidRequestError

@@ -10,16 +10,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from yaie.server.answers.answer import Answer
-from yaie.server.answers.body import Body
 from yaie.server.answers.items import EVENT_END, Event, Items, ItemStream
 from yaie.server.answers.output import Delta
 from yaie.server.answers.relay import relay
+from yaie.server.answers.response_body import ResponseBody
 from yaie.server.answers.response_store import Stored
 from yaie.server.answers.stream import EventStream, until_disconnect
 from yaie.server.caller import Caller
-from yaie.server.handlers.http import json_response, left_response, service_of
-from yaie.server.handlers.open_request import open_request
 from yaie.server.openai.chat import start_chat
+from yaie.server.request.http import json_response, left_response, service_of
+from yaie.server.request.open_request import open_request
 from yaie.server.responses.input import input_items, renamed, to_chat
 from yaie.server.responses.output import item_for
 from yaie.server.service import Service
@@ -143,7 +143,7 @@ class ResponseWriter:
             continue
         return self._finished
 
-    async def stream(self, out: Body) -> None:
+    async def stream(self, out: ResponseBody) -> None:
         """Every event, numbered. An error ends the stream with `response.failed`."""
         sink = _ResponseStream(self._items, self._events, out)
         begun = self._response("in_progress")
@@ -187,7 +187,9 @@ class ResponseWriter:
 class _ResponseStream(ItemStream):
     """Writes events with their numbers."""
 
-    def __init__(self, items: Items, events: Callable[[Delta], Iterable[Event]], out: Body) -> None:
+    def __init__(
+        self, items: Items, events: Callable[[Delta], Iterable[Event]], out: ResponseBody
+    ) -> None:
         super().__init__(items, events, out)
         self._numbers = count()
 

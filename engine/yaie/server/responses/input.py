@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from yaie.server.handlers import error_fields
+from yaie.server.request import error_fields
 from yaie_api.errors import InvalidRequestError
 from yaie_api.http.openai import ChatCompletionRequest
 from yaie_api.http.responses import MAX_TOOLS, ResponsesRequest

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from yaie.server.handlers.http import error_response, left_response
+from yaie.server.request.http import error_response, left_response
 from yaie.server.routes import ENDPOINTS, Endpoint
 from yaie.server.service import Service
 from yaie.server.web import openapi

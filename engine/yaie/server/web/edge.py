@@ -19,8 +19,8 @@ from typing import Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from yaie.server.caller import key_of
-from yaie.server.handlers.http import STATUS_CLIENT_LEFT, error_response
 from yaie.server.metrics import ServerMetrics
+from yaie.server.request.http import STATUS_CLIENT_LEFT, error_response
 from yaie.server.web.origin import check_local
 from yaie_api import names
 from yaie_api.errors import (

@@ -16,8 +16,8 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp
 
+from yaie.server.engine.api_server_pool import ApiServerPool
 from yaie.server.engine.client import EngineState
-from yaie.server.engine.crew import Crew
 from yaie.server.service import Service
 from yaie.server.web.protocol import DeadlineH11
 from yaie_api.errors import UnavailableError
@@ -99,9 +99,11 @@ class DrainingServer(HttpServer):
 class FirstServer(DrainingServer):
     """Answers signals, for the other HTTP processes too."""
 
-    def __init__(self, app: ASGIApp, service: Service, crew: Crew, *, drain_s: float) -> None:
+    def __init__(
+        self, app: ASGIApp, service: Service, api_servers: ApiServerPool, *, drain_s: float
+    ) -> None:
         super().__init__(app, service, drain_s=drain_s)
-        self._crew = crew
+        self._api_servers = api_servers
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -118,17 +120,17 @@ class FirstServer(DrainingServer):
         """First signal: drain. Second: end now."""
         del frame
         if self._service.draining:
-            self._crew.end()
+            self._api_servers.end()
             self.end_now()
             return
         log.info("draining", extra=fields(signal=signal.Signals(sig).name))
-        self._crew.drain()
+        self._api_servers.drain()
         self.drain()
 
     async def _drain(self) -> None:
         """The others are waited for before this one ends: until then it answers signals."""
         await self._finish()
-        await self._crew.left(self._drain_s)
+        await self._api_servers.left(self._drain_s)
         self.end()
 
 

@@ -2,7 +2,8 @@
 
 uvicorn itself only closes connections that are idle after a request. Here a clock runs from the
 connection, and from each further request's first byte, until its headers are complete; another one
-runs while the client does not read what it asked for.
+runs while the client does not read what it asked for. `DirectBody` writes a streamed response
+straight to the connection.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ import h11
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from yaie.server.answers.body import EXTENSION, nothing
+from yaie.server.answers.response_body import EXTENSION, nothing
 from yaie_api.errors import InvalidRequestError
 
 HEADER_DEADLINE_S: Final = 10.0
@@ -118,7 +119,7 @@ class DeadlineH11(H11Protocol):
 
 
 class DirectBody:
-    """A body (`yaie.server.answers.body`) of HTTP/1.1 chunks, past uvicorn and h11.
+    """A body (`yaie.server.answers.response_body`) of HTTP/1.1 chunks, past uvicorn and h11.
 
     To be used between the response's start and its last message, which both go the usual way: h11
     keeps no account of chunks, so it need not know of these.

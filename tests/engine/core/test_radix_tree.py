@@ -12,7 +12,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from yaie.core.kv_cache.radix import Node, RadixTree, common_pages, pack
+from yaie.core.kv_cache.radix_tree import Node, RadixTree, common_pages, pack
 
 PAGE = 2
 

@@ -59,7 +59,7 @@ class Member:
     control: socket.socket
 
 
-class Crew:
+class ApiServerPool:
     """All others. Empty where there is one HTTP process only."""
 
     def __init__(self, members: Sequence[Member] = ()) -> None:
@@ -110,7 +110,7 @@ class Crew:
             on_death()
 
 
-def start(work: Sequence[Callable[[socket.socket], int]]) -> Crew:
+def start(work: Sequence[Callable[[socket.socket], int]]) -> ApiServerPool:
     """Start a process for each function. It is given its control socket and returns an exit status.
 
     To be called before this process has threads or an event loop.
@@ -126,7 +126,7 @@ def start(work: Sequence[Callable[[socket.socket], int]]) -> Crew:
         members.append(Member(process, pairs[place][0]))
     for _, theirs in pairs:
         theirs.close()
-    return Crew(members)
+    return ApiServerPool(members)
 
 
 def _run(

@@ -6,7 +6,7 @@ from starlette.requests import Request
 
 from yaie.config import Task
 from yaie.server.caller import Caller
-from yaie.server.handlers.http import read_json, service_of
+from yaie.server.request.http import read_json, service_of
 from yaie.server.service import Service
 from yaie_api.http.wire import ModelRequest, parse
 

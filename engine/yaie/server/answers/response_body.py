@@ -20,7 +20,7 @@ EXTENSION: Final = "yaie.body"
 HIGH_WATER_BYTES: Final = 64 * 1024
 
 
-class Body(Protocol):
+class ResponseBody(Protocol):
     """What a stream writes into.
 
     Attributes:
@@ -93,9 +93,9 @@ class SentBody:
                 self.on_room()
 
 
-def body_of(scope: Scope, send: Send) -> Body:
+def body_of(scope: Scope, send: Send) -> ResponseBody:
     """The body of the response to this request."""
-    offered: Body | None = scope.get("extensions", {}).get(EXTENSION)
+    offered: ResponseBody | None = scope.get("extensions", {}).get(EXTENSION)
     return SentBody(send) if offered is None else offered
 
 

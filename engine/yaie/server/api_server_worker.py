@@ -19,9 +19,9 @@ from yaie.server.assembly import (
     loop_factory,
     public_app,
 )
-from yaie.server.engine import crew
+from yaie.server.engine import api_server_pool
+from yaie.server.engine.api_server_pool import ApiServerPool, Detach, Drain, Follow, decode_order
 from yaie.server.engine.client import AsyncEngine
-from yaie.server.engine.crew import Crew, Detach, Drain, Follow, decode_order
 from yaie.server.engine.follower import Follower
 from yaie.server.peers import Peers
 from yaie.server.web.listener import DrainingServer, join
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 def hire(
     options: ServeOptions, listener: socket.socket, admin: socket.socket | None, folder: Path
-) -> Crew:
+) -> ApiServerPool:
     """Start all others, each with a listener of its own on the first one's address.
 
     `folder`: for their sockets. To be called before this process has threads or an event loop.
@@ -47,7 +47,7 @@ def hire(
         for place, one in enumerate(own, 1):
             foreign = [*first, *(other for other in own if other is not one)]
             work.append(partial(_run, options, Peers(folder, place, count), one, foreign))
-        return crew.start(work)
+        return api_server_pool.start(work)
 
 
 def _run(

@@ -1,4 +1,4 @@
-"""Whether a request can be taken at all. Every refusal says why and what to change."""
+"""Whether a request can be served at all. Every refusal says why and what to change."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

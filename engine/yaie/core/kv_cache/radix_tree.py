@@ -1,4 +1,4 @@
-"""The prefix cache: a radix tree whose edges are runs of whole pages.
+"""The radix tree of the prefix cache: its edges are runs of whole pages.
 
 A path from a salt's root spells a token prefix and names the pages that hold its keys and values.
 Edges are packed tokens (4 bytes each), so comparing and hashing run at memcmp speed.
