@@ -44,8 +44,11 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     max_logprobs: int = 20
 
     def require(self, task: Task) -> None:
-        """Raise InvalidRequestError for a task that the model has no head for; it says what the
-        model can do.
+        """Refuse a task that the model cannot do.
+
+        Raises:
+            InvalidRequestError: the model has no head for the task; the error says what it can do.
+
         """
         if task not in self.tasks:
             able = " and ".join(ABILITIES[one] for one in self.tasks)

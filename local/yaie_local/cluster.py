@@ -44,6 +44,12 @@ class LocalCluster:
                 version = self._store.version
 
     async def apply(self, manifest: Object, *, observed: Object | None) -> Object:
+        """Store the manifest as the operator's, if the live object is still the `observed` one.
+
+        Raises:
+            ConflictError: the live object changed, or exists although none was observed.
+
+        """
         live = self._store.get(ref(manifest))
         if observed is None and live is not None:
             raise ConflictError(f'{manifest["kind"]} "{name_of(manifest)}" already exists')

@@ -54,7 +54,12 @@ _BY_PATH: Final = {(r.kind.api_version, r.kind.plural): r for r in ALL}
 
 
 def of_object(obj: Object) -> Resource:
-    """The resource type that a manifest names. Raises RefusedError for one that we do not store."""
+    """The resource type that a manifest names.
+
+    Raises:
+        RefusedError: the manifest names none, or one that is not stored here.
+
+    """
     api_version, kind = obj.get("apiVersion"), obj.get("kind")
     if not isinstance(api_version, str) or not isinstance(kind, str):
         raise RefusedError("an object needs apiVersion and kind")
@@ -62,6 +67,12 @@ def of_object(obj: Object) -> Resource:
 
 
 def of_kind(api_version: str, kind: str) -> Resource:
+    """The resource type of an apiVersion and a kind.
+
+    Raises:
+        RefusedError: it is not stored here.
+
+    """
     found = _BY_KIND.get((api_version, kind))
     if found is None:
         known = ", ".join(sorted(r.kind.kind for r in ALL))

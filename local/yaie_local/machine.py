@@ -80,7 +80,12 @@ class Machine:
         settings: Settings | None = None,
         published: Published | None = None,
     ) -> "AsyncIterator[Machine]":
-        """Raises StateError when the state folder cannot be used."""
+        """Run the machine while the context lasts.
+
+        Raises:
+            StateError: the state folder cannot be used.
+
+        """
         settings = settings or Settings()
         state.create()
         lock = StateLock(state)

@@ -60,7 +60,12 @@ class StateFolder:
         return Path(tempfile.gettempdir()) / f"yaie-{os.getuid()}-{digest}" / "api.sock"
 
     def create(self) -> None:
-        """Make the folders. Raises StateError when one cannot be made, or is another user's."""
+        """Make the folders.
+
+        Raises:
+            StateError: one cannot be made, or is another user's.
+
+        """
         for folder in (self.path, self.logs, self.pods, self.volumes, self.socket.parent):
             _private_folder(folder)
 

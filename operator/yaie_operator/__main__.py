@@ -67,7 +67,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def options(arguments: argparse.Namespace) -> Options:
-    """Raises: ValueError that names a wrong environment variable."""
+    """Options of the command line, else of the environment.
+
+    Raises:
+        ValueError: an environment variable is wrong; the error names it.
+
+    """
     config = OperatorConfig.from_env(os.environ)
     if arguments.namespaces is not None:
         namespaces = tuple(n.strip() for n in arguments.namespaces.split(",") if n.strip())

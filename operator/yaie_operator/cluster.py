@@ -50,7 +50,12 @@ class UnreachableError(Exception):
 class Cluster(Protocol):
     """What the operator needs of a cluster. Every call has a timeout of its own.
 
-    Raises: ConflictError, GoneError, RefusedError, UnreachableError as their docstrings say.
+    Raises:
+        ConflictError: the object changed since it was observed.
+        GoneError: the object does not exist.
+        RefusedError: the API server refused the object.
+        UnreachableError: the API server did not answer in time.
+
     """
 
     async def list(

@@ -48,7 +48,12 @@ class OperatorConfig:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:
-        """Read YAIE_* variables. Raises: ValueError that names the variable."""
+        """Read YAIE_* variables.
+
+        Raises:
+            ValueError: a variable is wrong; the error names it.
+
+        """
         default = cls()
         return cls(
             namespaces=_names(environ.get("YAIE_NAMESPACES", "")),

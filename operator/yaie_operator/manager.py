@@ -68,7 +68,9 @@ class Manager:
     async def run(self, stop: asyncio.Event) -> None:
         """List, then watch and reconcile until `stop` is set.
 
-        Raises: an ExceptionGroup when a part of the manager itself is defective.
+        Raises:
+            ExceptionGroup: a part of the manager itself is defective.
+
         """
         parts = [self._resyncs, self._watch, *[self._work] * self._config.workers]
         try:
@@ -88,7 +90,12 @@ class Manager:
                 self._wake(key)
 
     async def resync(self) -> None:
-        """Replace what is known by full lists and wake every key. Raises: UnreachableError."""
+        """Replace what is known by full lists and wake every key.
+
+        Raises:
+            UnreachableError: the API server does not answer.
+
+        """
         for kind in (*kinds.CHILDREN, kinds.INFERENCE_MODEL):
             since = self._store.mark()
             labels = None if kind == kinds.INFERENCE_MODEL else kinds.OURS

@@ -18,7 +18,12 @@ class ServedModel:
 
     @classmethod
     def parse(cls, obj: Object) -> Self:
-        """Raises: pydantic.ValidationError when the stored spec is not one of this version."""
+        """The model that a stored object describes.
+
+        Raises:
+            ValidationError: pydantic's; the stored spec is not one of this version.
+
+        """
         metadata = obj["metadata"]
         return cls(
             name=metadata["name"],

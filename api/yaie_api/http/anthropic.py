@@ -95,6 +95,12 @@ class CountTokensRequest(ModelRequest):
 
     @classmethod
     def refuse(cls, given: Mapping[str, Any]) -> None:
+        """Refuse fields that would be ignored although they ask for something.
+
+        Raises:
+            InvalidRequestError: a field asks for something that this server does not do.
+
+        """
         refuse_forms(given, "output_config.format")
         for name in NOT_HERE:
             if given.get(name):

@@ -86,7 +86,12 @@ class InputRequest(PoolingRequest):
     add_special_tokens: bool = True
 
     def inputs(self) -> list[str | list[int]]:
-        """The inputs one by one. At least one, at most MAX_INPUTS, none empty."""
+        """The inputs one by one. At least one, at most MAX_INPUTS, none empty.
+
+        Raises:
+            InvalidRequestError: there are none or too many, or one is empty.
+
+        """
         found = _one_by_one(self.input)
         _check_count(len(found), "input")
         if any(not one for one in found):
@@ -124,7 +129,12 @@ class ScoreRequest(PoolingRequest):
     data_2: str | _Texts | None = None
 
     def pairs(self) -> list[tuple[str, str]]:
-        """One left text goes with every right one; otherwise the two lists pair up."""
+        """One left text goes with every right one; otherwise the two lists pair up.
+
+        Raises:
+            InvalidRequestError: the numbers of texts do not pair up, or are zero or too large.
+
+        """
         left = self._side("text_1", self.text_1, self.queries, self.data_1)
         right = self._side("text_2", self.text_2, self.documents, self.items, self.data_2)
         if len(left) == 1:
@@ -162,7 +172,13 @@ class RerankRequest(PoolingRequest):
     return_documents: bool = True
 
     def texts(self) -> list[str]:
-        """The documents' texts. At least one, at most MAX_INPUTS, none empty."""
+        """The documents' texts. At least one, at most MAX_INPUTS, none empty.
+
+        Raises:
+            InvalidRequestError: the query or a document is empty, or the documents are none or too
+                many.
+
+        """
         found = [one if isinstance(one, str) else one.text for one in self.documents]
         _check_count(len(found), "documents")
         if not self.query:

@@ -82,7 +82,12 @@ class ResponsesRequest(ModelRequest):
 
     @classmethod
     def refuse(cls, given: Mapping[str, Any]) -> None:
-        """Fields that would be ignored although they ask for something."""
+        """Refuse fields that would be ignored although they ask for something.
+
+        Raises:
+            InvalidRequestError: a field asks for something that this server does not do.
+
+        """
         refuse_forms(given, "text.format")
         for name, harmless in NOT_HERE.items():
             if name in given and given[name] not in harmless:

@@ -55,7 +55,12 @@ class Wire(BaseModel):
 
     @classmethod
     def refuse(cls, given: Mapping[str, Any]) -> None:
-        """Raise InvalidRequestError for fields that must not be ignored. `given`: without nulls."""
+        """Refuse fields that must not be ignored. `given`: without nulls.
+
+        Raises:
+            InvalidRequestError: one of them is given.
+
+        """
 
 
 class ModelRequest(Wire):

@@ -68,7 +68,12 @@ KUBECTL_FIELDS: Final = frozenset({"uid", "resourceVersion", "generation", "crea
 
 
 def load(text: str, *, filename: str, kinds: Iterable[str] = (names.KIND,)) -> list[Document]:
-    """The documents of a YAML file. Raises: ManifestError with every problem found."""
+    """The documents of a YAML file.
+
+    Raises:
+        ManifestError: it is not YAML, or has problems; the error tells every one of them.
+
+    """
     try:
         nodes = yaml.compose_all(text, Loader=yaml.SafeLoader)
         parsed = [item for node in nodes if (item := _parse(node)).data is not None]

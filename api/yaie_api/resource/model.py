@@ -407,7 +407,12 @@ class InferenceModelSpec(Part):
 
     @classmethod
     def parse(cls, spec: Mapping[str, Any]) -> Self:
-        """Validate a spec as stored. Raises: pydantic.ValidationError."""
+        """Validate a spec as stored.
+
+        Raises:
+            ValidationError: pydantic's; the spec is not valid.
+
+        """
         return cls.model_validate(spec)
 
 

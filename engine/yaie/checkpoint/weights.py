@@ -133,7 +133,12 @@ def misshapen(name: str, stored: Iterable[int], asked: Iterable[int]) -> Invalid
 
 
 def report_missing(names: Collection[str]) -> None:
-    """Raise InvalidRequestError where the model has tensors that the checkpoint lacks."""
+    """Refuse a checkpoint that lacks tensors of the model.
+
+    Raises:
+        InvalidRequestError: `names`, the tensors that the checkpoint lacks, is not empty.
+
+    """
     if names:
         raise InvalidRequestError(
             f"The checkpoint lacks {len(names)} tensors: {_some(names)}. {NOT_ONE_MODEL}",
@@ -142,7 +147,12 @@ def report_missing(names: Collection[str]) -> None:
 
 
 def report_left_over(names: Collection[str]) -> None:
-    """Raise InvalidRequestError where the checkpoint has tensors that the model lacks."""
+    """Refuse a checkpoint with tensors that the model lacks.
+
+    Raises:
+        InvalidRequestError: `names`, the tensors that the model lacks, is not empty.
+
+    """
     if names:
         raise InvalidRequestError(
             f"The checkpoint holds {len(names)} tensors that the model has no place for: "

@@ -11,28 +11,48 @@ from yaie_api.engine_config import Described
 
 
 def port(text: str) -> int:
-    """0 to 65535; 0 picks a free one."""
+    """0 to 65535; 0 picks a free one.
+
+    Raises:
+        ArgumentTypeError: the text is not a whole number from 0 to 65535.
+
+    """
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port (0 to 65535)")
     return int(text)
 
 
 def positive(text: str) -> int:
-    """An integer above zero."""
+    """An integer above zero.
+
+    Raises:
+        ArgumentTypeError: the text is not a whole number of at least 1.
+
+    """
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
 
 
 def count(text: str) -> int:
-    """An integer of at least zero."""
+    """An integer of at least zero.
+
+    Raises:
+        ArgumentTypeError: the text is not a whole number of at least 0.
+
+    """
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     return int(text)
 
 
 def integer(text: str) -> int:
-    """Any integer."""
+    """Any integer.
+
+    Raises:
+        ArgumentTypeError: the text is not a whole number.
+
+    """
     try:
         return int(text)
     except ValueError:
@@ -40,7 +60,12 @@ def integer(text: str) -> int:
 
 
 def number(text: str) -> float:
-    """Any finite number."""
+    """Any finite number.
+
+    Raises:
+        ArgumentTypeError: the text is not a finite number.
+
+    """
     try:
         value = float(text)
     except ValueError:
@@ -51,7 +76,12 @@ def number(text: str) -> float:
 
 
 def not_negative(text: str) -> float:
-    """A finite number of at least zero, such as seconds."""
+    """A finite number of at least zero, such as seconds.
+
+    Raises:
+        ArgumentTypeError: the text is not a finite number, or is below zero.
+
+    """
     value = number(text)
     if value < 0:
         raise argparse.ArgumentTypeError(f"{text!r} is below zero")
@@ -59,7 +89,12 @@ def not_negative(text: str) -> float:
 
 
 def share(text: str) -> float:
-    """Above 0, at most 1."""
+    """Above 0, at most 1.
+
+    Raises:
+        ArgumentTypeError: the text is not a number, or not above 0 and at most 1.
+
+    """
     value = number(text)
     if not 0 < value <= 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not above 0 and at most 1")

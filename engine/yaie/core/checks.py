@@ -8,8 +8,11 @@ from yaie_api.errors import InvalidRequestError
 def check_range(
     name: str, value: object, low: float, high: float, *, open_low: bool = False
 ) -> None:
-    """Raise InvalidRequestError unless `value` is a finite number in [low, high], or (low, high]
-    with `open_low`.
+    """Check that `value` is a finite number in [low, high], or (low, high] with `open_low`.
+
+    Raises:
+        InvalidRequestError: `value` is anything else.
+
     """
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         above = low < value if open_low else low <= value
@@ -22,7 +25,12 @@ def check_range(
 
 
 def check_integer(name: str, value: object, *, low: int, high: int | None = None) -> None:
-    """Raise InvalidRequestError unless `value` is an integer, at least `low` and at most `high`."""
+    """Check that `value` is an integer, at least `low` and at most `high`.
+
+    Raises:
+        InvalidRequestError: `value` is anything else.
+
+    """
     if (
         isinstance(value, int)
         and not isinstance(value, bool)
@@ -35,8 +43,11 @@ def check_integer(name: str, value: object, *, low: int, high: int | None = None
 
 
 def check_strings(name: str, texts: tuple[object, ...], *, count: int, length: int) -> None:
-    """Raise InvalidRequestError unless `texts` are at most `count` non-empty strings of at most
-    `length` characters.
+    """Check that `texts` are at most `count` non-empty strings of at most `length` characters.
+
+    Raises:
+        InvalidRequestError: they are too many, or one is empty, too long or no string.
+
     """
     if len(texts) > count:
         raise InvalidRequestError(

@@ -11,7 +11,12 @@ class DeepSeek(SparseDecoder):
     shared_name = "shared_experts"
 
     def make_attention(self, index: int) -> Mixer:
-        """Build latent attention in the form that the config names."""
+        """Build latent attention in the form that the config names.
+
+        Raises:
+            ValueError: the config has no latent attention.
+
+        """
         if self.config.mla is None:
             raise ValueError("DeepSeek without latent attention")
         cos_sin = self.angles[self.config.ropes[index]]

@@ -22,7 +22,12 @@ _NAMED: Final = ("prompt_token_ids", "prompt")
 
 
 def config_of(model: str | os.PathLike[str], settings: Mapping[str, Any]) -> EngineConfig:
-    """The settings, their types checked as a command line's would be."""
+    """The settings, their types checked as a command line's would be.
+
+    Raises:
+        InvalidRequestError: a setting has the wrong type.
+
+    """
     try:
         config = EngineConfig(model=os.fspath(model), **settings)
         return msgspec.convert(msgspec.structs.asdict(config), EngineConfig)
@@ -81,7 +86,12 @@ def one_each(
 
 
 def priorities(given: int | Sequence[int] | None, n_prompts: int) -> list[int]:
-    """A priority for each prompt."""
+    """A priority for each prompt.
+
+    Raises:
+        InvalidRequestError: the priorities are no integers, or not as many as the prompts.
+
+    """
     each = [given or 0] * n_prompts if given is None or isinstance(given, int) else given
     if not isinstance(each, list | tuple) or not all(map(_is_integer, each)):
         raise InvalidRequestError(
@@ -104,13 +114,23 @@ def conversations(messages: Any, **fields: Any) -> list[TokenizeRequest]:
 
 
 def check_dimensions(dimensions: object, size: int) -> None:
-    """Raise InvalidRequestError unless an embedding of `size` numbers can be cut to so many."""
+    """Check that an embedding of `size` numbers can be cut to `dimensions`.
+
+    Raises:
+        InvalidRequestError: `dimensions` is given, and is no integer from 1 to `size`.
+
+    """
     if dimensions is not None:
         check_integer("dimensions", dimensions, low=1, high=size or None)
 
 
 def pairs(left: str | Sequence[str], right: str | Sequence[str]) -> list[tuple[str, str]]:
-    """One left text goes with every right one; otherwise the two lists pair up."""
+    """One left text goes with every right one; otherwise the two lists pair up.
+
+    Raises:
+        InvalidRequestError: the numbers of texts differ, and there is not just one left text.
+
+    """
     lefts, rights = _texts("text_1", left), _texts("text_2", right)
     if len(lefts) == 1:
         lefts *= len(rights)

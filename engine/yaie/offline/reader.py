@@ -30,7 +30,12 @@ class Reader:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Raises InvalidRequestError where the model has none."""
+        """The model's tokenizer.
+
+        Raises:
+            InvalidRequestError: the model has none.
+
+        """
         if self.found is None:
             raise InvalidRequestError(
                 "The model has no tokenizer.json: give token ids instead of text.", param="prompt"

@@ -116,7 +116,12 @@ def output_room(
 
 
 def check_ids(name: str, token_ids: Iterable[int], model: ModelInfo) -> None:
-    """Raise InvalidRequestError for an id beyond the vocabulary."""
+    """Check that every token id is in the vocabulary.
+
+    Raises:
+        InvalidRequestError: an id is beyond it.
+
+    """
     largest = max(token_ids, default=0)
     if largest >= model.vocab_size:
         raise InvalidRequestError(

@@ -79,7 +79,12 @@ class Service:
 
     @property
     def info(self) -> ModelInfo:
-        """Raises UnavailableError until the model is loaded."""
+        """What the engine tells about the model.
+
+        Raises:
+            UnavailableError: the model is not loaded yet, or the engine failed.
+
+        """
         if self.engine.info is None or self.engine.state is EngineState.FAILED:
             raise UnavailableError(
                 f"The model is not loaded: {self.engine.state}.",
@@ -89,7 +94,12 @@ class Service:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Raises UnavailableError until the model is loaded."""
+        """The model's tokenizer.
+
+        Raises:
+            UnavailableError: the model is not loaded yet.
+
+        """
         if self.tokenizer_or_none is None:
             raise UnavailableError(
                 f"The model is not loaded: {self.engine.state}.",
@@ -117,6 +127,12 @@ class Service:
         )
 
     def refuse_when_draining(self) -> None:
+        """Refuse a request while the server shuts down.
+
+        Raises:
+            UnavailableError: the server shuts down.
+
+        """
         if self.draining:
             raise UnavailableError(
                 "The server is shutting down.", code="draining", retry_after_s=1.0
@@ -140,6 +156,11 @@ class Service:
         """Submit and return the answer once the engine has accepted it.
 
         `parser` makes the parser of each output; None: outputs are plain text.
+
+        Raises:
+            InvalidRequestError: `body` has a priority, and this server does not schedule by
+                priority.
+
         """
         if body.priority and not self.options.priorities:
             raise InvalidRequestError(

@@ -16,6 +16,10 @@ def bad_words_ids(words: Sequence[str], tokenizer: Encoder) -> tuple[tuple[int, 
     """Ids of each word at the beginning of a text and after a space.
 
     The second form is another ban only where it begins with another token and is as long.
+
+    Raises:
+        InvalidRequestError: a word has no tokens.
+
     """
     found: list[tuple[int, ...]] = []
     for word in words:

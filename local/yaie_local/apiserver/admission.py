@@ -25,7 +25,12 @@ class Admission:
         self._schema: schema.Schema = version["schema"]["openAPIV3Schema"]
 
     def admit(self, obj: Object, old: Object | None) -> Object:
-        """The object as it is stored. Raises RefusedError with a message for the user."""
+        """The object as it is stored.
+
+        Raises:
+            RefusedError: the object is not admitted; the message is for the user.
+
+        """
         check_name(obj)
         resource = kinds.of_object(obj)
         if resource is kinds.MODELS:
@@ -58,7 +63,12 @@ class Admission:
 
 
 def check_name(obj: Object) -> None:
-    """Raises RefusedError unless metadata.name is a DNS subdomain."""
+    """Check that metadata.name is a DNS subdomain.
+
+    Raises:
+        RefusedError: it is none, or is missing.
+
+    """
     name = (obj.get("metadata") or {}).get("name")
     if not isinstance(name, str) or not name:
         raise RefusedError("metadata.name: Required value: name or generateName is required")

@@ -87,6 +87,13 @@ class LocalAPI:
         return web.json_response(created, status=201)
 
     async def patch(self, request: web.Request) -> web.StreamResponse:
+        """Answer a server-side apply or a merge patch.
+
+        Raises:
+            HTTPUnsupportedMediaType: the content type is neither of the two.
+            RefusedError: the object's name is not the one in the URL.
+
+        """
         target, body = _target(request), await _body(request)
         if request.content_type == APPLY:
             obj = _placed(request, body)
@@ -111,6 +118,12 @@ class LocalAPI:
         return web.json_response({"apiVersion": "v1", "kind": "Status", "status": "Success"})
 
     async def patch_status(self, request: web.Request) -> web.StreamResponse:
+        """Answer a merge patch of a status.
+
+        Raises:
+            HTTPNotFound: the kind has no status subresource.
+
+        """
         if not _resource(request).has_status:
             raise web.HTTPNotFound(text="no status subresource")
         live, body = self._verbs.get(_target(request)), await _body(request)
@@ -123,6 +136,13 @@ class LocalAPI:
         return web.json_response(_scale(self._verbs.get(_target(request))))
 
     async def patch_scale(self, request: web.Request) -> web.StreamResponse:
+        """Answer a merge patch of a scale.
+
+        Raises:
+            HTTPNotFound: the kind has no scale subresource.
+            RefusedError: spec.replicas is not a whole number of at least 0.
+
+        """
         resource, target, body = _resource(request), _target(request), await _body(request)
         replicas = (body.get("spec") or {}).get("replicas")
         if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
@@ -137,6 +157,12 @@ class LocalAPI:
         return web.json_response(_scale(done))
 
     async def log(self, request: web.Request) -> web.StreamResponse:
+        """Answer with the log of a pod.
+
+        Raises:
+            HTTPNotFound: the kind is not Pod.
+
+        """
         if _resource(request) is not kinds.PODS:
             raise web.HTTPNotFound(text="only pods have logs")
         pod = self._verbs.get(_target(request))
@@ -176,7 +202,12 @@ def status_response(code: int, message: str) -> web.Response:
 
 
 def labels_of_query(selector: str) -> dict[str, str]:
-    """`a=b,c==d` as a mapping. Raises 400 for selectors that are not equalities."""
+    """`a=b,c==d` as a mapping.
+
+    Raises:
+        HTTPBadRequest: a part of the selector is not an equality.
+
+    """
     labels = {}
     for part in filter(None, selector.split(",")):
         key, equals, value = part.replace("==", "=").partition("=")
@@ -217,7 +248,12 @@ def _is_dry_run(request: web.Request) -> bool:
 
 
 async def _body(request: web.Request) -> dict[str, Any]:
-    """The JSON or YAML object of the body. Raises 400 for anything else."""
+    """The JSON or YAML object of the body.
+
+    Raises:
+        HTTPBadRequest: the body is anything else.
+
+    """
     text = await request.text()
     try:
         parsed = yaml.safe_load(text) if request.content_type == APPLY else json.loads(text)
@@ -229,7 +265,12 @@ async def _body(request: web.Request) -> dict[str, Any]:
 
 
 def _placed(request: web.Request, obj: Mapping[str, Any]) -> dict[str, Any]:
-    """The object with the type and namespace of the URL. Raises RefusedError if they differ."""
+    """The object with the type and namespace of the URL.
+
+    Raises:
+        RefusedError: they differ, or the object has no name.
+
+    """
     kind, info = _resource(request).kind, request.match_info
     meta = obj.get("metadata")
     if not isinstance(meta, Mapping) or not meta.get("name"):

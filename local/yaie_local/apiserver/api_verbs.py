@@ -36,6 +36,12 @@ class Verbs:
         self._clock = clock
 
     def get(self, target: Ref) -> Object:
+        """The stored object.
+
+        Raises:
+            GoneError: it does not exist.
+
+        """
         found = self.store.get(target)
         if found is None:
             raise GoneError(f'{target.kind} "{target.name}" not found')
@@ -48,7 +54,13 @@ class Verbs:
         return self.store.create(managed_fields.record_update(None, admitted, manager=manager))
 
     def apply(self, applied: Object, *, manager: str, force: bool, dry_run: bool = False) -> Object:
-        """Server-side apply: create or merge, with ownership of fields. `dry_run` only checks."""
+        """Server-side apply: create or merge, with ownership of fields. `dry_run` only checks.
+
+        Raises:
+            ConflictError: it has a uid and is gone, or another manager owns a field (unless
+                `force`).
+
+        """
         resource = kinds.of_object(applied)
         wanted = _without_status(applied) if resource.has_status else applied
         _check_shape(wanted)
@@ -66,7 +78,12 @@ class Verbs:
         return admitted if dry_run else self.store.update(admitted)
 
     def merge_patch(self, target: Ref, patch: Mapping[str, Any], *, manager: str) -> Object:
-        """RFC 7386 merge patch of everything but the status."""
+        """RFC 7386 merge patch of everything but the status.
+
+        Raises:
+            RefusedError: the patch would change apiVersion, kind, namespace or name.
+
+        """
         live = self.get(target)
         resource = kinds.of_object(live)
         change = {k: v for k, v in patch.items() if not (resource.has_status and k == "status")}

@@ -31,7 +31,12 @@ class Journal:
         self._size_bytes = 0
 
     def load(self) -> tuple[int, dict[Ref, Object]]:
-        """The last resourceVersion and every object. Raises StateError for a damaged file."""
+        """The last resourceVersion and every object.
+
+        Raises:
+            StateError: a line of the file is damaged.
+
+        """
         version, objects = 0, dict[Ref, Object]()
         lines = self._path.read_bytes().split(b"\n") if self._path.exists() else []
         for number, line in enumerate(lines[:-1], start=1):

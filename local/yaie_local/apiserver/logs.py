@@ -9,7 +9,12 @@ from yaie_local import logfile
 
 
 async def respond(request: web.Request, path: Path) -> web.StreamResponse:
-    """`tailLines=N` last lines (default: all); `follow=true` goes on until the client leaves."""
+    """`tailLines=N` last lines (default: all); `follow=true` goes on until the client leaves.
+
+    Raises:
+        HTTPBadRequest: tailLines is not a whole number.
+
+    """
     lines = request.query.get("tailLines")
     if lines is not None and not lines.isdigit():
         raise web.HTTPBadRequest(text="tailLines: write a whole number")

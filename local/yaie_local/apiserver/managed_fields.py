@@ -42,7 +42,11 @@ _UNOWNED: Final = frozenset(
 
 def apply(live: Object, applied: Object, *, manager: str, force: bool) -> Object:
     """`live` with the fields of `applied`, without those that `manager` applied before and left out
-    now. Raises ConflictError, unless `force`, when another manager owns a field with another value.
+    now.
+
+    Raises:
+        ConflictError: another manager owns a field with another value, unless `force`.
+
     """
     owners = owners_of(live)
     me = (manager, "Apply")

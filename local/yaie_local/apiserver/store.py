@@ -73,7 +73,9 @@ class Store:
     def create(self, obj: Object) -> Object:
         """Store a new object with uid, generation and creationTimestamp.
 
-        Raises ConflictError if the name is taken.
+        Raises:
+            ConflictError: the name is taken.
+
         """
         target = ref(obj)
         if target in self._objects:
@@ -89,8 +91,10 @@ class Store:
     def update(self, obj: Object) -> Object:
         """Replace an object. A changed spec raises the generation; no difference writes nothing.
 
-        Raises GoneError if it does not exist, ConflictError if `obj` carries an older
-        resourceVersion or another uid.
+        Raises:
+            ConflictError: `obj` carries an older resourceVersion or another uid.
+            GoneError: it does not exist.
+
         """
         old = self.expect(obj)
         meta = old["metadata"]
@@ -105,7 +109,13 @@ class Store:
         return old if new == old else self._put("MODIFIED", new)
 
     def delete(self, obj: Object) -> None:
-        """Remove an object now. Raises like `update`."""
+        """Remove an object now.
+
+        Raises:
+            ConflictError: `obj` carries an older resourceVersion or another uid.
+            GoneError: it does not exist.
+
+        """
         old = self.expect(obj)
         self._version += 1
         self._journal.append(delete_entry(self._version, ref(old)))
@@ -114,7 +124,13 @@ class Store:
         self._remember(Event(self._version, Change("DELETED", last)))
 
     def expect(self, observed: Object) -> Object:
-        """The live object, if it still is the observed one (uid and resourceVersion, if given)."""
+        """The live object, if it still is the observed one (uid and resourceVersion, if given).
+
+        Raises:
+            ConflictError: it has another uid or resourceVersion.
+            GoneError: it does not exist.
+
+        """
         target, meta = ref(observed), observed["metadata"]
         live = self._objects.get(target)
         if live is None:
@@ -127,7 +143,12 @@ class Store:
         return live
 
     def since(self, version: int) -> Iterable[Event]:
-        """The writes after `version`, oldest first. Raises ExpiredError when they are forgotten."""
+        """The writes after `version`, oldest first.
+
+        Raises:
+            ExpiredError: they are forgotten.
+
+        """
         if version < self._oldest or version > self._version:
             raise ExpiredError(f"too old resource version: {version} ({self._oldest})")
         return [event for event in self._history if event.version > version]

@@ -9,7 +9,12 @@ __all__ = ["ExpiredError", "follow"]
 
 
 async def follow(store: Store, version: int) -> AsyncGenerator[Event]:
-    """Every write after `version`, for ever. Raises ExpiredError when the history is too short."""
+    """Every write after `version`, for ever.
+
+    Raises:
+        ExpiredError: the history is too short.
+
+    """
     changed = asyncio.Event()
     unsubscribe = store.subscribe(changed.set)
     try:

@@ -28,7 +28,12 @@ class Controllers:
         self._rng = rng or random.Random()  # noqa: S311 - names of pods, not secrets
 
     def settle(self, now: float) -> None:
-        """Run passes until the store stays as it is. `now`: seconds since the epoch."""
+        """Run passes until the store stays as it is. `now`: seconds since the epoch.
+
+        Raises:
+            RuntimeError: the store still changes after the last pass.
+
+        """
         for _ in range(_MAX_PASSES):
             before = self._store.version
             self._collect_garbage()

@@ -46,7 +46,12 @@ class Place:
 
 
 def command(pod: Object, env: Mapping[str, str], place: Place) -> list[str]:
-    """The argument list of the pod's container. Raises ConfigError without a command."""
+    """The argument list of the pod's container.
+
+    Raises:
+        ConfigError: the container has no command.
+
+    """
     container = pod["spec"]["containers"][0]
     words = container.get("command") or []
     if not words:
@@ -62,7 +67,12 @@ def command(pod: Object, env: Mapping[str, str], place: Place) -> list[str]:
 def environment(
     pod: Object, place: Place, lookup: Lookup, base: Mapping[str, str]
 ) -> dict[str, str]:
-    """`base` and the container's own variables. Raises ConfigError for a missing reference."""
+    """`base` and the container's own variables.
+
+    Raises:
+        ConfigError: what a variable refers to is missing.
+
+    """
     container = pod["spec"]["containers"][0]
     own: dict[str, str] = {}
     for source in container.get("envFrom") or ():

@@ -130,7 +130,12 @@ class PodWorker:
         self._note_end(child.exited.result(), reason)
 
     def _launch(self) -> processes.Launch:
-        """Raises ConfigError."""
+        """How to start the pod's process.
+
+        Raises:
+            ConfigError: the pod cannot run on this machine as it is written.
+
+        """
         state, pod = self._host.state, self.pod
         for name in ("startupProbe", "readinessProbe", "livenessProbe"):
             Probe.of(pod, name)

@@ -30,7 +30,9 @@ class Probe:
     def of(cls, pod: Object, name: str) -> Self | None:
         """The probe `name` (startupProbe …) of a pod's container, None when it has none.
 
-        Raises ConfigError for a kind of probe that does not work here.
+        Raises:
+            ConfigError: it is a kind of probe that does not work here, or its port has no number.
+
         """
         container = pod["spec"]["containers"][0]
         spec = container.get(name)
@@ -57,7 +59,12 @@ class Probe:
 
 
 def port_number(port: int | str, container: Mapping[str, Any]) -> int:
-    """A port by number or by the name that the container gives it."""
+    """A port by number or by the name that the container gives it.
+
+    Raises:
+        ConfigError: the container has no port of this name.
+
+    """
     if isinstance(port, int):
         return port
     named = (p["containerPort"] for p in container.get("ports") or () if p.get("name") == port)

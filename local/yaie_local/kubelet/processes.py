@@ -44,7 +44,12 @@ class Child:
 
     @property
     def output(self) -> asyncio.StreamReader:
-        """Standard output and standard error together."""
+        """Standard output and standard error together.
+
+        Raises:
+            RuntimeError: the process was started without a pipe.
+
+        """
         if self._process.stdout is None:
             raise RuntimeError("the process was started without a pipe")
         return self._process.stdout
@@ -67,7 +72,12 @@ class Child:
 
 
 async def start(launch: Launch, folder: Path) -> Child:
-    """Start a process and note it in `folder`. Raises OSError when it cannot be executed."""
+    """Start a process and note it in `folder`.
+
+    Raises:
+        OSError: it cannot be executed.
+
+    """
     process = await asyncio.create_subprocess_exec(
         *launch.argv,
         env=dict(launch.env),

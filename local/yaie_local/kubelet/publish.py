@@ -49,7 +49,12 @@ class Published:
 
 
 def bind(namespace: str, service: str, port: int) -> Published:
-    """Listen on 127.0.0.1:port (0: any free one). Raises StateError when it is taken."""
+    """Listen on 127.0.0.1:port (0: any free one).
+
+    Raises:
+        StateError: the port is in use, or not permitted for this user.
+
+    """
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

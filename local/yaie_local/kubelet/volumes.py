@@ -12,7 +12,12 @@ from yaie_operator.cluster import Object
 
 
 def prepare(pod: Object, state: StateFolder, lookup: Lookup) -> dict[str, Path]:
-    """The folder of each volume, made and filled. Raises ConfigError for a missing reference."""
+    """The folder of each volume, made and filled.
+
+    Raises:
+        ConfigError: a Secret or ConfigMap that a volume refers to is missing.
+
+    """
     folder = folder_of(pod, state)
     folder.mkdir(mode=0o700, exist_ok=True)
     return {

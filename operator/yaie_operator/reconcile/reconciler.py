@@ -75,7 +75,11 @@ class Reconciler:
     async def reconcile(self, key: str) -> float | None:
         """Seconds until the key must be looked at again; None: when something wakes it.
 
-        Raises: ConflictError, GoneError, UnreachableError: try again.
+        Raises:
+            ConflictError: an object changed meanwhile; try again.
+            GoneError: an object is gone meanwhile; try again.
+            UnreachableError: the API server does not answer; try again.
+
         """
         scope, namespace, *name = key.split("/")
         if scope == "namespace":
@@ -212,7 +216,12 @@ def plan_anchor(view: SharedView) -> WritePlan:
 def plan_router(
     view: SharedView, config: OperatorConfig, new_key: Callable[[], bytes]
 ) -> WritePlan:
-    """What the anchor owns. The anchor must exist: its uid goes into everything else."""
+    """What the anchor owns. The anchor must exist: its uid goes into everything else.
+
+    Raises:
+        GoneError: there is no anchor.
+
+    """
     if view.anchor is None:
         raise GoneError(f"the anchor of namespace {view.namespace}")
     uid: str = view.anchor["metadata"]["uid"]

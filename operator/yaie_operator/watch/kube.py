@@ -137,7 +137,13 @@ class KubeCluster:
 
 
 async def serves_models(api: KubeApi) -> bool:
-    """Whether discovery lists InferenceModels. Raises: what `KubeApi.send` raises."""
+    """Whether discovery lists InferenceModels.
+
+    Raises:
+        RefusedError: the API server refuses to tell.
+        UnreachableError: the API server does not answer.
+
+    """
     try:
         answer = await api.send(Request("GET", f"/apis/{names.API_VERSION}"))
     except GoneError:

@@ -24,7 +24,9 @@ class NoCredentialsError(Exception):
 async def load_configuration(kubeconfig: str | None) -> Configuration:
     """Credentials: a kubeconfig file, else the pod's service account, else the default kubeconfig.
 
-    Raises: NoCredentialsError that says where was looked.
+    Raises:
+        NoCredentialsError: there are none; the error says where was looked.
+
     """
     try:
         return await _load(kubeconfig)
@@ -72,7 +74,12 @@ class KubeApi:
     async def send(self, request: Request) -> Any:
         """The answer's JSON.
 
-        Raises: ConflictError, GoneError, RefusedError, UnreachableError.
+        Raises:
+            ConflictError: the object changed since it was observed.
+            GoneError: the object does not exist.
+            RefusedError: the API server refused the request.
+            UnreachableError: the API server did not answer in time, or failed (401, 408, 429, 5xx).
+
         """
         try:
             status, data = await self._exchange(request)

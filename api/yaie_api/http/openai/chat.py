@@ -107,7 +107,12 @@ class ChatCompletionRequest(GenerationRequest):
 
 
 def check_turns(*, add_generation_prompt: bool | None, continue_final_message: bool) -> None:
-    """Raise InvalidRequestError where a prompt should end in two ways."""
+    """Check that a prompt has one end.
+
+    Raises:
+        InvalidRequestError: it should end in two ways.
+
+    """
     if continue_final_message and add_generation_prompt:
         raise InvalidRequestError(
             "continue_final_message and add_generation_prompt exclude each other.",

@@ -32,7 +32,12 @@ class CompletionRequest(GenerationRequest):
         return None if self.logprobs is False else self.logprobs
 
     def prompts(self) -> list[str | list[int]]:
-        """The prompts one by one, each a text or token ids. At least one, none without tokens."""
+        """The prompts one by one, each a text or token ids. At least one, none without tokens.
+
+        Raises:
+            InvalidRequestError: no prompt, one without tokens, or too many prompts or outputs.
+
+        """
         found = _as_prompts(self.prompt)
         if not found or any(prompt == [] for prompt in found):
             raise InvalidRequestError("prompt must not be empty.", param="prompt")

@@ -121,7 +121,12 @@ class GenerationRequest(ModelRequest):
 
     @property
     def biases(self) -> dict[int, float]:
-        """`logit_bias` by token id. Raises InvalidRequestError for a key that is none."""
+        """`logit_bias` by token id.
+
+        Raises:
+            InvalidRequestError: a key is no token id.
+
+        """
         return {_token_id(key): bias for key, bias in (self.logit_bias or {}).items()}
 
     @property

@@ -65,9 +65,12 @@ IGNORED: Final = frozenset({
 
 
 def refuse_not_implemented(given: Mapping[str, Any], served: frozenset[str]) -> None:
-    """Raise for the first field of a generation that asks for what nobody here does.
+    """Refuse fields of a generation that ask for what nobody here does. `served`: fields that this
+    kind of request has after all.
 
-    `served`: fields that this kind of request has after all.
+    Raises:
+        InvalidRequestError: a field asks for that; the error names the first.
+
     """
     refuse_all_but(NOT_IMPLEMENTED, INSTEAD, given, served)
 
@@ -78,8 +81,12 @@ def refuse_all_but(
     given: Mapping[str, Any],
     served: frozenset[str],
 ) -> None:
-    """Raise for the first field of a table that asks for something. `served`: fields that are not
-    meant; `instead`: what to do about a field.
+    """Refuse fields of a table that ask for something. `served`: fields that are not meant;
+    `instead`: what to do about a field.
+
+    Raises:
+        InvalidRequestError: a field asks for something; the error names the first.
+
     """
     for name in sorted((given.keys() & table.keys()) - served):
         if not table[name](given[name]):
@@ -91,9 +98,12 @@ def refuse_all_but(
 
 
 def refuse_forms(given: Mapping[str, Any], instead: str) -> None:
-    """Raise for the first field that asks for a form of the output in the words of another API.
+    """Refuse fields that ask for a form of the output in the words of another API. `instead`: where
+    this API has it.
 
-    `instead`: where this API has it.
+    Raises:
+        InvalidRequestError: one is given; the error names the first.
+
     """
     for name in (*FORMATS, *CONSTRAINTS, "output_format"):
         if name in given:

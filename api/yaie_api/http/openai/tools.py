@@ -78,7 +78,12 @@ ToolChoice = Literal["none", "auto", "required"] | NamedTool
 
 
 def check_tools(tools: list[Tool] | None, choice: "ToolChoice | None") -> None:
-    """Raise InvalidRequestError when the two do not fit."""
+    """Check that the tools and the choice among them fit.
+
+    Raises:
+        InvalidRequestError: an empty list, two tools of one name, or a choice without its tool.
+
+    """
     if tools == []:
         raise InvalidRequestError("tools must not be empty; leave it out.", param="tools")
     names = [tool.function.name for tool in tools or ()]
@@ -93,7 +98,12 @@ def check_tools(tools: list[Tool] | None, choice: "ToolChoice | None") -> None:
 
 
 def check_schema(schema: Any, param: str) -> None:
-    """Raise InvalidRequestError for a schema that is too large or too deep."""
+    """Refuse a schema that is too large or too deep.
+
+    Raises:
+        InvalidRequestError: it is deeper than MAX_SCHEMA_DEPTH or larger than MAX_SCHEMA_BYTES.
+
+    """
     if schema is None:
         return
     if depth(schema, MAX_SCHEMA_DEPTH + 1) > MAX_SCHEMA_DEPTH:

@@ -125,7 +125,12 @@ class _Meter:
         self._finish_reason: str | None = None
 
     def take(self, event: dict[str, Any]) -> str:
-        """The text of one event."""
+        """The text of one event.
+
+        Raises:
+            ChatError: the event tells an error.
+
+        """
         if event.get("error"):
             raise ChatError(message_of(event))
         self._usage = event.get("usage") or self._usage

@@ -7,7 +7,12 @@ from yaie.cli.chat.text import TextWriter
 
 
 async def answer_once(options: ChatOptions, prompt: str) -> int:
-    """Raises YaieError when there is no answer."""
+    """Print the answer to one prompt and return the exit status.
+
+    Raises:
+        YaieError: there is no answer.
+
+    """
     async with ChatClient(options) as client:
         model = options.model or await first_model(client)
         writer = TextWriter()
@@ -21,6 +26,12 @@ async def answer_once(options: ChatOptions, prompt: str) -> int:
 
 
 async def first_model(client: ChatClient) -> str:
+    """The name of the first model that the endpoint serves.
+
+    Raises:
+        ChatError: the endpoint serves none.
+
+    """
     names = await client.models()
     if not names:
         raise ChatError("The endpoint serves no model.")

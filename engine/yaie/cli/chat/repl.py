@@ -37,7 +37,12 @@ class Reader(Protocol):
 
 
 async def converse(options: ChatOptions) -> int:
-    """Run until the user leaves. Raises YaieError when the endpoint cannot be reached at all."""
+    """Run until the user leaves.
+
+    Raises:
+        YaieError: the endpoint cannot be reached at all.
+
+    """
     async with ChatClient(options) as client:
         model = options.model or await first_model(client)
         print(f"Talking to {model}. /help lists commands, Ctrl-D leaves.")

@@ -27,6 +27,13 @@ def add_parser(subparsers: "Subparsers") -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Delete models by name, or the objects of files, and return the exit status.
+
+    Raises:
+        InvalidRequestError: names and files are given together, or neither.
+        NotFoundError: an object does not exist, and --ignore-not-found is not set.
+
+    """
     if bool(args.names) == bool(args.filename):
         raise InvalidRequestError("say what to delete: names of models, or files with -f")
     targets = {f"inferencemodel/{name}": model_path(args.namespace, name) for name in args.names}

@@ -35,6 +35,12 @@ def add_parser(subparsers: "Subparsers") -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Print the logs of a model's pods or of the router and return the exit status.
+
+    Raises:
+        InvalidRequestError: a model and --router are given together, or neither.
+
+    """
     if bool(args.name) == args.router:
         raise InvalidRequestError("say whose logs: the name of a model, or --router")
     client = LocalClient.of(args)
@@ -81,7 +87,12 @@ def _read(stream: Iterator[bytes], found: "queue.Queue[bytes | Exception | None]
 
 
 def _pods(client: LocalClient, args: argparse.Namespace) -> list[str]:
-    """Names of the pods. Raises NotFoundError when there are none."""
+    """Names of the pods.
+
+    Raises:
+        NotFoundError: there are none.
+
+    """
     label, value = names.LABEL_MODEL, args.name
     if args.router:
         label, value = names.LABEL_COMPONENT, names.COMPONENT_ROUTER

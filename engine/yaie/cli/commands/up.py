@@ -57,6 +57,12 @@ def add_parser(subparsers: "Subparsers") -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run the models of the files on this machine and return the exit status.
+
+    Raises:
+        UnavailableError: a Python package that `yaie up` needs is not installed.
+
+    """
     objects = load(args.filename, args.namespace)
     import asyncio
 

@@ -32,6 +32,12 @@ def add_parser(subparsers: "Subparsers") -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Compile every kernel of a model and return the exit status.
+
+    Raises:
+        InvalidRequestError: there is no GPU here.
+
+    """
     import msgspec
     import torch
 

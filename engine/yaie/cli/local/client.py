@@ -54,7 +54,14 @@ class LocalClient:
         content_type: str = "application/json",
         query: Mapping[str, str] | None = None,
     ) -> tuple[int, dict[str, Any]]:
-        """The status and the JSON body. Raises the error that the server tells."""
+        """The status and the JSON body.
+
+        Raises:
+            InvalidRequestError: the server refuses the request.
+            NotFoundError: the server has no such object.
+            UnavailableError: the server does not answer, or says that it cannot.
+
+        """
         connection = self._connect(_TIMEOUT_S)
         try:
             data = None if body is None else json.dumps(body)
@@ -154,7 +161,12 @@ def _url(path: str, query: Mapping[str, str] | None) -> str:
 
 
 def _check(status: int, text: bytes) -> None:
-    """Raises the error of a failed answer."""
+    """Refuse an answer that tells a failure.
+
+    Raises:
+        YaieError: the status is 400 or more; the class goes by the status.
+
+    """
     if status < 400:
         return
     try:

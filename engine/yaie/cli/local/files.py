@@ -42,8 +42,12 @@ def add_files_flag(parser: argparse.ArgumentParser, *, required: bool) -> None:
 
 
 def load(paths: Sequence[str], namespace: str) -> list[Loaded]:
-    """Every object of the files, in order; all of them belong to `namespace`. Raises
-    InvalidRequestError with one line for each problem: `FILE:LINE: field: what`.
+    """Every object of the files, in order; all of them belong to `namespace`.
+
+    Raises:
+        InvalidRequestError: files cannot be used; a line for each problem: `FILE:LINE: field:
+            what`.
+
     """
     from yaie_api.resource.manifest import ManifestError
     from yaie_api.resource.manifest import load as parse
@@ -71,7 +75,12 @@ def load(paths: Sequence[str], namespace: str) -> list[Loaded]:
 
 
 def standard_input() -> str:
-    """What is piped in. Raises InvalidRequestError when it is not text."""
+    """What is piped in.
+
+    Raises:
+        InvalidRequestError: it is not UTF-8 text.
+
+    """
     try:
         return sys.stdin.buffer.read().decode("utf-8")
     except UnicodeDecodeError as error:
@@ -84,7 +93,12 @@ def _placed(obj: Mapping[str, Any], where: str, namespace: str) -> Loaded:
 
 
 def _texts(paths: Sequence[str]) -> Iterable[tuple[str, str]]:
-    """Names and contents. Raises InvalidRequestError for a file that cannot be read."""
+    """Names and contents.
+
+    Raises:
+        InvalidRequestError: a file cannot be read.
+
+    """
     for path in paths:
         if path == "-":
             yield "standard input", standard_input()

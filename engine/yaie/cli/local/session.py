@@ -58,7 +58,15 @@ class Session:
         self._was_ready = False
 
     async def run(self) -> int:
-        """Until a signal, the command's end or the operator's failure. Raises StateError."""
+        """Until a signal, the command's end or the operator's failure.
+
+        Raises:
+            InvalidRequestError: an object is refused, there is nothing to run, or the command
+                cannot run.
+            StateError: the state folder or the port cannot be used.
+            UnavailableError: the models are not ready in time.
+
+        """
         published = bind(self._options.namespace, names.ROUTER, self._options.port)
         self._catch_signals()
         with contextlib.closing(published.socket):
@@ -92,7 +100,12 @@ class Session:
     async def _until_ready(
         self, machine: Machine, operator: asyncio.Task[None], began: float
     ) -> None:
-        """Raises UnavailableError when the time is over."""
+        """Show the progress until every model is settled, a signal or the operator's end.
+
+        Raises:
+            UnavailableError: the time is over.
+
+        """
         limit_s = self._options.timeout_s
         while not self._stop.is_set() and not operator.done():
             states, elapsed_s = _states(machine), time.monotonic() - began
@@ -107,7 +120,13 @@ class Session:
             await self._pause()
 
     def _store_objects(self, machine: Machine) -> None:
-        """Check all, then store all. Raises InvalidRequestError with the file and line."""
+        """Check all, then store all.
+
+        Raises:
+            InvalidRequestError: an object is refused (with its file and line), or there is nothing
+                to run.
+
+        """
         for dry_run in (True, False):
             for loaded in self._options.objects:
                 try:

@@ -32,7 +32,12 @@ class BlockPool:
         return len(self._free)
 
     def allocate(self, n: int) -> list[int]:
-        """Give `n` free pages to a first owner; raises `OutOfPagesError` and changes nothing."""
+        """Give `n` free pages to a first owner.
+
+        Raises:
+            OutOfPagesError: the pool has fewer free pages; nothing changed.
+
+        """
         if n > len(self._free):
             raise OutOfPagesError(f"{n} pages asked, {len(self._free)} free")
         cut = len(self._free) - n
@@ -43,7 +48,12 @@ class BlockPool:
         return pages
 
     def share(self, pages: Iterable[int]) -> None:
-        """Add an owner to pages that already have one."""
+        """Add an owner to pages that already have one.
+
+        Raises:
+            ValueError: a page has no owner, or is the scratch page.
+
+        """
         owners = self._owners
         for page in pages:
             if page == SCRATCH_PAGE or not owners[page]:
@@ -51,7 +61,12 @@ class BlockPool:
             owners[page] += 1
 
     def release(self, pages: Iterable[int]) -> None:
-        """Take one owner away from each page; a page without owners is free again."""
+        """Take one owner away from each page; a page without owners is free again.
+
+        Raises:
+            ValueError: a page has no owner, or is the scratch page.
+
+        """
         owners = self._owners
         for page in pages:
             if page == SCRATCH_PAGE or not owners[page]:

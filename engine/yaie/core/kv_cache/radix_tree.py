@@ -20,7 +20,12 @@ Pages = tuple[list[int], ...]
 
 
 def pack(tokens: Iterable[int]) -> bytes:
-    """Token ids as the tree's key, `TOKEN_BYTES` each; raises OverflowError beyond 32 bits."""
+    """Token ids as the tree's key, `TOKEN_BYTES` each.
+
+    Raises:
+        OverflowError: a token id has more than 32 bits.
+
+    """
     return array("I", tokens).tobytes()
 
 

@@ -82,6 +82,12 @@ class FairQueue:
         return None if tenant is None else tenant.queue.peek()
 
     def pop(self) -> None:
+        """Take out the sequence that is next.
+
+        Raises:
+            IndexError: no sequence waits.
+
+        """
         tenant = self._first()
         if tenant is None:
             raise IndexError("nobody waits")

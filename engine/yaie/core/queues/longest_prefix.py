@@ -44,6 +44,12 @@ class LongestPrefixQueue:
         return self._ranked[-1] if self._ranked else self._waiting[0]
 
     def pop(self) -> None:
+        """Take out the sequence that is next.
+
+        Raises:
+            IndexError: no sequence waits.
+
+        """
         sequence = self.peek()
         if sequence is None:
             raise IndexError("nobody waits")

@@ -10,7 +10,12 @@ POLICIES = ("fcfs", "priority", "longest-prefix", "fair")
 
 
 def queue_for(policy: str, kv: RadixCache) -> WaitingQueue:
-    """The waiting queue of a policy; raises ValueError for a name that is not in `POLICIES`."""
+    """The waiting queue of a policy.
+
+    Raises:
+        ValueError: the name is not in `POLICIES`.
+
+    """
 
     def cached(sequence: Sequence) -> int:
         return kv.lookup(sequence.request.salt, sequence.key)

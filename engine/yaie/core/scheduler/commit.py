@@ -48,7 +48,12 @@ class StepCommitter:
         self.generated_tokens = 0
 
     def take(self, batch: Batch, sequences: list[Sequence], result: StepResult) -> list[Tokens]:
-        """Move every sequence on whose epoch is still that of its row."""
+        """Move every sequence on whose epoch is still that of its row.
+
+        Raises:
+            ValueError: the result has another number of rows than the batch.
+
+        """
         if not len(batch.rows) == len(result.tokens) == len(result.finite):
             raise ValueError(f"step {batch.step_id} has {len(batch.rows)} rows, its result not")
         events: list[Tokens] = []

@@ -156,7 +156,7 @@ class Scheduler:
         return None if timeout_s is None else arrived_s + timeout_s
 
     def validate(self, request: Generate, *, compiling: int = 0) -> None:
-        """Raise the error that refuses `request`; `compiling` others wait beside the queue.
+        """Refuse a request that cannot wait here; `compiling` others wait beside the queue.
 
         Raises:
             InvalidRequestError: it can never run, or its id is in use.

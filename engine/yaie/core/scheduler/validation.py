@@ -22,7 +22,13 @@ class Limits:
 
 
 def validate(request: Generate, limits: Limits) -> None:
-    """Raise `InvalidRequestError` for a request that can never run."""
+    """Refuse a request that can never run.
+
+    Raises:
+        ContextLengthError: the prompt and the wanted tokens are longer than the context.
+        InvalidRequestError: the prompt is empty, or a field is out of range.
+
+    """
     prompt, sampling = request.prompt_token_ids, request.sampling
     if not prompt:
         raise InvalidRequestError("The prompt must have at least one token.", param="prompt")

@@ -136,7 +136,12 @@ class PagedStep:
         return output.to(query.dtype).unsqueeze(0), None
 
     def finish(self) -> None:
-        """Raise UnfitError unless every layer attended."""
+        """Check that every layer attended.
+
+        Raises:
+            UnfitError: a layer was left out of a step.
+
+        """
         if self.calls != len(self._layers):
             raise UnfitError("an attention layer was left out of a step")
 
@@ -170,7 +175,12 @@ def _rows(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def refuse_unknown(others: dict[str, Any]) -> None:
-    """Raise UnfitError when an argument says something that nobody here understands."""
+    """Refuse arguments that nobody here understands.
+
+    Raises:
+        UnfitError: one of them has a value that asks for something.
+
+    """
     for name, value in others.items():
         if value is None or name in WITHOUT_MEANING or (name == "dropout" and value == 0.0):
             continue

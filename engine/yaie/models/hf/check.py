@@ -62,7 +62,12 @@ class Yardstick:
         return _ratio(rms, self._rms), _ratio(largest, self._largest)
 
     def judge(self, ours: Logits) -> None:
-        """Raise UnfitError unless `ours` are within the noise."""
+        """Check that `ours` are within the noise.
+
+        Raises:
+            UnfitError: their error is too many times the noise.
+
+        """
         rms, largest = self.ratios(ours)
         if not (rms <= RMS_RATIO and largest <= MAX_RATIO):
             raise UnfitError(

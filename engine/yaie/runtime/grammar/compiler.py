@@ -60,7 +60,12 @@ class GrammarCompiler:
         return self._n_waiting + len(self._ready)
 
     def submit(self, request: Generate) -> None:
-        """Give a request to compile; `take` returns it."""
+        """Give a request to compile; `take` returns it.
+
+        Raises:
+            ValueError: the request has no grammar.
+
+        """
         grammar = request.sampling.grammar
         if grammar is None:
             raise ValueError("the request has no grammar")

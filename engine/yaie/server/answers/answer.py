@@ -133,7 +133,14 @@ class Answer:
             self._finish(outcome)
 
     async def whole(self) -> list[Choice]:
-        """Every output in one piece, in order. Raises what `deliver` raises."""
+        """Every output in one piece, in order.
+
+        Raises:
+            EngineError: the engine failed on this request.
+            DeadlineExceededError: its time was over.
+            UnavailableError: the engine died or gave the request up.
+
+        """
         found = _Collected(self.num_outputs)
         await self.deliver(found)
         return [_choice(index, deltas) for index, deltas in enumerate(found.deltas)]

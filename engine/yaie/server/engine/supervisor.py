@@ -79,7 +79,12 @@ class Supervisor:
         self._starts = 0
 
     async def run(self) -> None:
-        """Serve until `stop`. Raises UnavailableError when the engine cannot be kept alive."""
+        """Serve until `stop`.
+
+        Raises:
+            UnavailableError: the engine cannot be kept alive.
+
+        """
         with private_folder() as folder:
             while not self._stopping:
                 status = await self._one_process(Path(folder))

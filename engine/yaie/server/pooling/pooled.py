@@ -64,7 +64,12 @@ class Job:
 
 
 def check_priority(service: Service, body: PoolingRequest) -> None:
-    """Raise InvalidRequestError for a priority that nobody would heed."""
+    """Refuse a priority that nobody would heed.
+
+    Raises:
+        InvalidRequestError: it is not 0, and this server does not schedule by priority.
+
+    """
     if body.priority and not service.options.priorities:
         raise InvalidRequestError(
             "priority must be 0: this server does not schedule by priority.", param="priority"
@@ -100,7 +105,13 @@ async def encode_pair(service: Service, body: PoolingRequest, pair: tuple[str, s
 
 
 def checked(service: Service, body: PoolingRequest, ids: list[int], param: str) -> list[int]:
-    """The ids within the context and the vocabulary, cut where the request asks for it."""
+    """The ids within the context and the vocabulary, cut where the request asks for it.
+
+    Raises:
+        InvalidRequestError: no ids, an id beyond the vocabulary, or a cut to more than the context.
+        ContextLengthError: more ids than the context holds.
+
+    """
     limit = service.info.max_model_len
     if body.truncate_prompt_tokens is not None:
         keep = kept_tokens(body.truncate_prompt_tokens, limit)

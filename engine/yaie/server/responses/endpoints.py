@@ -51,6 +51,12 @@ async def responses(request: Request) -> Any:
 
 
 async def get_response(request: Request) -> Response:
+    """Answer with a stored response.
+
+    Raises:
+        InvalidRequestError: it is asked for as a stream.
+
+    """
     if request.query_params.get("stream") == "true":
         raise InvalidRequestError(
             "A stored response is told whole; leave stream out.",
@@ -76,7 +82,12 @@ async def delete_response(request: Request) -> Response:
 
 
 async def cancel_response(request: Request) -> Response:
-    """Nothing runs in the background here: closing the connection is what cancels a response."""
+    """Nothing runs in the background here: closing the connection is what cancels a response.
+
+    Raises:
+        InvalidRequestError: always, unless no such response is stored.
+
+    """
     await _stored(request)
     raise InvalidRequestError(
         "Only responses in the background can be cancelled, and this server has none. "

@@ -173,6 +173,12 @@ class Exchange:
     def check_declared_size(self) -> None:
         """Refuse what is too large by its own account, or has two accounts, before any of the body
         is read.
+
+        Raises:
+            InvalidRequestError: both Content-Length and Transfer-Encoding are given.
+            PayloadTooLargeError: the headers are too many or too large, or the declared body is too
+                large.
+
         """
         headers = self.scope["headers"]
         size = sum(len(name) + len(value) for name, value in headers)
@@ -186,7 +192,12 @@ class Exchange:
             raise self._too_large()
 
     def check_encoding(self) -> None:
-        """Refuse a body that is not sent as it is."""
+        """Refuse a body that is not sent as it is.
+
+        Raises:
+            UnsupportedEncodingError: Content-Encoding names a compression.
+
+        """
         given = [v.strip().lower() for n, v in self.scope["headers"] if n == b"content-encoding"]
         if not set(given) <= {b"", b"identity"}:
             raise UnsupportedEncodingError(
@@ -194,7 +205,13 @@ class Exchange:
             )
 
     async def receive(self) -> Message:
-        """The next part of the body, within the limits of size and time."""
+        """The next part of the body, within the limits of size and time.
+
+        Raises:
+            InvalidRequestError: the body came too slowly.
+            PayloadTooLargeError: the body is larger than the limit.
+
+        """
         if self._body_complete:
             return await self._receive()
         left_s = self._limits.body_s - (time.monotonic() - self.started_s)

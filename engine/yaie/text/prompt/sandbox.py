@@ -75,7 +75,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
             del self._of_thread.deadline
 
     def tick(self) -> str:
-        """Called at each turn of a loop. Raises TemplateTimeoutError when the time is over."""
+        """Called at each turn of a loop.
+
+        Raises:
+            TemplateTimeoutError: the time is over.
+
+        """
         deadline = getattr(self._of_thread, "deadline", None)
         if deadline is not None and time.monotonic() > deadline:
             raise TemplateTimeoutError
@@ -105,7 +110,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return super().call(context, function, *args, **named)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        """A string's `format`, without widths."""
+        """A string's `format`, without widths.
+
+        Raises:
+            TemplateLimitError: a width in the pattern is itself a field.
+
+        """
         wrapped = super().wrap_str_format(value)
         if wrapped is None:
             return None

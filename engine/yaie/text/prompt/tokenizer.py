@@ -173,7 +173,13 @@ class Tokenizer:
         variables: Mapping[str, Any] | None = None,
         limit_s: float = RENDER_S,
     ) -> str:
-        """The text of a conversation as the chat template writes it. Raises as `encode_chat`."""
+        """The text of a conversation as the chat template writes it.
+
+        Raises:
+            InvalidRequestError: no chat template, or the template refuses the messages.
+            TemplateTimeoutError: the template takes longer than `limit_s`.
+
+        """
         if self._template is None:
             raise InvalidRequestError(
                 "This model has no chat template. Use /v1/completions.", param="messages"
