@@ -129,9 +129,20 @@ def test_a_chat_takes_the_listed_way(traced: Traced) -> None:
     check(listed("A chat"), traced.end("chat", n_processes=4))
 
 
+def shown(traced: Traced) -> str:
+    """The model with its status, as YAML."""
+    command = ["ps", "-o", "yaml", "--state-dir", str(traced.state)]
+    done = subprocess.run([sys.executable, "-m", "yaie", *command], check=True, capture_output=True)
+    return done.stdout.decode()
+
+
 def test_an_apply_takes_the_listed_way(traced: Traced) -> None:
     traced.begin("apply")
     command = ["apply", "-f", str(traced.model(2)), "--state-dir", str(traced.state)]
     subprocess.run([sys.executable, "-m", "yaie", *command], check=True, capture_output=True)
-    time.sleep(2)
+    deadline = time.monotonic() + 30
+    while "observedGeneration: 2" not in shown(traced):
+        assert time.monotonic() < deadline, shown(traced)
+        time.sleep(0.2)
+    time.sleep(1.5)  # the controllers look twice a second
     check(listed("An apply"), traced.end("apply", n_processes=4))
