@@ -176,7 +176,7 @@ def _line(document: _Parsed, path: Path) -> int:
 
 
 def _message(item: Mapping[str, Any]) -> str:
-    """Pydantic's finding in the words of someone who writes YAML."""
+    """Pydantic's error in the words of someone who writes YAML."""
     if item["type"] == "extra_forbidden":
         close = difflib.get_close_matches(str(item["loc"][-1]), _known(item["loc"][:-1]), n=1)
         return "unknown field" + (f"; did you mean `{close[0]}`?" if close else "")

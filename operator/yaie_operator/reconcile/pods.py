@@ -39,8 +39,8 @@ def worst(pods: Iterable[Object]) -> ConditionState | None:
         (pod for pod in pods if not is_draining(pod) and not is_ready(pod)),
         key=lambda pod: str(pod["metadata"]["name"]),
     )
-    findings = [diagnose(pod) for pod in waiting]
-    return min(findings, key=lambda f: _URGENCY.index(f.reason), default=None)
+    diagnoses = [diagnose(pod) for pod in waiting]
+    return min(diagnoses, key=lambda f: _URGENCY.index(f.reason), default=None)
 
 
 def diagnose(pod: Object) -> ConditionState:

@@ -95,7 +95,7 @@ def counts_of(case: dict[str, Any]) -> torch.Tensor:
     slots.temperature[1], slots.top_k[1] = sampling.temperature, sampling.top_k
     slots.top_p[1], slots.min_p[1], slots.seed[1] = sampling.top_p, sampling.min_p, 99
     next_position = np.array([len(PROMPT) + len(OUTPUT)], dtype=np.int32)
-    one = sampler.wishes.plan(np.array([1], dtype=np.int32), next_position)
+    one = sampler.requested.plan(np.array([1], dtype=np.int32), next_position)
     plan = one._replace(slots=one.slots.repeat(PIECE), wanted=one.wanted.repeat(PIECE))
     masks = None
     if case.get("grammar"):

@@ -103,7 +103,7 @@ class Scheduler:
         self._steps: dict[int, _Flight] = {}
         self._next_step_id = 0
         self._next_arrival = 0
-        self._spare_seats = max_num_seqs
+        self._spare_slots = max_num_seqs
         """Left free by the last step while nobody waited: so many arrivals do not count as
         waiting."""
 
@@ -166,7 +166,7 @@ class Scheduler:
         validate(request, self._limits)
         if request.request_id in self._lifecycle:
             raise duplicate(request.request_id)
-        waiting = max(self._lifecycle.n_waiting - self._spare_seats, 0) + compiling
+        waiting = max(self._lifecycle.n_waiting - self._spare_slots, 0) + compiling
         if waiting >= self._limits.max_num_queued_reqs:
             raise OverloadedError(
                 f"The queue is full: {waiting} requests are waiting.",
@@ -229,7 +229,7 @@ class Scheduler:
         if self._fault_isolator and self._steps:
             return None  # what is in flight is heard first
         step = self._plan(budget)
-        self._spare_seats = 0 if lifecycle.n_waiting else lifecycle.slots.free
+        self._spare_slots = 0 if lifecycle.n_waiting else lifecycle.slots.free
         return self._seal(step) if step.rows else None
 
     def matchers(self, batch: Batch) -> list[tuple[int, Matcher]]:

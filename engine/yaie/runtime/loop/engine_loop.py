@@ -169,14 +169,14 @@ class EngineLoop(Generic[TicketT]):
     # -- the six lines ----------------------------------------------------------------------
 
     def _drain(self) -> int:
-        compiling, resting = self._commands.n_compiling, self._scheduler.is_idle
-        if resting:
+        compiling, idle = self._commands.n_compiling, self._scheduler.is_idle
+        if idle:
             wait_s = COMPILING_WAIT_S if compiling else IDLE_WAIT_S
             commands = self._port.drain(wait_s=wait_s)
         else:
             commands = self._late_arrivals()
         now = self._clock()
-        if resting:
+        if idle:
             self._progress_at = now
             if not compiling:
                 self._prove(commands)

@@ -105,7 +105,7 @@ class SlotSampling:
 
 
 def lasting(sampling: SamplingParams) -> int:
-    """The wishes that hold for every token of an output."""
+    """Flags of what holds for every token of an output."""
     wanted = {
         logit_flags.ALLOWED: sampling.allowed_token_ids is not None,
         logit_flags.PENALTIES: sampling.penalized,

@@ -91,13 +91,13 @@ class Sampler:
     def __init__(self, slots: Slots, vocab_size: int, device: torch.device) -> None:
         rows = slots.scratch + 1
         self.slots = slots
-        self.wishes = SlotSampling(rows, vocab_size)
+        self.requested = SlotSampling(rows, vocab_size)
         self.state = LogitsState(rows, vocab_size, device)
 
     def start(self, inits: Iterable[SlotInit]) -> None:
         """Sequences enter slots."""
         inits = tuple(inits)
-        self.wishes.start(inits)
+        self.requested.start(inits)
         self.state.start(inits)
 
     def draw(self, pending: Pending, plan: SamplingMetadata, masks: Masks | None) -> Draw:

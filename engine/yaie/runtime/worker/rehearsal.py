@@ -22,7 +22,7 @@ DRAWS = (
     SamplingParams(seed=1),
     SamplingParams(seed=1, top_k=5, top_p=0.9, min_p=0.01),
 )
-WISHES = SamplingParams(
+DEMANDING = SamplingParams(
     seed=1,
     repetition_penalty=1.1,
     presence_penalty=0.1,
@@ -81,7 +81,7 @@ def _batches(max_num_seqs: int, longest: int, page_size: int) -> Iterator[Batch]
     for sampling in DRAWS:
         yield _prompts(sampling, [min(7, longest)] * min(PROMPTS, max_num_seqs), page_size)
     yield _prompts(DRAWS[0], [longest], page_size)
-    yield _prompts(WISHES, [min(9, longest)], page_size)
+    yield _prompts(DEMANDING, [min(9, longest)], page_size)
 
 
 def _prompts(sampling: SamplingParams, lengths: list[int], page_size: int) -> Batch:

@@ -142,7 +142,7 @@ class ModelRunner:
             self.pooler.start(batch.inits)
         arrays = prepare_inputs(batch.rows, self.slots.host_tables, self.kv.page_size)
         sampled = arrays.sampled
-        plan = self.sampler.wishes.plan(arrays.slots[sampled], arrays.seq_lens[sampled])
+        plan = self.sampler.requested.plan(arrays.slots[sampled], arrays.seq_lens[sampled])
         graph = self.graphs.find(arrays, plan, batch.rows) if self.graphs is not None else None
         inputs = arrays if graph is None else graph.inputs(arrays)
         parts = upload((*changes, *inputs), self.device)
@@ -300,7 +300,7 @@ class ModelRunner:
         scores = score_pieces(
             lambda first, last: self.model.logits(hidden[first:last]),
             targets.long(),
-            self.sampler.wishes.prompt_logprobs(row.slot),
+            self.sampler.requested.prompt_logprobs(row.slot),
             self.model.vocab_size,
         )
         ticket.outcome.score_prompt(number, scores)
