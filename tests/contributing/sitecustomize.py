@@ -1,8 +1,8 @@
 """Records which functions of ours run, in every Python process that finds this on its PYTHONPATH.
 
-The folder `CALL_TRACE` has a folder for each phase. From the moment that `start` is in it, a
-process notes when each function is called; when `stop` is there, too, it writes what it noted to
-`PID.json`, as [nanoseconds of the monotonic clock, file, qualified name] for each call.
+The folder `CALL_TRACE` has a folder for each phase. When `start` is in it, a process writes
+`PID.begun` and notes when each function is called; when `stop` is there, too, it writes what it
+noted to `PID.json`, as [nanoseconds of the monotonic clock, file, qualified name] for each call.
 """
 
 import json
@@ -43,6 +43,7 @@ class Recorder:
 
     def _record(self, phase: Path) -> None:
         self._seen.clear()
+        (phase / f"{os.getpid()}.begun").touch()
         while not (phase / "stop").exists():
             time.sleep(POLL_S)
         found = [

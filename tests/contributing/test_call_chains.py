@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from docs.pages import ROOT
 pytestmark = pytest.mark.slow
 PAGE = ROOT / "docs/contributing/call-chains.md"
 HERE = Path(__file__).parent
+N_PROCESSES = 4  # `yaie up`, the router, an HTTP process and its engine process
 MODEL = """\
 apiVersion: yaie.dev/v1alpha1
 kind: InferenceModel
@@ -39,6 +40,13 @@ def listed(title: str) -> list[str]:
     )
 
 
+def until(fact: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not fact():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.05)
+
+
 class Traced:
     """A running `yaie up` whose processes record what they call."""
 
@@ -47,6 +55,7 @@ class Traced:
         self._calls = folder / "calls"
         self._calls.mkdir()
         self.state = folder / "state"
+        self._written: list[Path] = []
         environment = os.environ | {
             "CALL_TRACE": str(self._calls),
             "PYTHONPATH": str(HERE),
@@ -72,17 +81,15 @@ class Traced:
         folder = self._calls / phase
         folder.mkdir()
         (folder / "start").touch()
-        time.sleep(0.3)
+        until(lambda: len(list(folder.glob("*.begun"))) >= N_PROCESSES)
+        self._written = [file.with_suffix(".json") for file in folder.glob("*.begun")]
 
-    def end(self, phase: str, n_processes: int) -> list[str]:
-        """Every call, as `path:function`, in order and of all processes."""
+    def end(self, phase: str) -> list[str]:
+        """Every call, as `path:function`, in order and of all processes that were there."""
         folder = self._calls / phase
         (folder / "stop").touch()
-        deadline = time.monotonic() + 20
-        while len(files := list(folder.glob("*.json"))) < n_processes:
-            assert time.monotonic() < deadline, f"{len(files)} processes have written"
-            time.sleep(0.05)
-        calls = sorted(call for file in files for call in json.loads(file.read_text()))
+        until(lambda: all(file.exists() for file in self._written))
+        calls = sorted(call for file in self._written for call in json.loads(file.read_text()))
         return [f"{path.removeprefix(f'{ROOT}/')}:{name}" for _, path, name in calls]
 
 
@@ -126,7 +133,7 @@ def test_a_chat_takes_the_listed_way(traced: Traced) -> None:
     traced.begin("chat")
     assert "data: [DONE]" in ask(traced.endpoint)
     time.sleep(0.3)
-    check(listed("A chat"), traced.end("chat", n_processes=4))
+    check(listed("A chat"), traced.end("chat"))
 
 
 def shown(traced: Traced) -> str:
@@ -140,9 +147,6 @@ def test_an_apply_takes_the_listed_way(traced: Traced) -> None:
     traced.begin("apply")
     command = ["apply", "-f", str(traced.model(2)), "--state-dir", str(traced.state)]
     subprocess.run([sys.executable, "-m", "yaie", *command], check=True, capture_output=True)
-    deadline = time.monotonic() + 30
-    while "observedGeneration: 2" not in shown(traced):
-        assert time.monotonic() < deadline, shown(traced)
-        time.sleep(0.2)
+    until(lambda: "observedGeneration: 2" in shown(traced))
     time.sleep(1.5)  # the controllers look twice a second
-    check(listed("An apply"), traced.end("apply", n_processes=4))
+    check(listed("An apply"), traced.end("apply"))

@@ -9,6 +9,7 @@ import msgspec
 
 from yaie.core.checks import check_integer
 from yaie.core.request import SamplingParams
+from yaie_api import engine_config
 from yaie_api.engine_config import EngineConfig
 from yaie_api.errors import InvalidRequestError
 from yaie_api.http.openai import TokenizeRequest, parse
@@ -25,11 +26,14 @@ def config_of(model: str | os.PathLike[str], settings: Mapping[str, Any]) -> Eng
     """The settings, their types checked as a command line's would be.
 
     Raises:
-        InvalidRequestError: a setting has the wrong type.
+        InvalidRequestError: a setting has the wrong type, or is none of its choices.
 
     """
+    config = EngineConfig(model=os.fspath(model), **settings)
+    for name, known in engine_config.settings().items():
+        if known.choices and (told := engine_config.problem(name, getattr(config, name))):
+            raise InvalidRequestError(f"{name} {told}.", param=name)
     try:
-        config = EngineConfig(model=os.fspath(model), **settings)
         return msgspec.convert(msgspec.structs.asdict(config), EngineConfig)
     except msgspec.ValidationError as error:
         raise InvalidRequestError(f"A setting has the wrong type: {error}.") from error

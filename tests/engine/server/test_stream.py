@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from yaie.server.answers.response_body import Body
+from yaie.server.answers.response_body import ResponseBody
 from yaie.server.answers.stream import (
     DONE,
     PING,
@@ -30,14 +30,14 @@ async def send_all(write: Writer, **options: Any) -> tuple[int, bytes]:
 
 
 async def test_every_stream_ends_with_done() -> None:
-    async def events(out: Body) -> None:
+    async def events(out: ResponseBody) -> None:
         out.write(b"data: 1\n\n")
 
     assert await send_all(events) == (200, b"data: 1\n\n" + DONE)
 
 
 async def test_an_error_in_a_stream_is_an_event_before_done() -> None:
-    async def events(out: Body) -> None:
+    async def events(out: ResponseBody) -> None:
         out.write(b"data: 1\n\n")
         raise OverloadedError("full")
 
@@ -46,7 +46,7 @@ async def test_an_error_in_a_stream_is_an_event_before_done() -> None:
 
 
 async def test_a_defect_in_a_stream_is_told_without_details() -> None:
-    async def events(out: Body) -> None:
+    async def events(out: ResponseBody) -> None:
         out.write(b"data: 1\n\n")
         raise ValueError("/secret/path")
 
@@ -57,7 +57,7 @@ async def test_a_defect_in_a_stream_is_told_without_details() -> None:
 
 
 async def test_comments_are_sent_while_nothing_comes_and_not_after() -> None:
-    async def events(out: Body) -> None:
+    async def events(out: ResponseBody) -> None:
         await asyncio.sleep(0.1)
         out.write(b"data: 1\n\n")
         out.write(b"data: 2\n\n")
@@ -70,7 +70,7 @@ async def test_comments_are_sent_while_nothing_comes_and_not_after() -> None:
 
 
 async def test_a_protocol_may_have_no_last_event() -> None:
-    async def events(out: Body) -> None:
+    async def events(out: ResponseBody) -> None:
         out.write(b"data: 1\n\n")
 
     assert await send_all(events, done=b"") == (200, b"data: 1\n\n")
