@@ -5,8 +5,9 @@ from yaie.core.queues.fair import FairQueue
 from yaie.core.queues.longest_prefix import LongestPrefixQueue
 from yaie.core.queues.policy import OrderedQueue, WaitingQueue, fcfs, priority
 from yaie.core.sequence import Sequence
+from yaie_api.engine_config import settings
 
-POLICIES = ("fcfs", "priority", "longest-prefix", "fair")
+POLICIES = settings()["scheduling_policy"].choices
 
 
 def queue_for(policy: str, kv: RadixCache) -> WaitingQueue:
