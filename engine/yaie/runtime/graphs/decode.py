@@ -137,6 +137,12 @@ class DecodeGraphs:
                 for context in sorted(contexts, reverse=True):
                     yield DecodeKey(rows, context, tail)
 
+    def is_main(self, key: DecodeKey) -> bool:
+        """Whether it is captured before the engine is ready. Another of these gives the tokens of
+        any that is not: greedy draws a little slower, long contexts with fewer programs a row.
+        """
+        return key.tail == "logits" or (key.tail == "plain" and key.context == self._contexts[0])
+
     def capture(self, key: DecodeKey) -> None:
         """Record one graph, on the scratch slot.
 
