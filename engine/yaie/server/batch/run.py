@@ -12,7 +12,7 @@ from yaie.server.batch.lines import CONCURRENCY, Batch, Result
 from yaie.server.batch.parse import count_requests
 from yaie.server.engine.client import EngineState
 from yaie.server.engine.supervisor import Supervisor
-from yaie.server.run import ServeOptions, create_service
+from yaie.server.process.run import ServeOptions, create_service
 from yaie.server.web.app import create_app
 from yaie_api.errors import InvalidRequestError
 

@@ -12,18 +12,19 @@ from functools import partial
 from pathlib import Path
 
 from yaie.config import ModelInfo
-from yaie.server import admin, api_server_worker
-from yaie.server.assembly import (
+from yaie.server import admin
+from yaie.server.engine.api_server_pool import ApiServerPool
+from yaie.server.engine.client import AsyncEngine, EngineState
+from yaie.server.engine.supervisor import Supervisor, private_folder
+from yaie.server.peers import Peers
+from yaie.server.process import api_server_worker
+from yaie.server.process.assembly import (
     ServeOptions,
     answer_peer,
     create_service,
     loop_factory,
     public_app,
 )
-from yaie.server.engine.api_server_pool import ApiServerPool
-from yaie.server.engine.client import AsyncEngine, EngineState
-from yaie.server.engine.supervisor import Supervisor, private_folder
-from yaie.server.peers import Peers
 from yaie.server.service import Service
 from yaie.server.web.app import create_app
 from yaie.server.web.listener import DrainingServer, FirstServer, HttpServer, bind, url_of

@@ -12,18 +12,18 @@ import socket
 from functools import partial
 from pathlib import Path
 
-from yaie.server.assembly import (
+from yaie.server.engine import api_server_pool
+from yaie.server.engine.api_server_pool import ApiServerPool, Detach, Drain, Follow, decode_order
+from yaie.server.engine.client import AsyncEngine
+from yaie.server.engine.follower import Follower
+from yaie.server.peers import Peers
+from yaie.server.process.assembly import (
     ServeOptions,
     answer_peer,
     create_service,
     loop_factory,
     public_app,
 )
-from yaie.server.engine import api_server_pool
-from yaie.server.engine.api_server_pool import ApiServerPool, Detach, Drain, Follow, decode_order
-from yaie.server.engine.client import AsyncEngine
-from yaie.server.engine.follower import Follower
-from yaie.server.peers import Peers
 from yaie.server.web.listener import DrainingServer, join
 from yaie_api.errors import YaieError
 from yaie_api.logs import fields
