@@ -37,7 +37,7 @@ TOKENS = (*range(64, 385, 64), 512, 640, 768, 1024, *range(1536, 4097, 512))
 size before (H200).
 """
 ROWS = (16, 64, 128, 256, 512, 1024)
-MAIN_ROWS = (16, 64, 256)
+MAIN_ROWS = (16, 64)
 """Captured before the engine is ready, beside the largest. The others hold fewer padding rows."""
 PADDING = -1
 """In place of the id of a decode row's token, which its slot knows."""
