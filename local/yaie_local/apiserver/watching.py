@@ -1,4 +1,4 @@
-"""Following the store's history from a resourceVersion on."""
+"""Follows the store's history from a resourceVersion on."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -9,10 +9,10 @@ __all__ = ["ExpiredError", "follow"]
 
 
 async def follow(store: Store, version: int) -> AsyncGenerator[Event]:
-    """Every write after `version`, for ever.
+    """Yield every write after `version`, without end.
 
     Raises:
-        ExpiredError: the history is too short.
+        ExpiredError: the history no longer contains the writes after `version`.
 
     """
     changed = asyncio.Event()
