@@ -140,7 +140,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return template
 
     def _format(self, pattern: str, *values: Any, **named: Any) -> str:
-        """Implements `%` and the filter `format`, but refuses large widths, which make long texts."""
+        """Implements `%` and the filter `format`, with a check of widths and of the size."""
         text = str(pattern)
         if "*" in text:
             raise TemplateLimitError
