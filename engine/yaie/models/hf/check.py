@@ -77,7 +77,7 @@ class Yardstick:
 
 
 def _ratio(error: float, noise: float) -> float:
-    """The error as a multiple of the noise; NaN is infinite, a zero error is 0 even without noise."""
+    """The error as a multiple of the noise: NaN gives infinity, no error gives 0."""
     if error == 0.0:
         return 0.0
     return error / noise if noise > 0.0 and error < math.inf else math.inf
