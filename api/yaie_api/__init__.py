@@ -1,6 +1,6 @@
-"""The contract that every part of yaie shares: types, names, metric names, errors and arithmetic.
+"""The contract that all parts of yaie share: types, names, metric names, errors and arithmetic.
 
-Nothing here knows torch, Kubernetes clients or HTTP servers; every other package may import it.
+It imports no torch, Kubernetes client or HTTP server; every other package may import it.
 """
 
 __version__ = "0.1.0"

@@ -1,8 +1,9 @@
-"""Every setting of an engine, written once: type, default, limits, flag and what it does.
+"""The settings of an engine, each defined once: type, default, limits, flag and help text.
 
-`EngineConfig` is what the engine process is given. The flags of `yaie serve`, the engine's fields
-of an InferenceModel, the arguments that the operator passes and the table in `docs/settings.md` are
-all made of it (`settings`). Names are vLLM's where it has the same setting.
+`EngineConfig` is the configuration that the engine process receives. The flags of `yaie serve`, the
+engine's fields of an InferenceModel, the arguments that the operator passes and the table in
+`docs/settings.md` are all derived from it (`settings`). A setting that vLLM also has keeps vLLM's
+name.
 """
 
 from collections.abc import Mapping
@@ -27,16 +28,16 @@ DType: TypeAlias = Literal["auto", "float32", "bfloat16", "float16"]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is known of a setting beside its type and default.
+    """The properties of a setting besides its type and default.
 
     Attributes:
-        help: what it does, as `--help` says it.
-        unit: what its value is called in `--help`.
+        help: what the setting does, for `--help`.
+        unit: placeholder of the value in `--help`.
         least: smallest value.
         most: largest value.
-        open_least: `least` itself is refused.
-        without: what happens where nothing is given and no default is a value.
-        flags: other names of its flag; the first is the name before the field's own.
+        open_least: whether `least` itself is refused.
+        without: the behaviour if the setting is None, for `--help`.
+        flags: other names of the setting's flag.
 
     """
 
@@ -62,11 +63,11 @@ def _seconds(help_: str, **more: Any) -> Setting:
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the engine process needs to know.
+    """The whole configuration of an engine process.
 
     `model`: `builtin://NAME`, `hf://org/name[@revision]`, or a local folder. `served_model_name`:
-    the name that clients use; None: derived from `model`. None in any other field: chosen by model
-    and device when the engine starts.
+    the name that clients use; None: derived from `model`. If another field is None, the engine
+    chooses its value by model and device at start.
     """
 
     model: str
@@ -171,9 +172,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Described(NamedTuple):
-    """A setting with the type and default that its field has.
+    """A setting with its field's type and default.
 
-    `kind`: bool, int, float or str. `choices`: the values of one with a few; else empty.
+    `kind`: bool, int, float or str. `choices`: the allowed values if they are listed, else empty.
     """
 
     name: str
@@ -188,7 +189,7 @@ class Described(NamedTuple):
 
     @property
     def told_default(self) -> str:
-        """The default as `--help` and the documentation tell it; empty: there is none."""
+        """The default as text for `--help` and the documentation; empty if there is none."""
         if self.default is None:
             return self.setting.without or ""
         if isinstance(self.default, bool):
@@ -198,7 +199,7 @@ class Described(NamedTuple):
 
 @cache
 def settings() -> Mapping[str, Described]:
-    """Every setting that has a flag, by the name of its field."""
+    """All settings that have a flag, by the name of their field."""
     hints = get_type_hints(EngineConfig, include_extras=True)
     defaults = {field.name: field.default for field in msgspec.structs.fields(EngineConfig)}
     found = {}
@@ -213,7 +214,7 @@ def settings() -> Mapping[str, Described]:
 
 
 def problem(name: str, value: Any) -> str | None:
-    """What is wrong with a value of a setting, in words; None: nothing."""
+    """Why a value of a setting is invalid, as a message; None if it is valid."""
     _, _, choices, _, setting = settings()[name]
     if value is None:
         return None

@@ -1,20 +1,20 @@
-"""The error tree of yaie. Each error carries its HTTP status, and whether a retry can help.
+"""The error tree of yaie. Each error class has an HTTP status and says whether a retry can help.
 
     YaieError
-    ├── InvalidRequestError          400  the request is wrong; the same request will fail again
+    ├── InvalidRequestError          400  the request is invalid and would fail again
     │   └── ContextLengthError       400  prompt (+ max_tokens) does not fit the model's context
     ├── AuthenticationError          401
     ├── NotFoundError                404  unknown model or path
     ├── MethodNotAllowedError        405
     ├── PayloadTooLargeError         413
     ├── UnsupportedEncodingError     415  the body is compressed
-    ├── OverloadedError              429  queue full: retry after a while
+    ├── OverloadedError              429  the queue is full: retry later
     ├── EngineError                  500  this request failed inside the engine
     ├── UnavailableError             503  no engine can take the request now: retry
-    └── DeadlineExceededError        504  the request's time was over; a retry would end alike
+    └── DeadlineExceededError        504  the time limit passed; a retry would fail too
 
-Servers map the tree to OpenAI's error envelope at one seam: `YaieError.envelope`.
-Messages reach users: no paths, addresses or library names in them.
+`YaieError.envelope` is the one place that maps an error to OpenAI's error body. Messages reach
+users: they contain no paths, addresses or library names.
 """
 
 import math
@@ -29,7 +29,7 @@ class YaieError(Exception):
     default_code: ClassVar[str | None] = None
     retryable: ClassVar[bool] = False
     should_not_retry: ClassVar[bool] = False
-    """Told to clients that would retry by the status alone."""
+    """Whether to tell clients, which may retry because of the status, not to retry."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class YaieError(Exception):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Response headers: when a retry can help, or that it cannot."""
+        """Response headers: after which time to retry, or that a retry cannot help."""
         if self.retry_after_s is not None or self.retryable:
             return {"retry-after": str(max(1, math.ceil(self.retry_after_s or 1)))}
         return {"x-should-retry": "false"} if self.should_not_retry else {}
@@ -130,7 +130,7 @@ class PayloadTooLargeError(YaieError):
 
 
 class UnsupportedEncodingError(YaieError):
-    """The body is compressed: to unpack it would be to hold what no limit has seen."""
+    """The body is compressed. It is refused because limits apply to the size before unpacking."""
 
     status = 415
     type = "invalid_request_error"
@@ -138,7 +138,7 @@ class UnsupportedEncodingError(YaieError):
 
     @property
     def headers(self) -> dict[str, str]:
-        """What is taken instead, as RFC 9110 has it."""
+        """The accepted encoding, as RFC 9110 requires for a 415."""
         return {"accept-encoding": "identity"}
 
 
@@ -169,7 +169,7 @@ class UnavailableError(YaieError):
 
 
 class DeadlineExceededError(YaieError):
-    """The request did not end in the time that it was given."""
+    """The request did not end within its time limit."""
 
     status = 504
     type = "timeout_error"

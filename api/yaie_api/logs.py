@@ -1,8 +1,8 @@
-"""One way to log for every process of yaie: text on a terminal, JSON lines otherwise.
+"""Logging of all yaie processes: text on a terminal, JSON lines otherwise.
 
 A record is a constant message plus keys: `log.info("model ready", extra=fields(model="demo"))`. The
-id of the request in hand travels in a context variable and is added to each record. Prompts and
-outputs are never passed here unless the user asked for them. Standard library only.
+current request's id is kept in a context variable and added to each record. Prompts and outputs are
+never logged unless the user enables it. Uses the standard library only.
 """
 
 import contextvars
@@ -15,11 +15,11 @@ from typing import Any, Final, Literal, TextIO
 LogFormat = Literal["auto", "text", "json"]
 
 request_id: Final[contextvars.ContextVar[str]] = contextvars.ContextVar("request_id", default="")
-"""Id of the request that the current task works for; empty outside requests."""
+"""Id of the request that the current task serves; empty outside requests."""
 
 
 def fields(**values: Any) -> dict[str, dict[str, Any]]:
-    """Keys of a log record, for the `extra` argument. Any name is allowed."""
+    """Make the `extra` argument for a log record's keys, which may have any name."""
     return {"fields": values}
 
 
@@ -47,7 +47,7 @@ def configure(
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time (RFC 3339, UTC), level, logger, message, request_id, keys."""
+    """One JSON object per line: time (RFC 3339, UTC), level, logger, message, request_id, keys."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, Any] = {
@@ -93,7 +93,7 @@ def _plain(value: object) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Line breaks and other controls escaped: a value cannot fake a log line."""
+    """Escape line breaks and other control characters, so that a value cannot forge a log line."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -1,7 +1,7 @@
 """Names, help texts and labels of every metric that yaie exports.
 
-The process that measures owns the value; this module owns the name, so that dashboards, alerts and
-the autoscaler can be checked against it. Base units, `_total` on counters, no colon in names.
+The measuring process owns the value; this module owns the name, so that tests can check dashboards,
+alerts and the autoscaler against it. Names have base units, `_total` on counters, and no colon.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ SHORT_BUCKETS_S: Final = (
     0.00001, 0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1,
 )  # fmt: skip
 
-# The router. `model` is an InferenceModel's name, or "" where the request named none that exists.
+# The router. `model` is an InferenceModel's name, or "" if the request named none that exists.
 ROUTER_REQUESTS: Final = Metric(
     "yaie_router_requests_total",
     "counter",

@@ -1,6 +1,6 @@
-"""Every name that two parts of yaie must agree on: API group, labels, ports, headers, object names.
+"""Names that several parts of yaie must agree on: API group, labels, ports, headers, object names.
 
-A string that appears both in a manifest and in code stands here once.
+A string that is used both in a manifest and in code is defined only here.
 """
 
 from typing import Final
@@ -27,7 +27,7 @@ COMPONENT_ROUTER: Final = "router"
 LABEL_SERVICE_NAME: Final = "kubernetes.io/service-name"
 """Set by Kubernetes (and by the local adapter) on every EndpointSlice of a Service."""
 
-# Who writes.
+# Identities of the operator.
 FIELD_MANAGER: Final = "yaie-operator"
 OPERATOR_LEASE: Final = "yaie-operator"
 
@@ -52,12 +52,12 @@ PATH_METRICS: Final = "/metrics"
 # Headers.
 HEADER_REQUEST_ID: Final = "x-request-id"
 HEADER_PREFIX: Final = "x-yaie-"
-"""Headers that yaie's parts use among themselves; the router strips them from client requests."""
+"""Prefix of internal headers between yaie's parts; the router removes them from client requests."""
 HEADER_ENDPOINT: Final = "x-yaie-endpoint"
 """On a router's response: the engine (pod name) that answered."""
 
 HEADER_TIMEOUT: Final = "x-yaie-timeout-seconds"
-"""On a request: an engine ends it with 504 after so many seconds."""
+"""On a request: the number of seconds after which an engine ends it with 504."""
 
 # Environment variables that the operator sets on pods.
 ENV_POD_NAME: Final = "YAIE_POD_NAME"
@@ -67,5 +67,5 @@ ENV_API_SOCKET: Final = "YAIE_API_SOCKET"
 ENV_PREFIX_KEY: Final = "YAIE_PREFIX_KEY"
 """Hex key of the keyed prefix hash, from the namespace's Secret."""
 ENV_LISTEN_FD: Final = "YAIE_LISTEN_FD"
-"""Number of an inherited listening socket that a router accepts on beside its own address; set by
-`yaie up`, which publishes the router on 127.0.0.1."""
+"""Number of an inherited listening socket on which a router accepts connections, in addition to its
+own address; set by `yaie up`, which publishes the router on 127.0.0.1."""

@@ -1,18 +1,19 @@
-"""Prefix keys: what a router and an engine both call "the same beginning of a request".
+"""Prefix keys: hashes by which a router and an engine recognise requests with equal beginnings.
 
-A request is written out canonically (a header of every field that changes the rendering, then its
-messages or prompt) and cut at every message border and every 512 bytes. Key *i* is a keyed 64-bit
-hash of everything up to cut *i*, so equal keys mean equal beginnings:
+A request is serialised in a canonical form (a header of all fields that change the rendering, then
+its messages or prompt) and cut at every message border and every 512 bytes. Key *i* is a keyed
+64-bit hash (BLAKE2b) of all bytes up to cut *i*, so equal keys mean equal beginnings:
 
     header │ system message      │ user message │ assistant message │ …
            k0        k1          k2             k3                  k4      ← border cuts
                 (k every 512 bytes inside a longer message)
 
-No tokenizer is involved, and nothing here raises on any JSON body: a request that the engine will
-refuse still gets keys. The *home* key stands at the end of the first user message: all turns of one
-conversation share it. Raw prompts have no borders; their home is the first 512-byte cut. What other
-APIs call `system` or `instructions` belongs to the header, and `input` is messages. A text is the
-same however it is wrapped: clients move cache marks from turn to turn, and make lists for them.
+No tokenizer is involved, and no JSON body raises an error: a request that the engine will refuse
+still gets keys. The *home* key is at the end of the first user message, so all turns of one
+conversation share it. Raw prompts have no borders; their home key is at the first 512-byte cut. The
+fields `system` and `instructions` of other APIs belong to the header, and `input` is treated as
+messages. A message with one text part has the same keys as a message with that text, and cache
+marks (`cache_control`) are ignored, because clients move them from turn to turn.
 """
 
 import hashlib
@@ -51,10 +52,10 @@ _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 @dataclass(frozen=True)
 class PrefixKeys:
-    """The keys of one request, shallow to deep.
+    """The keys of one request, in order of their cuts.
 
     `keys[i]` covers the first `ends[i]` of `total_bytes` canonical bytes; `home` is the index of
-    the home key. Requests longer than `MAX_KEYS` cuts have keys for their beginning only.
+    the home key. A request with more than `MAX_KEYS` cuts has keys for its beginning only.
     """
 
     keys: tuple[int, ...]
@@ -65,7 +66,7 @@ class PrefixKeys:
 
 @dataclass(frozen=True)
 class _Block:
-    """A piece of the canonical request that ends at a border. `home` marks where home may stand."""
+    """A part of the canonical request that ends at a border. `home`: where the home key may be."""
 
     data: bytes
     home: str = ""  # "end": at this block's border; "first": at this block's first cut
@@ -74,9 +75,9 @@ class _Block:
 def keys(
     body: Mapping[str, Any], key: bytes, *, model: str | None = None, adapter: str = ""
 ) -> PrefixKeys:
-    """All keys of a parsed request body under the namespace's secret `key` (at most 64 bytes).
+    """All keys of a parsed request body; `key`: the namespace's secret, at most 64 bytes.
 
-    `model` replaces the body's model name, so that a model and its aliases share their prefixes.
+    `model` replaces the body's model name, so that a model and its aliases share prefixes.
     """
     blocks = list(_blocks(body, model, adapter))
     cuts = list(_cuts(iter(blocks), key))
@@ -92,7 +93,7 @@ def keys(
 def home_key(
     body: Mapping[str, Any], key: bytes, *, model: str | None = None, adapter: str = ""
 ) -> int:
-    """The home key alone: equals `keys(...).keys[keys(...).home]` and stops reading there."""
+    """The home key: equals `keys(...).keys[keys(...).home]`, but hashes only up to that cut."""
     value = 0
     for cut, _, is_home in _cuts(_blocks(body, model, adapter), key):
         value = cut
@@ -102,7 +103,7 @@ def home_key(
 
 
 def _cuts(blocks: Iterator[_Block], key: bytes) -> Iterator[tuple[int, int, bool]]:
-    """Yield (key, end in bytes, is it the home key) for the first `MAX_KEYS` cuts."""
+    """Yield (key, end in bytes, whether it is the home key) for the first `MAX_KEYS` cuts."""
     digest, end, count = b"", 0, 0
     for block in blocks:
         size = len(block.data)
@@ -120,7 +121,9 @@ def _cuts(blocks: Iterator[_Block], key: bytes) -> Iterator[tuple[int, int, bool
 
 
 def _canonical(value: object) -> bytes:
-    """Compact JSON with sorted keys. Lone surrogates (a cut emoji) are valid JSON, not UTF-8."""
+    """Compact JSON with sorted keys. The fallback handles lone surrogates (half an emoji), which
+    are valid in JSON but not in UTF-8.
+    """
     try:
         return _encode(value)
     except UnicodeEncodeError:
@@ -154,7 +157,7 @@ def _messages(messages: object) -> Iterator[_Block]:
 
 
 def _message(message: object) -> bytes:
-    """Role first and content last: messages that begin alike share the cuts of what is alike."""
+    """A message with role first and content last, so that equal beginnings share their cuts."""
     if not isinstance(message, dict):
         return _JSON + _canonical(message)
     rest = {k: v for k, v in message.items() if k not in ("role", "content", "type")}
@@ -164,7 +167,7 @@ def _message(message: object) -> bytes:
 
 
 def _content(content: object) -> object:
-    """The content without cache marks; a single text as such."""
+    """The content without cache marks; a single text part becomes its text."""
     if not isinstance(content, list):
         return content
     parts = [_unmarked(part) for part in content]

@@ -1,9 +1,9 @@
-"""Ids of stored responses. Each lives in the memory of one engine, and its id says of which:
+"""Ids of stored responses. A response is stored in the memory of one engine, which its id names:
 
-    resp_ 1f0c22a9 5d0e…       8 hex digits of the pod's name, then 32 random ones
+    resp_ 1f0c22a9 5d0e…       8 hex digits: hash of the pod's name; then 32 random hex digits
 
-So every router finds the engine from the id alone, whichever router made the way there before. An
-engine that runs by hand has no pod: its ids have the random digits only.
+So any router finds the engine from the id alone. An engine that was started by hand has no pod; its
+ids have only the random digits.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ _MARKED: Final = re.compile(r"resp_([0-9a-f]{8})[0-9a-f]{32}")
 
 
 def mark_of_pod(pod: str) -> str:
-    """What the ids of this pod's responses begin with; "" for no pod."""
+    """The mark with which the ids of this pod's responses begin; "" if there is no pod."""
     return hashlib.blake2b(pod.encode(), digest_size=4).hexdigest() if pod else ""
 
 
@@ -24,6 +24,6 @@ def new_response_id(mark: str) -> str:
 
 
 def mark_in(response_id: str) -> str | None:
-    """The mark of the pod that made this id; None where it has none."""
+    """The mark of the pod that made this id; None if the id has no mark."""
     found = _MARKED.fullmatch(response_id)
     return found[1] if found else None

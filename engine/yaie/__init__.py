@@ -1,4 +1,4 @@
-"""yaie: LLM inference. `from yaie import LLM, SamplingParams` (imported on first use)."""
+"""yaie: LLM inference. `LLM` and `SamplingParams` are imported on first use."""
 
 from typing import TYPE_CHECKING, Any
 

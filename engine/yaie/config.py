@@ -1,4 +1,4 @@
-"""What a loaded model is and can do, as the engine tells the HTTP process."""
+"""Description of a loaded model, which the engine sends to the HTTP process."""
 
 from typing import Final, Literal
 
@@ -12,15 +12,15 @@ ABILITIES: Final[dict[Task, str]] = {
     "embed": "make embeddings",
     "classify": "classify texts",
 }
-"""What a model can be asked for, in words."""
+"""The tasks, as text for messages."""
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What the engine tells the HTTP process once the model is loaded. Sizes in bytes or tokens.
+    """A loaded model's properties. Sizes are in bytes or tokens.
 
-    `implementation`: native, paged transformers, or transformers. `tasks`: what it can be asked
-    for. `tokenizer_path`: folder of the tokenizer. `pooling`: how
-    embeddings are made. `num_labels`: classes of a sequence classifier.
+    `implementation`: native, paged transformers, or transformers. `tasks`: the tasks that it
+    supports. `tokenizer_path`: folder of the tokenizer. `pooling`: how hidden states become an
+    embedding. `num_labels`: number of classes of a sequence classifier.
     """
 
     served_model_name: str
@@ -44,10 +44,10 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     max_logprobs: int = 20
 
     def require(self, task: Task) -> None:
-        """Refuse a task that the model cannot do.
+        """Refuse a task that the model does not support.
 
         Raises:
-            InvalidRequestError: the model has no head for the task; the error says what it can do.
+            InvalidRequestError: the model does not support it; the message names its tasks.
 
         """
         if task not in self.tasks:

@@ -1,6 +1,6 @@
-"""Ctrl-C between two steps, not inside one: a step that is torn apart leaves pages without owner.
+"""Defers Ctrl-C to the end of a step, because an interrupted step leaves pages without an owner.
 
-The first Ctrl-C is remembered and raised by `check`; a second one does not wait any longer.
+The first Ctrl-C is stored, and `check` raises it; a second one is raised immediately.
 """
 
 import signal
@@ -10,8 +10,10 @@ from typing import Self
 
 
 class Interrupts:
-    """Context manager. Does nothing outside the main thread, or where SIGINT has another handler
-    than Python's own: then somebody else has decided what Ctrl-C means.
+    """Context manager that defers Ctrl-C.
+
+    It has no effect outside the main thread, or if SIGINT has another handler than Python's: then
+    the application handles Ctrl-C itself.
     """
 
     def __init__(self) -> None:
@@ -37,7 +39,7 @@ class Interrupts:
             self.check()
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt when Ctrl-C was pressed."""
+        """Raise KeyboardInterrupt if Ctrl-C was pressed."""
         if self._asked:
             self._asked = False
             raise KeyboardInterrupt

@@ -1,7 +1,8 @@
-"""The offline API: `LLM(model).generate(prompts, SamplingParams(...))`, the engine in this process.
+"""The offline API: `LLM(model).generate(prompts, SamplingParams(...))` runs the engine in this
+process.
 
-Requests go through the same scheduler, loop, text object and runner as behind the server; what goes
-in, what steps the loop and what comes out are in `yaie.offline`.
+Requests use the same scheduler, engine loop, text stream and runner as in the server.
+`yaie.offline` reads the inputs, drives the loop and makes the outputs.
 """
 
 import math
@@ -40,20 +41,20 @@ _NOTHING = SamplingParams(max_tokens=0, temperature=0.0)
 
 
 class LLM:
-    """A loaded model that answers batches of prompts. Threads may share it: they take turns.
+    """A loaded model that answers batches of prompts. Threads may share it; their calls take turns.
 
     Args:
         model: `builtin://NAME`, `hf://org/name[@revision]` or a local folder.
         settings: fields of `EngineConfig`.
 
     Raises:
-        InvalidRequestError: no such model, one that is refused, or settings that do not fit it.
-        TypeError: no such setting.
+        InvalidRequestError: the model does not exist or is refused, or a setting is invalid.
+        TypeError: a setting does not exist.
 
     """
 
     def __init__(self, model: str | os.PathLike[str], **settings: Any) -> None:
-        # Nobody watches tokens arrive here: chunks are not held small for the sake of latency.
+        # Offline, latency between tokens does not matter: do not limit the size of prefill chunks.
         defaults = {"step_time_target_s": math.inf, "max_num_queued_reqs": 2**31 - 1}
         engine = factory.create(inputs.config_of(model, defaults | settings))
         self._driver = Driver(engine)
@@ -69,7 +70,7 @@ class LLM:
         priority: int | Sequence[int] | None = None,
         use_tqdm: bool = True,
     ) -> list[RequestOutput]:
-        """Complete every prompt, in one continuous batch.
+        """Complete all prompts, with continuous batching.
 
         Args:
             prompts: one prompt or several: a text, token ids, or a mapping with `prompt` or
@@ -78,15 +79,16 @@ class LLM:
             structured_outputs: the form of every output, as in the server's field of that name:
                 one of json, regex, choice, grammar, json_object.
             priority: one for all prompts or one for each; used by the policy "priority".
-            use_tqdm: show progress when standard error is a terminal.
+            use_tqdm: whether to show progress if standard error is a terminal.
 
         Returns:
-            One output per prompt, in the prompts' order; each holds `n` texts.
+            One output per prompt, in the prompts' order; each has `n` texts.
 
         Raises:
-            InvalidRequestError: the model generates no text, or a prompt is empty, too long or
+            InvalidRequestError: the model does not generate text, or a prompt is empty, too long or
                 malformed; nothing was generated.
-            KeyboardInterrupt: Ctrl-C; the requests are ended, and the object stays usable.
+            KeyboardInterrupt: Ctrl-C was pressed; the requests were ended, and the object can still
+                be used.
 
         """
         self.info.require("generate")
@@ -115,17 +117,18 @@ class LLM:
         Args:
             messages: one conversation or several.
             sampling_params: as in `generate`.
-            tools: functions that the prompt tells the model about; its text is not parsed.
-            add_generation_prompt: begin the model's turn; None: unless the last message goes on.
-            continue_final_message: the answer goes on with the last message.
+            tools: functions that the prompt describes to the model; its output is not parsed.
+            add_generation_prompt: whether the prompt ends with the beginning of the model's turn;
+                None: yes, unless the last message is continued.
+            continue_final_message: whether the answer continues the last message.
             chat_template_kwargs: further variables of the template.
             structured_outputs: as in `generate`.
             priority: as in `generate`.
             use_tqdm: as in `generate`.
 
         Raises:
-            InvalidRequestError: messages or tools that the server would not take either, a model
-                without chat template, or a template that refuses.
+            InvalidRequestError: messages or tools are invalid (as in the server), or the model has
+                no chat template, or the template refuses the messages.
 
         """
         self.info.require("generate")
@@ -154,10 +157,10 @@ class LLM:
     ) -> list[EmbeddingRequestOutput]:
         """Return an embedding of unit length for every prompt.
 
-        `dimensions`: keep so many numbers of each (for models trained so: Matryoshka).
+        `dimensions`: length to which embeddings are cut, for models trained for it (Matryoshka).
 
         Raises:
-            InvalidRequestError: the model cannot embed, or a prompt is malformed or too long.
+            InvalidRequestError: the model does not embed, or a prompt is malformed or too long.
 
         """
         self.info.require("embed")
@@ -178,7 +181,7 @@ class LLM:
         """Return the probabilities of a sequence classifier's labels for every prompt.
 
         Raises:
-            InvalidRequestError: the model is no classifier, or a prompt is malformed or too long.
+            InvalidRequestError: the model does not classify, or a prompt is malformed or too long.
 
         """
         self.info.require("classify")
@@ -194,11 +197,11 @@ class LLM:
     def score(
         self, text_1: str | Sequence[str], text_2: str | Sequence[str], *, use_tqdm: bool = True
     ) -> list[ScoringRequestOutput]:
-        """Return how well pairs of texts go together: a cross-encoder's probability, or the cosine
-        of the two embeddings. One text on the left goes with every one on the right.
+        """Return the similarity of pairs of texts: a cross-encoder's probability, or the cosine of
+        the two embeddings. A single `text_1` is paired with every `text_2`.
 
         Raises:
-            InvalidRequestError: the model can neither embed nor score.
+            InvalidRequestError: the model neither embeds nor scores.
 
         """
         pairs = inputs.pairs(text_1, text_2)
@@ -209,7 +212,7 @@ class LLM:
         return [_cosine(found[left], found[right]) for left, right in pairs]
 
     def reset_prefix_cache(self) -> None:
-        """Forget every cached prefix."""
+        """Drop all cached prefixes."""
         self._driver.reset_prefix_cache()
 
     @property

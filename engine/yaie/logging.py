@@ -1,6 +1,6 @@
-"""Logging of the engine's processes: the shared format, and quiet libraries.
+"""Logging of the engine's processes: the common format, and fewer messages of libraries.
 
-Prompts and outputs go to the logger `yaie.prompts` only, and only with `--log-prompts`.
+Prompts and outputs are logged only by the logger `yaie.prompts`, and only with `--log-prompts`.
 """
 
 import logging
@@ -9,11 +9,11 @@ from typing import Final
 from yaie_api import logs
 
 _QUIET: Final = ("asyncio", "uvicorn", "httpcore", "httpx", "httpx2", "huggingface_hub", "urllib3")
-"""Libraries whose information is noise between ours, or holds signed addresses; warnings stay."""
+"""Libraries whose info messages are noise, or contain signed URLs; only warnings are logged."""
 
 
 def setup(level: str = "info", log_format: logs.LogFormat = "auto") -> None:
-    """Configure this process's logs. See `yaie_api.logs.configure`."""
+    """Configure the logging of this process; see `yaie_api.logs.configure`."""
     logs.configure(level=level, log_format=log_format)
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -1,4 +1,4 @@
-"""A one-line progress display for offline generation: silent unless stderr is a terminal."""
+"""A one-line progress display for offline generation, shown only if stderr is a terminal."""
 
 import sys
 import time
@@ -10,7 +10,7 @@ INTERVAL_S = 0.1
 
 
 class Progress:
-    """`12/64 requests · 1,234 tokens · 890 tokens/s`, rewritten in place."""
+    """Displays `12/64 requests · 1,234 tokens · 890 tokens/s`, rewritten in place."""
 
     def __init__(
         self,

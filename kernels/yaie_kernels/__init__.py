@@ -1,4 +1,4 @@
-"""Every operation of the engine: a torch reference that is the CPU backend too, Triton, CUDA."""
+"""The engine's operations: a PyTorch reference (also the CPU backend), Triton and CUDA kernels."""
 
 from yaie_kernels.ops import (
     Gate,

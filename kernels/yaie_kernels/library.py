@@ -1,4 +1,4 @@
-"""Operations that torch has as one fused call of its own. `limits` says for which arguments."""
+"""Operations that PyTorch provides as one fused call, for the arguments that `limits` accepts."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Which arguments a backend of `registry` accepts, where it does not accept all of them."""
+"""Predicates for operations whose backend does not accept all arguments; `registry` calls them."""
 
 # ruff: noqa: PLR0917, ARG001 - predicates take the operations' own arguments
 
@@ -51,7 +51,7 @@ def _dense(q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: bool) -> bo
 
 
 def _square(q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: bool) -> bool:
-    return not causal or q.shape[2] == k.shape[2]  # torch aligns a causal mask at the first key
+    return not causal or q.shape[2] == k.shape[2]  # torch aligns a causal mask with the first key
 
 
 LIMITS: dict[tuple[str, str], Callable[..., bool]] = {

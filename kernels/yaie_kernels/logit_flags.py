@@ -1,25 +1,25 @@
-"""What a row of logits needs before its token is drawn: bits of the `wanted` arguments.
+"""Bits of the `wanted` arguments: the changes that a row of logits needs before its token is drawn.
 
-The three kinds of mask come first: bit k says that mask table k applies.
+The bits of the three masks come first: bit k means that mask table k applies.
 """
 
 ALLOWED = 1
-"""Only the tokens of the slot's mask 0."""
+"""Allow only the tokens of the slot's mask 0."""
 MIN_TOKENS = 2
-"""Only the tokens of mask 1: the ending tokens are not among them."""
+"""Allow only the tokens of mask 1, which excludes the tokens that end an output."""
 GRAMMAR = 4
-"""Only the tokens of mask 2, which changes from step to step."""
+"""Allow only the tokens of mask 2, which changes at every step."""
 PENALTIES = 8
-"""Tokens of the past are penalised, and drawn ones counted."""
+"""Penalise earlier tokens, and count drawn ones."""
 BIASES = 16
-"""Numbers are added to some logits."""
+"""Add the slot's biases to the logits of some tokens."""
 BAD_WORDS = 32
-"""Sequences of tokens must not come about, and drawn ones are remembered."""
+"""Forbid tokens that would complete a banned sequence, and record drawn ones."""
 
 MASKS = 3
 WORD_TOKENS = 32
-"""Longest banned sequence; as many last tokens of a slot are remembered."""
+"""Length of the longest banned sequence, and the number of recent tokens kept per slot."""
 ANY = -1
-"""In a banned sequence: matches every token, also one before the first."""
+"""In a banned sequence: matches every token, and also the place before the first token."""
 NONE = -2
-"""Among remembered tokens: there was none, no banned token equals it."""
+"""Among recent tokens: no token; no banned token equals it."""

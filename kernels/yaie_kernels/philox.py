@@ -1,8 +1,8 @@
-"""Philox4x32-10, the counter-based generator behind sampling, in int64 torch arithmetic.
+"""Philox4x32-10, the counter-based random generator of sampling, in int64 PyTorch arithmetic.
 
-The counter is (seed low, seed high, position low, position high) and the key is fixed, so a draw
-depends on nothing but the request's seed and the position of the token. The Triton sampler
-computes the same words.
+Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3". The counter is (seed low, seed
+high, position low, position high) and the key is fixed, so a draw depends only on the request's
+seed and the token's position. The Triton sampler computes the same words.
 """
 
 import torch
@@ -12,12 +12,12 @@ MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 KEY = (0x79616965, 0x73616D70)
 ROUNDS = 10
-_FEW_ROWS = 16  # from about here on, tensor operations are the faster way
+_FEW_ROWS = 16  # above about this many rows, tensor operations are faster
 MASK = 0xFFFFFFFF
 
 
 def philox_words(seed: int, position: int, key: tuple[int, int] = KEY) -> tuple[int, int, int, int]:
-    """One draw in plain integers: for a few rows on the CPU, cheaper than tensor operations."""
+    """One draw in Python integers, which is cheaper than tensor operations for a few rows."""
     c0, c1 = seed & MASK, (seed >> 32) & MASK
     c2, c3 = position & MASK, (position >> 32) & MASK
     k0, k1 = key
@@ -36,7 +36,7 @@ def philox(seed: Tensor, position: Tensor, key: tuple[int, int] = KEY) -> Tensor
     factors = torch.tensor(MULTIPLIERS, device=seed.device).unsqueeze(1)
     keys = round_keys(key, seed.device)
     for step in range(ROUNDS):
-        product = low * factors  # wraps; the 64 bits are those of the unsigned product
+        product = low * factors  # wraps around; the 64 bits equal those of the unsigned product
         top = (product >> 32).bitwise_and_(MASK).flip(0)
         low = top.bitwise_xor_(high).bitwise_xor_(keys[step])
         high = product.bitwise_and_(MASK).flip(0)

@@ -1,13 +1,17 @@
-"""Who computes an operation: a table of backends in order of preference, per operation and device.
+"""Selects the backend of each operation by device, from lists in order of preference.
 
-reference: plain torch (`reference`), everywhere. triton: `triton`. cuda: C++ and CUDA, where a
-library was built ahead of time (`cuda.build`). library: torch's own fused operation (`library`).
-The first of the order that is there, and whose limits the arguments keep, computes.
+    reference  plain PyTorch, on every device
+    triton     Triton kernels
+    cuda       C++ and CUDA, if a library was built ahead of time (`cuda.build`)
+    library    PyTorch's own fused operations
 
-YAIE_KERNELS, read once at import, changes the order: a backend's name for all operations that have
-it, `operation=name` for one, separated by commas (`auto,paged_attention=cuda`). A name that was
-asked for and is not there is an error, never a silent fallback; operations it does not have, and
-calls beyond its limits, go by the order of `auto`.
+The first backend in the list that is available and accepts the arguments (`limits`) computes.
+
+The environment variable YAIE_KERNELS, read once at import, changes the order. It holds words
+separated by commas: a backend's name, for all operations that the backend has, or `operation=name`
+for one operation (`auto,paged_attention=cuda`). If a named backend is not available, that is an
+error, never a silent fallback. Operations that it does not have, and calls outside its limits,
+follow the order of `auto`.
 """
 
 import importlib
@@ -23,7 +27,7 @@ from yaie_kernels.limits import LIMITS
 
 Operation = Callable[..., Any]
 
-# What each backend has. `reference` and `triton` share the engine's operations.
+# Operations that both `reference` and `triton` have.
 _ENGINE = frozenset(
     {
         "add_biases_",
@@ -68,7 +72,7 @@ BACKENDS: dict[str, frozenset[str]] = {
 }
 OPERATIONS = BACKENDS["reference"]
 
-# The order of `auto`, by kind of device; "" is every other operation.
+# The order of `auto`, by device type and operation; "" stands for all other operations.
 AUTO: dict[str, dict[str, tuple[str, ...]]] = {
     "cpu": {"": ("reference",), "flash_attention": ("library", "reference")},
     "cuda": {
@@ -81,20 +85,20 @@ AUTO: dict[str, dict[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What YAIE_KERNELS says: a backend (or auto) for all operations, others for some."""
+    """A parsed YAIE_KERNELS: the default backend (or auto), and backends of single operations."""
 
     default: str
     named: Mapping[str, str]
 
     def of(self, operation: str) -> str:
-        """The backend asked for, or auto."""
+        """The backend requested for an operation, or auto."""
         if operation in self.named:
             return self.named[operation]
         return self.default if operation in BACKENDS.get(self.default, ()) else "auto"
 
 
 def parse(text: str) -> Choice:
-    """The choice that a value of YAIE_KERNELS makes.
+    """Parse a value of YAIE_KERNELS.
 
     Raises:
         ValueError: An unknown backend or operation, or an operation that the backend lacks.
@@ -118,20 +122,20 @@ def parse(text: str) -> Choice:
 
 
 def order(operation: str, device: str, choice: Choice) -> tuple[str, ...]:
-    """Backends to try for an operation on a kind of device, best first."""
+    """Backends to try for an operation on a device type, best first."""
     auto = AUTO[device].get(operation, AUTO[device][""])
     wanted = choice.of(operation)
     return auto if wanted == "auto" else (wanted, *(name for name in auto if name != wanted))
 
 
 def table(device: str, choice: Choice) -> ModuleType:
-    """The operations of one kind of device.
+    """Make the operations of one device type.
 
-    A module, because the interpreter finds attributes of modules fastest: an operation costs one
-    lookup and no decision, but for backends with limits, which look at their arguments.
+    The result is a module because Python looks up attributes of modules fastest. A call costs one
+    lookup; only backends with limits also check the arguments.
 
     Raises:
-        RuntimeError: A backend that `choice` names is not there.
+        RuntimeError: A backend that `choice` names is not available.
 
     """
     found = ModuleType(f"yaie_kernels on {device}")
@@ -143,7 +147,7 @@ def table(device: str, choice: Choice) -> ModuleType:
 
 
 def _chain(operation: str, names: Sequence[str], *, must_have: bool = False) -> Operation:
-    """The first that is there, for arguments within its limits; the others for the rest."""
+    """The first available backend; arguments outside its limits go to the next one."""
     first, *rest = names
     module = _module(first, must_have=must_have)
     if module is None:
@@ -171,13 +175,13 @@ def _module(name: str, *, must_have: bool) -> ModuleType | None:
 
 
 _choice = parse(os.environ.get("YAIE_KERNELS", "auto"))
-# made by a device's first tensor: triton is not imported on CPU machines
+# Each table is made for the first tensor on its device, so CPU machines never import triton.
 _cpu: ModuleType | None = None
 _cuda: ModuleType | None = None
 
 
 def backend(tensor: Tensor) -> ModuleType:
-    """The operations of this tensor's kind of device."""
+    """The operations of this tensor's device type."""
     return (_cuda if tensor.is_cuda else _cpu) or _make(tensor)
 
 

@@ -1,8 +1,9 @@
-"""How a kernel is judged, and the float64 definitions it is judged by.
+"""Accuracy check of kernels, and the float64 definitions that serve as ground truth.
 
-There is no tolerance to tune. In the mean, a result may be off by three times what plain PyTorch is
-off at the same dtype (an online softmax rounds more often than one pass), or by one unit in the
-last place; its worst element by five times. Errors are taken against float64.
+No tolerance is tuned. Errors are measured against float64 and compared with plain PyTorch's error
+at the same dtype, the idea of flash-attn's tests: a kernel's root mean square error may be three
+times as large (an online softmax rounds more often than a single pass), its largest error five
+times. An error of one epsilon relative to the exact values is always allowed.
 """
 
 # ruff: noqa: PLR0917 - the operations' signatures are positional by contract
@@ -18,9 +19,10 @@ RATIO = {"rms": 3.0, "largest": 5.0}
 
 
 def judge(name: str, got: Tensor, plain: Tensor, exact: Tensor) -> None:
-    """Raise AssertionError if `got` errs more than is honest at its dtype.
+    """Raise AssertionError if the error of `got` exceeds the allowed multiple of PyTorch's error.
 
-    got: the result; plain: PyTorch's own at got's dtype; exact: the definition in float64.
+    got: the kernel's result; plain: PyTorch's result at got's dtype; exact: the definition in
+    float64.
     """
     if got.shape != exact.shape:
         raise AssertionError(f"{name}: shape {tuple(got.shape)}, want {tuple(exact.shape)}")
@@ -47,7 +49,7 @@ def _largest(value: Tensor, exact: Tensor) -> float:
 def dense_attention(
     q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None, softcap: float | None
 ) -> Tensor:
-    """q[n,Hq,D] at the end of k, v [L,Hk,D] -> [n,Hq,D]: every score written out."""
+    """Attention of q[n,Hq,D] at the end of k, v [L,Hk,D] -> [n,Hq,D], by the full score matrix."""
     n, length = q.shape[0], k.shape[0]
     grouped = q.reshape(n, k.shape[1], -1, q.shape[2])
     scores = torch.einsum("qhgd,khd->hgqk", grouped, k) * scale
@@ -64,7 +66,7 @@ def dense_attention(
 
 @dataclass(frozen=True, slots=True)
 class PagedCase:
-    """A batch over a paged cache whose unused slots are NaN and whose spare table entries lie."""
+    """A batch over a paged cache; unused slots are NaN, unused table entries are out of range."""
 
     q: Tensor
     k_cache: Tensor
@@ -89,7 +91,7 @@ class PagedCase:
     def dense(
         self, dtype: torch.dtype, scale: float, window: int | None, softcap: float | None
     ) -> Tensor:
-        """The answer of `dense_attention`, sequence by sequence, computed at `dtype`."""
+        """The result of `dense_attention`, sequence by sequence, computed at `dtype`."""
         shape = (*self.q.shape[:2], self.v_cache.shape[-1])
         out = torch.zeros(shape, dtype=dtype, device=self.q.device)
         starts = self.query_start.tolist()
@@ -119,16 +121,16 @@ def paged_case(
     device: str = "cpu",
     seed: int = 0,
 ) -> PagedCase:
-    """Random batch; q is a strided view, as of a fused projection.
+    """A random batch; q is a strided view, as from a fused projection.
 
-    value_dim: size of a value where it is not head_dim. latent: values are columns of the keys.
+    value_dim: size of a value (default: head_dim). latent: values are the keys' first columns.
     """
     generator = torch.Generator().manual_seed(seed)
     pages_of = [-(-length // page_size) for length in seq_lens]
     total_pages = sum(pages_of) + 3
     order = (torch.randperm(total_pages - 1, generator=generator) + 1).tolist()
     width = max([*pages_of, 1]) + 2
-    tables = torch.full((len(seq_lens), width), 2**30, dtype=torch.int32)  # never to be read
+    tables = torch.full((len(seq_lens), width), 2**30, dtype=torch.int32)  # must not be read
     value_dim = value_dim or head_dim
     caches = [
         torch.full((total_pages, page_size, kv_heads, size), math.nan, dtype=dtype)
@@ -158,7 +160,7 @@ def paged_case(
 
 @dataclass(frozen=True, slots=True)
 class MoECase:
-    """Tokens, experts' weights and a router's choice."""
+    """Tokens, expert weights, and the experts and shares that a router chose."""
 
     x: Tensor
     gate_up: Tensor
@@ -171,7 +173,7 @@ class MoECase:
         return self.x, self.gate_up, self.down, self.experts, self.shares
 
     def dense(self, dtype: torch.dtype = torch.float64) -> Tensor:
-        """Every expert on every token, the chosen ones summed by their shares, at `dtype`."""
+        """Apply every expert to every token, then sum the chosen ones by share, at `dtype`."""
         x, gate_up, down = (tensor.to(dtype) for tensor in (self.x, self.gate_up, self.down))
         gate, up = torch.einsum("th,eih->tei", x, gate_up).chunk(2, dim=-1)
         each = torch.einsum("tei,ehi->teh", gate * gate.sigmoid() * up, down)

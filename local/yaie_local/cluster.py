@@ -1,4 +1,4 @@
-"""The operator's port on the local store: `yaie_operator.cluster.Cluster` without a network."""
+"""Adapter of the operator's port `yaie_operator.cluster.Cluster` to the local store."""
 
 import hashlib
 import time
@@ -16,7 +16,7 @@ EVENT_TTL_S: Final = 3600.0
 
 
 class LocalCluster:
-    """Adapter of the port. Every call finishes at once; none can time out."""
+    """Implements `yaie_operator.cluster.Cluster`. No call waits, so none can time out."""
 
     def __init__(self, verbs: Verbs, *, clock: Callable[[], float] = time.time) -> None:
         self._verbs = verbs
@@ -32,7 +32,7 @@ class LocalCluster:
         return self._store.get(Ref(kind.api_version, kind.kind, namespace, name))
 
     async def watch(self) -> AsyncIterator[Change]:
-        """Changes from now on of InferenceModels and of everything labelled as ours."""
+        """New changes of InferenceModels and of objects that carry the operator's label."""
         version = self._store.version
         while True:
             try:
@@ -44,10 +44,10 @@ class LocalCluster:
                 version = self._store.version
 
     async def apply(self, manifest: Object, *, observed: Object | None) -> Object:
-        """Store the manifest as the operator's, if the live object is still the `observed` one.
+        """Apply the manifest as the operator, if the live object is still the `observed` one.
 
         Raises:
-            ConflictError: the live object changed, or exists although none was observed.
+            ConflictError: the live object changed, or it exists although `observed` is None.
 
         """
         live = self._store.get(ref(manifest))
@@ -69,7 +69,7 @@ class LocalCluster:
     async def emit(
         self, about: Object, *, severity: Literal["Normal", "Warning"], reason: str, message: str
     ) -> None:
-        """Record an Event; the same event again only counts up."""
+        """Record an Event; a repeated event increments the count of the existing one."""
         self._forget_old_events()
         event = self._event(about, severity, reason, message)
         old = self._store.get(ref(event))

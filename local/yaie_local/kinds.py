@@ -1,4 +1,4 @@
-"""The resource types that the local adapter stores, and how a URL or a manifest names them."""
+"""The resource types that the local API server stores, found by manifest or by URL path."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -9,7 +9,7 @@ from yaie_operator.watch import kinds
 
 @dataclass(frozen=True)
 class Resource:
-    """A resource type. `has_status`: status is a subresource, written apart from the spec."""
+    """A resource type. `has_status`: the status is a subresource, written separately."""
 
     kind: Kind
     has_status: bool = False
@@ -42,7 +42,7 @@ STORED_ONLY: Final = (
     _resource("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies"),
     _resource("coordination.k8s.io/v1", "Lease", "leases"),
 )
-"""Kept, listed and collected like the others, but nothing on this machine acts on them."""
+"""Types that are stored, listed and garbage-collected, but that no controller here acts on."""
 
 ALL: Final = (
     MODELS, PODS, SERVICES, SECRETS, CONFIG_MAPS, CLAIMS, EVENTS, DEPLOYMENTS, ENDPOINT_SLICES,
@@ -57,7 +57,7 @@ def of_object(obj: Object) -> Resource:
     """The resource type that a manifest names.
 
     Raises:
-        RefusedError: the manifest names none, or one that is not stored here.
+        RefusedError: the manifest names no type, or one that is not stored here.
 
     """
     api_version, kind = obj.get("apiVersion"), obj.get("kind")
@@ -70,7 +70,7 @@ def of_kind(api_version: str, kind: str) -> Resource:
     """The resource type of an apiVersion and a kind.
 
     Raises:
-        RefusedError: it is not stored here.
+        RefusedError: this type is not stored here.
 
     """
     found = _BY_KIND.get((api_version, kind))
@@ -84,5 +84,5 @@ def of_kind(api_version: str, kind: str) -> Resource:
 
 
 def of_path(api_version: str, plural: str) -> Resource | None:
-    """The resource type of a URL path, None when there is none."""
+    """The resource type of a URL path, or None."""
     return _BY_PATH.get((api_version, plural))

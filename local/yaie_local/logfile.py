@@ -1,4 +1,4 @@
-"""The output of a pod in a file that stays below a size: one older part is kept beside it."""
+"""Log files of pods with rotation: a file of limited size and one older part."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -12,7 +12,7 @@ _POLL_S: Final = 0.2
 
 
 class LogFile:
-    """Appends to `path`; at `max_bytes` it becomes `path.1` and a new one begins."""
+    """Appends to `path`; before it exceeds `max_bytes`, it is renamed to `path.1`."""
 
     def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES) -> None:
         self._path = path
@@ -20,7 +20,7 @@ class LogFile:
         self._file = _open(path)
 
     async def copy(self, source: asyncio.StreamReader) -> None:
-        """Append what `source` yields until its end."""
+        """Append all data of `source` until its end."""
         while chunk := await source.read(_CHUNK_BYTES):
             self.write(chunk)
 
@@ -36,19 +36,19 @@ class LogFile:
 
 
 def prune(folder: Path, keep: int = KEPT_FILES) -> None:
-    """Remove the logs of long-gone pods: all but the `keep` files written last."""
+    """Remove old logs: all but the `keep` most recently written files."""
     files = sorted(folder.glob("*.log*"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in files[keep:]:
         path.unlink()
 
 
 def older(path: Path) -> Path:
-    """Where the part before the present file lies."""
+    """Path of the older part of a log."""
     return path.with_name(path.name + ".1")
 
 
 def tail(path: Path, lines: int | None) -> bytes:
-    """The last `lines` lines (None: all), the older part included."""
+    """The last `lines` lines (None: all) of a log, including its older part."""
     data = b"".join(part.read_bytes() for part in (older(path), path) if part.exists())
     if lines is None:
         return data
@@ -59,14 +59,14 @@ def tail(path: Path, lines: int | None) -> bytes:
 
 
 class Follower:
-    """Reads what is appended to a file from its end on, across rotations."""
+    """Reads data appended to a file after its current end, across rotations."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._inode, self._offset = _identity(path)
 
     def read(self) -> bytes:
-        """What came since the last call."""
+        """The data appended since the last call."""
         inode, size = _identity(self._path)
         if inode == self._inode and size >= self._offset:
             data = _read(self._path, self._offset)
@@ -78,7 +78,7 @@ class Follower:
 
 
 async def follow(follower: Follower) -> AsyncGenerator[bytes]:
-    """What is appended, until cancelled."""
+    """Yield appended data until cancelled."""
     while True:
         data = follower.read()
         if data:
@@ -88,7 +88,7 @@ async def follow(follower: Follower) -> AsyncGenerator[bytes]:
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    """Inode and size; (0, 0) when there is no file."""
+    """Inode and size; (0, 0) if there is no file."""
     if not path.exists():
         return 0, 0
     found = path.stat()

@@ -1,9 +1,9 @@
-"""A cluster on this machine, assembled: lock, store, controllers, kubelet and REST API.
+"""Assembles a cluster on this machine: lock, store, controllers, kubelet and REST API.
 
-    async with Machine.open(state, published=…) as machine:   # ends orphans, forgets old pods
-        Reconciler(machine.cluster, …)                        # the operator's own code
+    async with Machine.open(state, published=…) as machine:   # ends orphans, removes old pods
+        Manager(machine.cluster, …)                           # the operator's own code
 
-Leaving the block ends every process it started, politely and then by force.
+Leaving the block ends every process that it started, with SIGTERM and then SIGKILL.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ _RETRY_S: Final = 1.0
 
 @dataclass(frozen=True)
 class Settings:
-    """How a machine behaves. `environ` is what its processes inherit."""
+    """Settings of a machine. `environ` is the environment that its processes inherit."""
 
     shutdown_grace_s: float = 10.0
     back_off: BackOff = field(default_factory=BackOff)
@@ -54,7 +54,7 @@ class Settings:
 
 
 class Machine:
-    """Owner of everything that runs here. Made by `open`."""
+    """Owner of everything that runs here; created by `open`."""
 
     def __init__(
         self,
@@ -107,12 +107,12 @@ class Machine:
             lock.release()
 
     def hurry(self) -> None:
-        """Kill what still runs instead of waiting for it."""
+        """Kill all processes that still run instead of waiting for them."""
         self._kubelet.hurry()
 
     @contextlib.asynccontextmanager
     async def living(self, settings: Settings) -> AsyncIterator[None]:
-        """Serve and control while the block runs; then end every pod."""
+        """Serve the API and run the controllers while the block runs; then end every pod."""
         _forget_last_run(self._store)
         async with _serving(LocalAPI(self.verbs, self.state), self.state):
             control = asyncio.create_task(self._control())
@@ -126,7 +126,7 @@ class Machine:
                 self._store.close()
 
     async def _control(self) -> None:
-        """Settle after every change, and now and then for what only time changes."""
+        """Run the controllers after every change, and every _TICK_S for what depends on time."""
         changed = asyncio.Event()
         self._store.subscribe(changed.set)
         while True:
@@ -166,7 +166,7 @@ def _kubelet(
 
 
 def _forget_last_run(store: Store) -> None:
-    """Nothing that ran is left, so pods, endpoints and every status are forgotten."""
+    """Delete pods, EndpointSlices and all status, because no process of the last run is left."""
     for resource in (kinds.PODS, kinds.ENDPOINT_SLICES):
         for obj in store.list(resource.kind):
             store.delete(obj)
@@ -177,7 +177,7 @@ def _forget_last_run(store: Store) -> None:
 
 @contextlib.asynccontextmanager
 async def _serving(api: LocalAPI, state: StateFolder) -> AsyncIterator[None]:
-    """The REST API on its socket, which only this user may open."""
+    """Serve the REST API on its socket, which only this user may open."""
     state.socket.unlink(missing_ok=True)
     runner = web.AppRunner(api.application(), access_log=None, shutdown_timeout=0.2)
     await runner.setup()

@@ -1,5 +1,5 @@
-"""Small pure functions on Kubernetes objects as JSON. Nobody mutates an object: edits return new
-ones that share what did not change.
+"""Small pure functions on Kubernetes objects as JSON. Objects are never mutated: an edit returns a
+new object that shares the unchanged parts.
 """
 
 import time
@@ -10,7 +10,7 @@ from yaie_operator.cluster import Object
 
 
 class Ref(NamedTuple):
-    """Names one object: API version, kind, namespace ("" when not namespaced) and name."""
+    """Identifies one object: API version, kind, namespace ("" if not namespaced) and name."""
 
     api_version: str
     kind: str
@@ -36,7 +36,7 @@ def labels_of(obj: Object) -> Mapping[str, str]:
 
 
 def matches(obj: Object, labels: Mapping[str, str] | None) -> bool:
-    """Whether the object carries all the labels."""
+    """Whether the object has all the labels."""
     own = labels_of(obj)
     return all(own.get(key) == value for key, value in (labels or {}).items())
 
@@ -73,7 +73,7 @@ def with_metadata(obj: Object, **changes: Any) -> dict[str, Any]:
 
 
 def condition(obj: Object, kind: str) -> Mapping[str, Any] | None:
-    """The status condition of a type, None when it is not there."""
+    """The status condition of a type, or None."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
     return next((c for c in conditions if c.get("type") == kind), None)
 
@@ -86,7 +86,7 @@ def is_true(obj: Object, kind: str) -> bool:
 def set_condition(
     conditions: Iterable[Mapping[str, Any]], new: Mapping[str, Any], now: str
 ) -> list[dict[str, Any]]:
-    """The list with one condition replaced; lastTransitionTime moves only when status flips."""
+    """The list with one condition replaced; lastTransitionTime changes only with its status."""
     kept = [dict(c) for c in conditions if c["type"] != new["type"]]
     old = next((c for c in conditions if c["type"] == new["type"]), None)
     same = old is not None and old.get("status") == new["status"]
@@ -95,7 +95,7 @@ def set_condition(
 
 
 def timestamp(seconds: float) -> str:
-    """RFC 3339 in UTC with whole seconds, as Kubernetes writes metav1.Time."""
+    """A time as RFC 3339 in UTC with whole seconds, the form of Kubernetes' metav1.Time."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 

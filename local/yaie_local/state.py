@@ -1,4 +1,4 @@
-"""The state folder of `yaie up`: where things lie, and the lock that makes one process its owner.
+"""The state folder of `yaie up`: its paths, and the lock that gives it one owning process.
 
     STATE/objects.jsonl   the object store        STATE/logs/POD.log   output of pods
     STATE/lock            owner's pid             STATE/pods/UID/      record and volumes of a pod
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 MAX_SOCKET_PATH_BYTES: Final = 100
-"""Below Linux's 108 for the address of a unix socket, terminator included."""
+"""Below Linux's limit of 108 bytes for the path of a unix socket, terminator included."""
 
 
 class StateError(Exception):
@@ -23,7 +23,7 @@ class StateError(Exception):
 
 
 class StateFolder:
-    """Paths inside one state folder, which is created when it is missing."""
+    """Paths inside one state folder; `create` makes the missing folders."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.expanduser().absolute()
@@ -52,7 +52,7 @@ class StateFolder:
 
     @property
     def socket(self) -> Path:
-        """The REST API's socket: in the folder, or in a short private one if the path is long."""
+        """The REST API's socket: in the state folder, or in a private one if its path is long."""
         inside = self.path / "api.sock"
         if len(os.fsencode(inside)) <= MAX_SOCKET_PATH_BYTES:
             return inside
@@ -60,10 +60,10 @@ class StateFolder:
         return Path(tempfile.gettempdir()) / f"yaie-{os.getuid()}-{digest}" / "api.sock"
 
     def create(self) -> None:
-        """Make the folders.
+        """Create the folders.
 
         Raises:
-            StateError: one cannot be made, or is another user's.
+            StateError: a folder cannot be created, or belongs to another user.
 
         """
         for folder in (self.path, self.logs, self.pods, self.volumes, self.socket.parent):
@@ -71,8 +71,10 @@ class StateFolder:
 
 
 class StateLock:
-    """Held by the one process that owns a state folder; the kernel drops it when that process ends.
-    Children do not inherit it, so an orphan never keeps a folder locked.
+    """The lock of the one process that owns a state folder.
+
+    The kernel releases it when that process ends. Child processes do not inherit it, so an orphan
+    never keeps a folder locked.
     """
 
     def __init__(self, folder: StateFolder) -> None:

@@ -1,1 +1,1 @@
-"""The operator: makes a cluster (or this machine) match the InferenceModels. No torch."""
+"""The operator: makes a cluster (or this machine) match its InferenceModels. It has no torch."""

@@ -1,4 +1,4 @@
-"""`python -m yaie_operator`: the operator of a real cluster."""
+"""Command line of the operator in a real cluster: `python -m yaie_operator`."""
 
 import argparse
 import asyncio
@@ -28,7 +28,7 @@ name the Lease's holder and place.
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line and the environment ask for."""
+    """Settings from the command line and the environment."""
 
     config: OperatorConfig
     kubeconfig: str | None
@@ -67,10 +67,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def options(arguments: argparse.Namespace) -> Options:
-    """Options of the command line, else of the environment.
+    """Options from the command line; those not given come from the environment.
 
     Raises:
-        ValueError: an environment variable is wrong; the error names it.
+        ValueError: an environment variable has an invalid value; the error names it.
 
     """
     config = OperatorConfig.from_env(os.environ)
@@ -98,7 +98,7 @@ def options(arguments: argparse.Namespace) -> Options:
 
 
 async def serve(chosen: Options) -> int:
-    """Run until SIGTERM or SIGINT; the exit code."""
+    """Run until SIGTERM or SIGINT, and return the exit code."""
     from yaie_operator.process import Process
 
     stop = asyncio.Event()

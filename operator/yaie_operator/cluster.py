@@ -1,8 +1,8 @@
-"""The port between reconcile and a cluster. Its adapters are `yaie_operator.watch.kube` (a real API
-server) and `yaie_local.cluster` (objects and processes on this machine); one set of tests runs on
-both.
+"""The interface (port) between the reconcilers and a cluster.
 
-Objects are plain JSON mappings as the Kubernetes API speaks them. Nobody mutates what it gets here.
+Its adapters are `yaie_operator.watch.kube` (a real API server) and `yaie_local.cluster` (objects
+and processes on this machine); one set of tests runs on both. Objects are JSON mappings in the
+Kubernetes API's form. Callers must not mutate the objects that they receive.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -48,7 +48,7 @@ class UnreachableError(Exception):
 
 
 class Cluster(Protocol):
-    """What the operator needs of a cluster. Every call has a timeout of its own.
+    """The cluster operations that the operator uses. Every call has its own timeout.
 
     Raises:
         ConflictError: the object changed since it was observed.
@@ -61,22 +61,25 @@ class Cluster(Protocol):
     async def list(
         self, kind: Kind, *, namespace: str | None = None, labels: Mapping[str, str] | None = None
     ) -> list[Object]:
-        """All objects of a kind; `namespace=None`: every namespace that the operator watches."""
+        """All objects of a kind. `namespace=None`: in all namespaces that the operator watches."""
         ...
 
     async def get(self, kind: Kind, *, namespace: str, name: str) -> Object | None:
-        """One live object of any owner, None when the name is free."""
+        """The live object of this name, whoever owns it; None if the name is free."""
         ...
 
     def watch(self) -> AsyncIterator[Change]:
-        """Changes of InferenceModels and of everything labelled as ours. A wake-up, not a truth:
-        events may be lost or repeated; `list` is the truth.
+        """Changes of InferenceModels and of the objects that carry the operator's label.
+
+        Events only trigger a reconcile: they may be lost or repeated. `list` is authoritative.
         """
         ...
 
     async def apply(self, manifest: Object, *, observed: Object | None) -> Object:
-        """Server-side apply as `names.FIELD_MANAGER`, forced. `observed` is the live object as last
-        seen (its uid and resourceVersion guard against a stale writer), None when it must be new.
+        """Forced server-side apply as `names.FIELD_MANAGER`; returns the stored object.
+
+        `observed` is the live object as last seen: its uid and resourceVersion make the write fail
+        if the object changed since. None: the object must not exist yet.
         """
         ...
 
@@ -85,7 +88,7 @@ class Cluster(Protocol):
         ...
 
     async def patch_status(self, observed: Object, status: Object) -> Object:
-        """Replace the status subresource of an InferenceModel as last seen."""
+        """Replace the status subresource of the observed InferenceModel; returns the object."""
         ...
 
     async def emit(

@@ -1,4 +1,4 @@
-"""The operator's settings: one frozen object, read once from the environment and flags."""
+"""The operator's settings: one frozen object, read once from the environment and the flags."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,22 +13,23 @@ Choice = TypeVar("Choice", bound=str)
 
 @dataclass(frozen=True)
 class OperatorConfig:
-    """Everything that is the same for all models.
+    """Settings that are the same for all models.
 
     Attributes:
-        namespaces: namespaces to watch; empty: all of them.
-        engine_image: image of engines whose spec names none, at the time they are created.
+        namespaces: namespaces to watch; empty: all.
+        engine_image: default image of engines, used at creation if the spec names no image.
         router_image: image of the routers.
-        image_pull_policy: of engines and routers alike.
+        image_pull_policy: image pull policy of engines and routers.
         router_replicas: routers per namespace.
         router_service_type: type of the Service in front of the routers.
-        endpoint_format: `status.endpoint`, with {namespace} filled in.
-        workers: keys that are reconciled at once.
+        endpoint_format: template of `status.endpoint`; {namespace} is replaced.
+        workers: number of keys reconciled concurrently.
         resync_s: seconds between full lists; each wait varies by ±20 %.
-        debounce_s: how long changes of a namespace gather before its shared objects are planned.
-        retry_base_s: first wait after a failure; it doubles up to `retry_max_s`.
-        recheck_s: wait before a look at something that no watch reports, such as a foreign object
-            in the way.
+        debounce_s: seconds during which changes in a namespace are collected before its shared
+            objects are planned.
+        retry_base_s: seconds before the first retry; the wait doubles up to `retry_max_s`.
+        recheck_s: seconds before the next look at a state that no watch reports, such as a foreign
+            object with a needed name.
 
     """
 
@@ -48,10 +49,10 @@ class OperatorConfig:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:
-        """Read YAIE_* variables.
+        """Read the settings from YAIE_* variables.
 
         Raises:
-            ValueError: a variable is wrong; the error names it.
+            ValueError: a variable has an invalid value; the error names it.
 
         """
         default = cls()
@@ -74,7 +75,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _choice(environ: Mapping[str, str], name: str, choices: tuple[Choice, ...]) -> Choice:
-    """The first choice is the default."""
+    """The variable's value if it is one of the choices; the first choice is the default."""
     text = environ.get(name) or choices[0]
     for choice in choices:
         if text == choice:

@@ -1,7 +1,7 @@
-"""The manager: full lists, watch and timers wake keys; workers reconcile them.
+"""The manager: full lists, watch events and timers wake keys, and workers reconcile the keys.
 
-It is the same for a real cluster and for the local one; `app.py` adds what only a cluster needs
-(kopf's watches, leader election, probes).
+The same manager serves a real cluster and the local one; `process.py` adds what only a real cluster
+needs (kopf's watches, leader election, probes).
 """
 
 import asyncio
@@ -36,12 +36,12 @@ def utc_now() -> datetime:
 
 
 def jitter() -> float:
-    """Spreads what would otherwise happen everywhere at once."""
+    """A random factor that keeps periodic work of several processes from coinciding."""
     return random.uniform(0.8, 1.2)  # noqa: S311 - not a secret
 
 
 class Manager:
-    """Keeps one cluster's objects as the InferenceModels want them, until told to stop."""
+    """Keeps one cluster's objects in the state that its InferenceModels specify."""
 
     def __init__(
         self,
@@ -66,10 +66,10 @@ class Manager:
         self.metrics.models.set_function(lambda: float(len(self._store.models())))
 
     async def run(self, stop: asyncio.Event) -> None:
-        """List, then watch and reconcile until `stop` is set.
+        """List, watch and reconcile until `stop` is set.
 
         Raises:
-            ExceptionGroup: a part of the manager itself is defective.
+            ExceptionGroup: a task of the manager failed with an unexpected error.
 
         """
         parts = [self._resyncs, self._watch, *[self._work] * self._config.workers]
@@ -83,14 +83,14 @@ class Manager:
             self._queue.close()
 
     def notify(self, change: Change) -> None:
-        """Take an event in and wake the keys that it concerns. Old news wakes nobody."""
+        """Store an event's object and wake the affected keys; an outdated event wakes none."""
         take = self._store.remove if change.type == "DELETED" else self._store.put
         if take(change.object):
             for key in keys_of(change.object, self._store.models):
                 self._wake(key)
 
     async def resync(self) -> None:
-        """Replace what is known by full lists and wake every key.
+        """Replace the store's contents by full lists and wake every key.
 
         Raises:
             UnreachableError: the API server does not answer.
@@ -127,7 +127,7 @@ class Manager:
             self.notify(change)
 
     async def _trying(self, part: Callable[[], Awaitable[None]]) -> None:
-        """An API server that is away, or refuses, is no defect of ours: say so and go on."""
+        """Log an unreachable or refusing API server and go on: it is no defect of the operator."""
         try:
             await part()
         except (GoneError, RefusedError, UnreachableError) as error:
@@ -140,7 +140,7 @@ class Manager:
                 await self._handle(key)
             finally:
                 self._queue.done(key)
-            # A pass that changes nothing awaits nothing: let the lease and the probes have a turn.
+            # A pass without changes may not await at all: yield to the lease and the probes.
             await asyncio.sleep(0)
 
     async def _handle(self, key: str) -> None:
@@ -151,7 +151,7 @@ class Manager:
         self.metrics.reconcile_seconds.labels(scope=scope).observe(time.monotonic() - started)
 
     async def _reconcile(self, key: str) -> str:
-        """Reconcile and say how it went; whatever went wrong is tried again."""
+        """Reconcile a key and return the result's metric label; every failure is retried."""
         try:
             again_s = await self._reconciler.reconcile(key)
         except (ConflictError, GoneError):
@@ -162,7 +162,7 @@ class Manager:
             log.warning("unreachable", extra=fields(key=key, error=str(error), retry_s=delay_s))
             return "unreachable"
         except Exception:
-            # A defect in one model's path must not stop the others.
+            # An unexpected error for one model must not stop the others.
             delay_s = self._queue.retry(key)
             log.exception("reconcile failed", extra=fields(key=key, retry_s=delay_s))
             return "error"

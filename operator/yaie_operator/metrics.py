@@ -1,4 +1,4 @@
-"""The operator's own measurements, in a registry of their own."""
+"""The operator's metrics, in their own registry."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from yaie_api import metrics as names
 
 
 class Metrics:
-    """One instance per process; tests make their own."""
+    """The operator's metrics: one instance per process; tests create their own."""
 
     content_type: Final = "text/plain; version=0.0.4; charset=utf-8"
 

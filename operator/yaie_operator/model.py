@@ -1,4 +1,4 @@
-"""An InferenceModel as the builders see it: identity and parsed spec, nothing of its status."""
+"""An InferenceModel as input of the object builders: identity and parsed spec, no status."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -9,7 +9,7 @@ from yaie_operator.cluster import Object
 
 @dataclass(frozen=True)
 class ServedModel:
-    """One InferenceModel whose spec has been understood."""
+    """One InferenceModel whose spec has been parsed."""
 
     name: str
     namespace: str
@@ -18,10 +18,10 @@ class ServedModel:
 
     @classmethod
     def parse(cls, obj: Object) -> Self:
-        """The model that a stored object describes.
+        """Parse a stored object.
 
         Raises:
-            ValidationError: pydantic's; the stored spec is not one of this version.
+            ValidationError: (pydantic) the stored spec is not valid in this version.
 
         """
         metadata = obj["metadata"]
@@ -34,5 +34,5 @@ class ServedModel:
 
     @property
     def served_names(self) -> tuple[str, ...]:
-        """Every name that clients may send, the first of them in answers."""
+        """All names that clients may send; responses contain the first."""
         return (self.spec.model.served_name or self.name, *self.spec.model.aliases)

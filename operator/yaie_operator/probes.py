@@ -1,4 +1,4 @@
-"""The operator's own HTTP port: probes and metrics."""
+"""The operator's HTTP port: probes and metrics."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -13,7 +13,7 @@ from yaie_operator.metrics import Metrics
 async def serve(
     metrics: Metrics, *, host: str, port: int, is_ready: Callable[[], bool]
 ) -> AsyncIterator[int]:
-    """Serve /livez, /readyz and /metrics; yields the port (0 asks for a free one)."""
+    """Serve /livez, /readyz and /metrics; yields the bound port (`port=0`: any free port)."""
 
     async def live(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")

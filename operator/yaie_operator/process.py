@@ -1,5 +1,5 @@
-"""The operator's process in a real cluster: probes, the Lease, and, while leading, the watches and
-the manager. A standby is ready; it only waits for the Lease.
+"""The operator's process in a real cluster: probes, leader election, and, while it leads, the
+watches and the manager. A standby reports ready; it only waits for the Lease.
 """
 
 import asyncio
@@ -27,7 +27,10 @@ LEASE_TIMEOUT_S = 3.0
 
 
 class Process:
-    """`lease`: namespace and identity to compete with, None to lead without asking."""
+    """One operator process.
+
+    `lease`: (namespace of the Lease, this process's identity); None: lead without an election.
+    """
 
     def __init__(
         self,
@@ -47,7 +50,10 @@ class Process:
         self._exit_code = 0
 
     async def run(self, stop: asyncio.Event) -> int:
-        """Serve until `stop`; the exit code (1 when a part ended by itself)."""
+        """Run until `stop` is set, and return the exit code.
+
+        It is 1 if there are no credentials or the watches ended by themselves, else 0.
+        """
         host, port = self._address
         try:
             configuration = await load_configuration(self._kubeconfig)
@@ -60,7 +66,7 @@ class Process:
         return self._exit_code
 
     def _is_ready(self) -> bool:
-        """A standby is; a leader is once it has seen everything."""
+        """Whether this process is a standby, or a leader that has listed all objects."""
         return self._manager is None or self._manager.synced
 
     async def _compete(self, configuration: Configuration, stop: asyncio.Event) -> None:
@@ -105,7 +111,10 @@ class Process:
             await asyncio.to_thread(watcher.stop)
 
     def _fail(self, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-        """The watches are gone: end, the kubelet starts us afresh. Called in their thread."""
+        """The watches ended: stop with exit code 1, so that the kubelet restarts the container.
+
+        Called in the watches' thread.
+        """
         log.error("watches ended by themselves")
         self._exit_code = 1
         loop.call_soon_threadsafe(stop.set)
@@ -124,7 +133,7 @@ async def _crd(api: KubeApi) -> None:
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[None, None, None]) -> bool:
-    """Whether the work ended before `stop` was set."""
+    """Run `work` until it ends or `stop` is set; whether it ended first."""
     working, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
     done, pending = await asyncio.wait({working, stopped}, return_when=asyncio.FIRST_COMPLETED)
     for task in pending:

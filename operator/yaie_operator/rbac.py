@@ -1,5 +1,7 @@
-"""The rights that the operator and the routers need, and no more. The chart's roles are checked
-against these lists; `python -m yaie_operator --print-rbac` prints them.
+"""The RBAC rules that the operator and the routers need, and no more.
+
+Tests compare the chart's roles with these lists; `python -m yaie_operator --print-rbac` prints
+them.
 """
 
 from typing import Any, Final
@@ -12,7 +14,7 @@ _KEEP: Final = [*_READ, "create", "patch"]
 OPERATOR: Final[list[dict[str, Any]]] = [
     {"apiGroups": [names.GROUP], "resources": [names.PLURAL], "verbs": _READ},
     {"apiGroups": [names.GROUP], "resources": [f"{names.PLURAL}/status"], "verbs": ["patch"]},
-    # Clusters that enforce owner references ask for this on the owner.
+    # Needed on the owner if the cluster enforces OwnerReferencesPermissionEnforcement.
     {"apiGroups": [names.GROUP], "resources": [f"{names.PLURAL}/finalizers"], "verbs": ["update"]},
     {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": _KEEP},
     {
@@ -22,7 +24,7 @@ OPERATOR: Final[list[dict[str, Any]]] = [
     },
     {"apiGroups": [""], "resources": ["pods"], "verbs": _READ},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
-    # One name only: no other Secret can be read.
+    # Restricted to one name: no other Secret can be read.
     {
         "apiGroups": [""],
         "resources": ["secrets"],
@@ -37,7 +39,7 @@ OPERATOR: Final[list[dict[str, Any]]] = [
         "verbs": ["bind"],
     },
 ]
-"""ClusterRole of the operator (a Role in each namespace when it watches only some)."""
+"""ClusterRole of the operator; a Role per namespace if it watches only some namespaces."""
 
 LEASES: Final[list[dict[str, Any]]] = [
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},

@@ -1,1 +1,1 @@
-"""Requests and answers of the HTTP APIs: OpenAI's, Anthropic's, pooling."""
+"""Request and response types of the HTTP APIs: OpenAI's, Anthropic's, pooling."""

@@ -1,7 +1,7 @@
-"""POST /v1/messages: Anthropic's way to ask for an answer.
+"""Request types of Anthropic's Messages API: POST /v1/messages and /v1/messages/count_tokens.
 
-Content blocks are checked where they are translated into turns (`yaie.server.anthropic.input`);
-everything else is checked here. Errors have an envelope of their own (`yaie_api.http.envelopes`).
+`yaie.server.anthropic.input` checks content blocks when it translates them into turns; all other
+fields are checked here. Errors have Anthropic's own body (`yaie_api.http.envelopes`).
 """
 
 from collections.abc import Mapping
@@ -18,13 +18,13 @@ MAX_TURNS: Final = 2048
 MAX_BLOCKS: Final = 2048
 MAX_TOOLS: Final = 128
 NOT_HERE: Final = ("mcp_servers", "container", "context_management")
-"""Fields that would be ignored although they ask for something."""
+"""Fields that this server refuses, because it would have to ignore what they request."""
 
 _Name = Annotated[str, Field(max_length=256)] | None
 
 
 class Block(TypedDict, total=False):
-    """A piece of a turn; what else it holds depends on its type."""
+    """A part of a turn; its other fields depend on its type."""
 
     __pydantic_config__ = ConfigDict(strict=True, extra="allow")  # type: ignore[misc]  # pydantic's way
 
@@ -63,7 +63,7 @@ class AnthropicToolChoice(Wire):
 
 
 class Thinking(Wire):
-    """Whether the model reasons first. Its budget is not enforced: max_tokens is."""
+    """Whether the model reasons first. The budget is not enforced; max_tokens is."""
 
     type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: Integer | None = None
@@ -84,7 +84,7 @@ class OutputConfig(Wire):
 
 
 class CountTokensRequest(ModelRequest):
-    """POST /v1/messages/count_tokens: what the prompt of a message would be."""
+    """POST /v1/messages/count_tokens: the fields of a message that make up its prompt."""
 
     messages: Annotated[list[Turn], Field(min_length=1, max_length=MAX_TURNS, fail_fast=True)]
     system: Content | None = None
@@ -95,10 +95,10 @@ class CountTokensRequest(ModelRequest):
 
     @classmethod
     def refuse(cls, given: Mapping[str, Any]) -> None:
-        """Refuse fields that would be ignored although they ask for something.
+        """Refuse fields that request something which this server does not do.
 
         Raises:
-            InvalidRequestError: a field asks for something that this server does not do.
+            InvalidRequestError: there is such a field.
 
         """
         refuse_forms(given, "output_config.format")

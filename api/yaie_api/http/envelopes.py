@@ -1,6 +1,6 @@
-"""Errors as the clients of each API know them: OpenAI's envelope, and Anthropic's on its own paths.
+"""Error bodies of each API: OpenAI's, and Anthropic's on its own paths.
 
-The engine and the router both answer through here, so a client sees one shape whoever refuses.
+The engine and the router both use this module, so a client gets the same form from either.
 """
 
 from typing import Any, Final
@@ -22,7 +22,7 @@ _TYPE_OF_STATUS: Final = {
 
 
 def for_path(error: YaieError, path: str, request_id: str = "") -> dict[str, Any]:
-    """The error body that clients of this path know."""
+    """The error body in the form that clients of this path expect."""
     if path.startswith(ANTHROPIC_PATH):
         return anthropic(error, request_id)
     return error.envelope()

@@ -1,6 +1,6 @@
-"""Wire types of requests whose answer is numbers, not text: embeddings, scores, ranks, classes.
+"""Wire types of requests whose result is numbers: embeddings, scores, ranks, classes.
 
-Shapes follow OpenAI (embeddings), vLLM (score, classify), and Jina and Cohere (rerank).
+The forms are those of OpenAI (embeddings), vLLM (score, classify), and Jina and Cohere (rerank).
 """
 
 from collections.abc import Mapping
@@ -42,8 +42,8 @@ NOT_SERVED: Final[Mapping[str, Harmless]] = {
     "softmax": only(True),
     "truncate": only("NONE", False),
 }
-"""Fields of vLLM, SGLang and Cohere that would change the answer → what of them asks for nothing.
-Those that a kind of request has itself are not meant.
+"""Fields of vLLM, SGLang and Cohere that would change the result → predicate of values that request
+nothing. A field that a type of request implements is accepted.
 """
 
 INSTEAD: Final = {
@@ -61,11 +61,11 @@ INSTEAD: Final = {
 
 
 class PoolingRequest(ModelRequest):
-    """What these requests share.
+    """The fields that these requests share.
 
-    `truncate_prompt_tokens`: keep this many tokens of an input that has more; -1: as many as the
-    model takes. Without it an input that is too long is an error. `use_activation`: classifiers
-    answer with probabilities, otherwise with logits; embeddings get unit length.
+    `truncate_prompt_tokens`: number of tokens to keep of a longer input; -1: as many as the model
+    accepts; None: an input that is too long is an error. `use_activation`: classifiers return
+    probabilities instead of logits, and embeddings are normalised to unit length.
     """
 
     truncate_prompt_tokens: Truncation | None = None
@@ -80,13 +80,13 @@ class PoolingRequest(ModelRequest):
 
 
 class InputRequest(PoolingRequest):
-    """A request over a list of inputs of its own."""
+    """A request with a list of inputs."""
 
     input: Input
     add_special_tokens: bool = True
 
     def inputs(self) -> list[str | list[int]]:
-        """The inputs one by one. At least one, at most MAX_INPUTS, none empty.
+        """The list of inputs: 1 to MAX_INPUTS, none empty.
 
         Raises:
             InvalidRequestError: there are none or too many, or one is empty.
@@ -100,7 +100,10 @@ class InputRequest(PoolingRequest):
 
 
 class EmbeddingRequest(InputRequest):
-    """POST /v1/embeddings. `dimensions`: keep so many numbers of each vector (Matryoshka)."""
+    """POST /v1/embeddings.
+
+    `dimensions`: length to which vectors are cut (Matryoshka embeddings, arXiv:2205.13147).
+    """
 
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Annotated[int, Field(strict=True, ge=1)] | None = None
@@ -109,7 +112,7 @@ class EmbeddingRequest(InputRequest):
 
     @property
     def normalized(self) -> bool:
-        """Whether vectors get unit length: the activation of an embedding."""
+        """Whether vectors are normalised to unit length, the activation of embeddings."""
         return self.normalize and self.use_activation
 
 
@@ -118,7 +121,7 @@ class ClassifyRequest(InputRequest):
 
 
 class ScoreRequest(PoolingRequest):
-    """POST /score: pairs of texts, under any of the names that servers use for the two sides."""
+    """POST /score: pairs of texts, with the field names of several servers for the two sides."""
 
     text_1: str | _Texts | None = None
     text_2: str | _Texts | None = None
@@ -129,10 +132,11 @@ class ScoreRequest(PoolingRequest):
     data_2: str | _Texts | None = None
 
     def pairs(self) -> list[tuple[str, str]]:
-        """One left text goes with every right one; otherwise the two lists pair up.
+        """The pairs (left, right): a single left text is paired with every right text, otherwise
+        the two lists are paired by index.
 
         Raises:
-            InvalidRequestError: the numbers of texts do not pair up, or are zero or too large.
+            InvalidRequestError: the numbers of texts differ, or are zero or too large.
 
         """
         left = self._side("text_1", self.text_1, self.queries, self.data_1)
@@ -164,7 +168,7 @@ class Document(Wire):
 
 
 class RerankRequest(PoolingRequest):
-    """POST /rerank. `top_n`: keep the best; 0 or none: all."""
+    """POST /rerank. `top_n`: number of best documents to return; 0 or None: all."""
 
     query: str
     documents: Annotated[list[str | Document], Field(fail_fast=True)]
@@ -172,10 +176,10 @@ class RerankRequest(PoolingRequest):
     return_documents: bool = True
 
     def texts(self) -> list[str]:
-        """The documents' texts. At least one, at most MAX_INPUTS, none empty.
+        """The documents' texts: 1 to MAX_INPUTS, none empty.
 
         Raises:
-            InvalidRequestError: the query or a document is empty, or the documents are none or too
+            InvalidRequestError: the query or a document is empty, or there are no documents or too
                 many.
 
         """

@@ -1,7 +1,7 @@
-"""POST /v1/responses: OpenAI's newer way to ask for an answer.
+"""Request types of OpenAI's Responses API: POST /v1/responses.
 
-Items of the input are checked where they are translated into turns of a conversation
-(`yaie.server.responses.input`); everything else is checked here.
+`yaie.server.responses.input` checks the input's items when it translates them into turns; all other
+fields are checked here.
 """
 
 from collections.abc import Mapping
@@ -26,11 +26,11 @@ NOT_HERE: Final[Mapping[str, tuple[Any, ...]]] = {
     "max_tool_calls": (),
     "moderation": (),
 }
-"""Field → values that ask for nothing; any other value is refused."""
+"""Field → values that request nothing; any other value is refused."""
 
 
 class Reasoning(Wire):
-    """How much to think. `summary` is accepted: the whole reasoning is told anyway."""
+    """How much the model reasons. `summary` has no effect: the whole reasoning is returned."""
 
     effort: Annotated[str, Field(max_length=32)] | None = None
     summary: str | None = None
@@ -82,10 +82,10 @@ class ResponsesRequest(ModelRequest):
 
     @classmethod
     def refuse(cls, given: Mapping[str, Any]) -> None:
-        """Refuse fields that would be ignored although they ask for something.
+        """Refuse fields that request something which this server does not do.
 
         Raises:
-            InvalidRequestError: a field asks for something that this server does not do.
+            InvalidRequestError: there is such a field.
 
         """
         refuse_forms(given, "text.format")
@@ -112,5 +112,5 @@ class ResponsesRequest(ModelRequest):
 
     @property
     def text_format(self) -> TextFormat:
-        """The form of the output; plain text when nothing is said."""
+        """The form of the output; the default is plain text."""
         return (self.text and self.text.format) or TextFormat()

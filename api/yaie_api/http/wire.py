@@ -1,8 +1,8 @@
-"""What all request bodies share: strict frozen models, and `parse`, which checks a body.
+"""Common base of all request bodies: strict frozen models, and `parse`, which checks a body.
 
-`parse` takes JSON values in and gives a frozen request out, or an InvalidRequestError that names
-the field. Null means omitted and unknown fields are accepted; a kind of request refuses by
-`Wire.refuse` what it would otherwise ignore although it changes the output.
+`parse` takes JSON values and returns a frozen request, or raises an InvalidRequestError that names
+the field. Null means omitted, and unknown fields are accepted. With `Wire.refuse` a type of request
+refuses fields that would change the output but are not implemented.
 """
 
 import re
@@ -16,12 +16,12 @@ from yaie_api.errors import InvalidRequestError
 MAX_DEPTH: Final = 64
 MAX_FIELDS: Final = 256
 MAX_CONTAINERS: Final = 32_768
-"""Lists and objects at one level of a body: checking a million empty ones takes seconds."""
+"""Most lists and objects at one level of a body: checking a million empty ones takes seconds."""
 
 Integer = Annotated[int, Field(strict=True, ge=-(2**63), le=2**63 - 1)]
 TokenId = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]
-"""Long lists stop at their first bad entry: a million reports would take ten seconds and 1 GB."""
+"""Validation stops at the first invalid entry: a million errors would take 10 s and 1 GB."""
 ModelName = Annotated[str, Field(max_length=512)]
 
 
@@ -42,35 +42,35 @@ def _not_zero(count: int) -> int:
 
 
 CacheSalt = Annotated[str, Field(max_length=128), AfterValidator(_plain)]
-"""Requests share cached prefixes only with those of the same salt."""
+"""Requests share cached prefixes only with requests that have the same salt."""
 Truncation = Annotated[int, Field(strict=True, ge=-1), AfterValidator(_not_zero)]
-"""How many tokens of a prompt to keep; -1: as many as the model takes."""
+"""Number of tokens of a prompt to keep; -1: as many as the model accepts."""
 Priority = Annotated[int, Field(strict=True, ge=-(2**31), lt=2**31)]
 
 
 class Wire(BaseModel):
-    """Base of everything that a client sends."""
+    """Base of all types that a client sends."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="allow", allow_inf_nan=False)
 
     @classmethod
     def refuse(cls, given: Mapping[str, Any]) -> None:
-        """Refuse fields that must not be ignored. `given`: without nulls.
+        """Refuse fields that must not be ignored. `given`: the body's fields without nulls.
 
         Raises:
-            InvalidRequestError: one of them is given.
+            InvalidRequestError: there is such a field.
 
         """
 
 
 class ModelRequest(Wire):
-    """What a model is asked for. None means the model that is served."""
+    """A request to a model. `model=None`: the model that is served."""
 
     model: ModelName | None = None
 
     @property
     def unknown_fields(self) -> list[str]:
-        """What the client sent and nobody here knows."""
+        """Fields that the client sent and this server does not know."""
         return list(self.model_extra or ())
 
 
@@ -81,7 +81,7 @@ def parse(kind: type[Request], body: Any) -> Request:
     """Check a decoded JSON body and return the request.
 
     Raises:
-        InvalidRequestError: what is wrong, `param` naming the field.
+        InvalidRequestError: the body is invalid; `param` names the field.
 
     """
     if not isinstance(body, dict):
@@ -96,12 +96,12 @@ def parse(kind: type[Request], body: Any) -> Request:
 
 
 def _number(value: Any) -> Any:
-    """JSON has one kind of number: 3.0 is an integer, and clients write it."""
+    """Convert floats such as 3.0 to integers: JSON has one number type, and clients send 3.0."""
     return int(value) if type(value) is float and value.is_integer() else value
 
 
 def _check_size(body: Any) -> None:
-    """Refuse nesting deeper than MAX_DEPTH, level by level (no recursion), and what is too wide."""
+    """Refuse bodies that are nested deeper than MAX_DEPTH or too wide, without recursion."""
     if len(body) > MAX_FIELDS:
         raise InvalidRequestError(f"The request has more than {MAX_FIELDS} fields.")
     level = [body]
@@ -117,7 +117,7 @@ def _check_size(body: Any) -> None:
 
 
 def depth(value: Any, limit: int) -> int:
-    """Levels of lists and objects in a JSON value, counted up to `limit`."""
+    """Number of levels of lists and objects in a JSON value, at most `limit`."""
     level, found = _children([value]), 0
     while level and found < limit:
         found += 1
@@ -134,8 +134,10 @@ def _children(value: Any) -> list[Any]:
 
 
 def _first_problem(error: ValidationError, given: Mapping[str, Any]) -> InvalidRequestError:
-    """One sentence about the deepest problem; the input's text is not echoed. Of the forms that a
-    value may have, the one whose type it has tells most.
+    """One sentence about the deepest problem, without the input's text.
+
+    If a value may have several forms, the problem of the form that matches the value's type is
+    reported, because it is the most specific.
     """
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     problem = max(problems, key=lambda p: (len(p["loc"]), not p["type"].endswith("_type")))
@@ -151,7 +153,7 @@ _NAMES_A_TYPE: Final = re.compile(r"a valid dictionary( or instance of \w+)?")
 
 
 def _is_variant(part: int | str) -> bool:
-    """Pydantic's own names of union members in a path, such as `list[str]`, and names of types."""
+    """Whether a path's part is pydantic's name of a union member (`list[str]`) or of a type."""
     if not isinstance(part, str):
         return False
     typed = part.startswith("constrained-") or part in ("str", "int", "float", "bool")

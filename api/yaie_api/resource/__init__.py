@@ -1,1 +1,1 @@
-"""The InferenceModel resource: its model, schema, CRD and children's manifests."""
+"""The InferenceModel resource: its type, CRD, and the reading of manifests."""

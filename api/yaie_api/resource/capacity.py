@@ -1,8 +1,4 @@
-"""How much memory a model needs and how much context fits: pure arithmetic, no torch.
-
-Used by the engine to size its KV cache, by the operator for `status.capacity` and by the command
-line's estimates. Sizes in bytes or tokens.
-"""
+"""Estimates a model's memory and the context that fits: pure arithmetic, in bytes and tokens."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,13 +8,13 @@ DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1}
 
 
 def kv_bytes_per_token(layers: int, kv_heads: int, head_dim: int, itemsize: int) -> int:
-    """Bytes of keys and values that one token takes in all layers."""
+    """Bytes of one token's keys and values in all layers."""
     return 2 * layers * kv_heads * head_dim * itemsize
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The numbers of a dense decoder that decide its memory."""
+    """The sizes of a dense decoder that determine its memory."""
 
     hidden_size: int
     intermediate_size: int
@@ -31,7 +27,7 @@ class Shape:
 
     @property
     def parameters(self) -> int:
-        """Number of weights, norms and biases left out (less than 0.1 %)."""
+        """Number of weights, without norms and biases (less than 0.1 %)."""
         attention = self.hidden_size * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
         mlp = 3 * self.hidden_size * self.intermediate_size
         embeddings = self.vocab_size * self.hidden_size * (1 if self.tied else 2)
@@ -40,7 +36,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What fits: KV cache in tokens, and how many sequences of full length at once."""
+    """Capacity for KV cache: `kv_tokens` tokens, `max_concurrency` sequences of full length."""
 
     weight_bytes: int
     kv_bytes_per_token: int
@@ -79,13 +75,13 @@ def estimate(
     kv_dtype: str | None = None,
     reserve_bytes: int = 2**30,
 ) -> Capacity:
-    """Say what fits into `memory_bytes * memory_fraction` beside the weights and a reserve.
+    """Estimate the KV cache that fits into `memory_bytes * memory_fraction` besides the weights.
 
-    `reserve_bytes` stands for activations and captured graphs. `kv_tokens` is 0 when the weights
-    alone do not fit.
+    `reserve_bytes` is kept free for activations and captured graphs. `kv_tokens` is 0 if nothing
+    is left.
 
     Raises:
-        KeyError: an unknown dtype.
+        KeyError: the dtype is unknown.
 
     """
     weights = shape.parameters * DTYPE_BYTES[dtype]
@@ -98,5 +94,5 @@ def estimate(
 
 
 def max_concurrency(kv_tokens: int, max_model_len: int) -> float:
-    """How many sequences of `max_model_len` tokens the KV cache holds at once."""
+    """Number of sequences of `max_model_len` tokens that the KV cache holds at once."""
     return kv_tokens / max_model_len

@@ -1,8 +1,8 @@
 """Renders the CustomResourceDefinition of InferenceModel from `model.py`.
 
-Pydantic's JSON schema becomes a structural schema: references inlined, optional fields without
-null, defaults kept, CEL rules in the API server's words. `python -m yaie_api.resource.crd` prints
-it; the copy in `manifests/crd.yaml` is generated so.
+Pydantic's JSON schema becomes a structural schema: references are inlined, optional fields lose
+null, defaults are kept, CEL rules get the API server's keys. `python -m yaie_api.resource.crd`
+prints the CRD; `manifests/crd.yaml` is generated in this way.
 """
 
 import sys
@@ -55,7 +55,7 @@ _COPIED: Final = (
 
 
 def render(*, local: bool = False) -> dict[str, Any]:
-    """The CRD as JSON. `local`: without the rules that only a cluster needs (sources on disk)."""
+    """The CRD as JSON. `local`: without `cluster_only` rules, which refuse sources on disk."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -119,7 +119,7 @@ def _part(part: type[Part], *, local: bool) -> dict[str, Any]:
 def _structural(
     schema: Mapping[str, Any], defs: Mapping[str, Any], *, local: bool
 ) -> dict[str, Any]:
-    """One node: references and optionality resolved, then only what the API server knows."""
+    """Convert one node: resolve references and options, and keep only keys of the API server."""
     node = _resolve(schema, defs)
     out: dict[str, Any] = {key: node[key] for key in _COPIED if key in node}
     if node.get("x-kubernetes-int-or-string"):
@@ -138,7 +138,7 @@ def _structural(
 
 
 def _resolve(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge `$ref` and the one non-null branch of `anyOf`; the outer description wins."""
+    """Merge `$ref` and the only non-null branch of `anyOf`; keys of the outer node win."""
     node = dict(schema)
     branches = [b for b in node.pop("anyOf", ()) if b.get("type") != "null"]
     if len(branches) > 1:
@@ -160,7 +160,7 @@ def _object(node: Mapping[str, Any], defs: Mapping[str, Any], *, local: bool) ->
 
 
 def _values(node: Mapping[str, Any], defs: Mapping[str, Any], *, local: bool) -> dict[str, Any]:
-    """Schema of a map's values. Pydantic files a constrained key type under patternProperties."""
+    """Schema of a map's values. Pydantic writes a constrained key type as patternProperties."""
     patterns = node.get("patternProperties", {})
     value = next(iter(patterns.values())) if patterns else node["additionalProperties"]
     return _structural(value, defs, local=local)
@@ -175,9 +175,9 @@ def _int_or_string(out: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _default(node: Mapping[str, Any]) -> Any:
-    """Scalars keep their default; an object whose fields all have one defaults to {}.
+    """A scalar's own default; {} for an object whose fields all have defaults; else None.
 
-    An empty list or map stays absent, so that `kubectl get -o yaml` is not full of `[]`.
+    Empty lists and maps have no default, so that `kubectl get -o yaml` does not show many `[]`.
     """
     if "properties" in node and not node.get("required") and "default" in node:
         return {}

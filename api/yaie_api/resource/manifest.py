@@ -1,7 +1,7 @@
-"""Reads the YAML files that users write, and says which line is wrong.
+"""Reads users' YAML files and reports problems by line.
 
-`load` returns documents whose InferenceModels are known to parse; the command line and the local
-adapter use it. Rules that need the whole object (CEL) are checked where the object is stored.
+`load` returns documents whose InferenceModels are valid; the command line and the local adapter use
+it. CEL rules, which need the whole object, are checked when the object is stored.
 """
 
 import difflib
@@ -20,12 +20,12 @@ Path = tuple[str | int, ...]
 
 
 class ManifestError(Exception):
-    """A file that cannot be used. `str()` has one line per problem: `FILE:LINE: field: what`."""
+    """An invalid file. The message has one line per problem: `FILE:LINE: field: problem`."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """One object of a file and the line where it begins."""
+    """One object of a file, and the line at which it begins."""
 
     object: Mapping[str, Any]
     line: int
@@ -33,7 +33,7 @@ class Document:
 
 @dataclass(frozen=True)
 class _Parsed:
-    """A document as plain data, with the line of every field in it."""
+    """A document as plain data, with the line of each of its fields."""
 
     data: Any
     line: int
@@ -60,18 +60,18 @@ class _Envelope(Part):
 
 MAX_FIELDS: Final = 100_000
 MAX_DEPTH: Final = 64
-"""Aliases can unfold a small file to any size; no InferenceModel comes near these."""
+"""Limits against YAML aliases, which can expand a small file to any size."""
 _PLAIN_TAGS: Final = frozenset({"tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
 
 KUBECTL_FIELDS: Final = frozenset({"uid", "resourceVersion", "generation", "creationTimestamp"})
-"""Fields of metadata that `kubectl get -o yaml` adds; a file with them is still welcome."""
+"""Fields of metadata that `kubectl get -o yaml` adds; they are accepted and ignored."""
 
 
 def load(text: str, *, filename: str, kinds: Iterable[str] = (names.KIND,)) -> list[Document]:
-    """The documents of a YAML file.
+    """Parse and check the documents of a YAML file.
 
     Raises:
-        ManifestError: it is not YAML, or has problems; the error tells every one of them.
+        ManifestError: the file is not YAML or has other problems; the error lists all of them.
 
     """
     try:
@@ -99,7 +99,7 @@ def _parse(node: yaml.Node) -> _Parsed:
 
 
 def _plain(node: yaml.Node, path: Path, lines: dict[Path, int]) -> Any:
-    """Plain data of a node; notes the line of each key and item on the way."""
+    """Convert a node to plain data, and record the line of each key and item in `lines`."""
     lines.setdefault(path, node.start_mark.line + 1)
     if len(lines) > MAX_FIELDS or len(path) > MAX_DEPTH:
         raise _wrong(node, "an object that unfolds to too many or too deep fields")
@@ -126,7 +126,7 @@ def _pairs(
 
 
 def _scalar(node: yaml.Node) -> Any:
-    """A scalar by YAML's own rules, dates kept as the text that was written."""
+    """The value of a scalar by YAML's rules, but a date stays text."""
     if not isinstance(node, yaml.ScalarNode):
         raise _wrong(node, "a key that is no text")
     if node.tag == "tag:yaml.org,2002:timestamp":
@@ -169,14 +169,14 @@ def _model_problems(document: _Parsed) -> list[tuple[int, str]]:
 
 
 def _line(document: _Parsed, path: Path) -> int:
-    """Line of the field, or of the nearest object around it that the file has."""
+    """Line of the field, or of the nearest enclosing object that is in the file."""
     while path and path not in document.lines:
         path = path[:-1]
     return document.lines.get(path, document.line)
 
 
 def _message(item: Mapping[str, Any]) -> str:
-    """Pydantic's error in the words of someone who writes YAML."""
+    """Convert pydantic's error to a message for people who write YAML."""
     if item["type"] == "extra_forbidden":
         close = difflib.get_close_matches(str(item["loc"][-1]), _known(item["loc"][:-1]), n=1)
         return "unknown field" + (f"; did you mean `{close[0]}`?" if close else "")
@@ -187,7 +187,7 @@ def _message(item: Mapping[str, Any]) -> str:
 
 
 def _known(path: Path) -> list[str]:
-    """Names of the fields that the object at `path` has."""
+    """Names of the fields of the object at `path`."""
     part: type[Part] | None = _Envelope
     for step in path:
         if isinstance(step, int) or part is None:

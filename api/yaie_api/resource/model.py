@@ -1,8 +1,8 @@
 """The InferenceModel: one model, served by some engines, reachable by name through the router.
 
-This is the single source of the type. `crd.py` renders it for the API server (defaults, limits, CEL
-rules and descriptions included); the operator, the local adapter and the command line parse objects
-with it. Everything is frozen. A field stands here only when it works.
+This is the single definition of the type. `crd.py` renders it for the API server, including
+defaults, limits, CEL rules and descriptions; the operator, the local adapter and the command line
+parse objects with it. All types are frozen. Only fields that are implemented are included.
 """
 
 from collections.abc import Mapping
@@ -194,7 +194,7 @@ RESERVED_ARGS: Final = {
     "--block-size": "engine.kvCache.pageSize",
     "--shutdown-timeout": "rollout.drainSeconds",
 }
-"""Engine flags that a typed field (or the operator) owns, and what to write instead."""
+"""Engine flags that a typed field (or the operator) sets, and what to write instead."""
 
 
 def _reserved(flag: str, instead: str) -> Rule:
@@ -407,10 +407,10 @@ class InferenceModelSpec(Part):
 
     @classmethod
     def parse(cls, spec: Mapping[str, Any]) -> Self:
-        """Validate a spec as stored.
+        """Validate a stored spec.
 
         Raises:
-            ValidationError: pydantic's; the spec is not valid.
+            ValidationError: (pydantic) the spec is not valid.
 
         """
         return cls.model_validate(spec)

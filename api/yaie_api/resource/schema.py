@@ -1,6 +1,6 @@
-"""Building blocks of the InferenceModel type: the frozen base, CEL rules, shared string shapes.
+"""Building blocks of the InferenceModel type: the frozen base, CEL rules, common string patterns.
 
-`model.py` says what a model is with them; `crd.py` reads them back when it renders the CRD.
+`model.py` defines the type with them; `crd.py` reads them when it renders the CRD.
 """
 
 from dataclasses import asdict, dataclass
@@ -18,7 +18,7 @@ CEL_KEY: Final = "x-kubernetes-validations"
 class Rule:
     """One CEL rule. The message tells the user what to write instead.
 
-    `cluster_only` rules guard what only a cluster refuses; the local adapter renders without them.
+    A `cluster_only` rule applies only in a cluster; the local adapter renders the CRD without it.
     """
 
     cel: str
@@ -27,18 +27,18 @@ class Rule:
 
 
 def rules(*items: Rule) -> dict[str, Any]:
-    """`json_schema_extra` of a field or class that carries CEL rules."""
+    """The `json_schema_extra` of a field or class with CEL rules."""
     return {CEL_KEY: [asdict(item) for item in items]}
 
 
 def setting(name: str, *, ge: float | None = None, le: float | None = None, about: str = "") -> Any:
-    """A field for a setting of the engine: its default, what it does, and its limits.
+    """Make a field from a setting of the engine, with its default, help text and limits.
 
     Args:
-        name: of the field of `EngineConfig`.
-        ge: smallest value; the engine's own where only `le` is given.
-        le: largest value, which an object in a cluster must have.
-        about: stands before what the setting's help says.
+        name: name of the field of `EngineConfig`.
+        ge: smallest value; default if `le` is given: the setting's own limit.
+        le: largest value.
+        about: text before the setting's help text.
 
     """
     known = settings()[name]
@@ -53,7 +53,7 @@ def setting(name: str, *, ge: float | None = None, le: float | None = None, abou
 
 
 class Part(BaseModel):
-    """Base of every object in an InferenceModel: frozen, camelCase in JSON, no unknown field."""
+    """Base of all objects in an InferenceModel: frozen, camelCase in JSON, no unknown fields."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True
@@ -61,7 +61,7 @@ class Part(BaseModel):
 
 
 def _quantity(value: Any) -> Any:
-    """YAML writes `cpu: 2` as a number; Kubernetes takes both."""
+    """Convert a number to text: YAML reads `cpu: 2` as a number, and Kubernetes accepts both."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 

@@ -1,1 +1,1 @@
-"""A model's folder: where it comes from, what it holds, how its tensors are read."""
+"""A model's folder: its source, its files, and the reading of its tensors."""

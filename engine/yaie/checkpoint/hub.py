@@ -1,8 +1,8 @@
-"""Download of one model from the Hugging Face hub: the settings first, then only its weights.
+"""Downloads a model from the Hugging Face hub: first its settings, then its weights.
 
-The settings (a few files) say if the model is one we refuse, before gigabytes are fetched. Both
-passes read the same commit, so a push in between cannot mix two versions. Whatever goes wrong is
-told in one sentence that says what to do. Imported only for `hf://` sources.
+The settings (a few small files) decide whether the model is supported, before gigabytes are
+downloaded. Both passes read the same commit, so a push in between cannot mix two versions. Every
+failure becomes one message that says what to do. Imported only for `hf://` sources.
 """
 
 import errno
@@ -39,27 +39,27 @@ SETTINGS = (
     "spiece.model",
     "sentencepiece.bpe.model",
 )
-"""Configuration, tokenizer and chat template; the index of the weights too."""
+"""Configuration, tokenizer, chat template, and the index of the weights."""
 SUBFOLDERS = "*/*"
-"""Not searched: other formats of the same model live there."""
+"""Not downloaded: subfolders hold other formats of the same model."""
 TOKEN = "HF_TOKEN (in a cluster: spec.model.secretRef)"  # noqa: S105 - where to put one
 DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS})
 BAD_TOKEN = "Invalid credentials in Authorization header"  # noqa: S105 - the hub's own words
 
 
 class DownloadBar(tqdm):
-    """A progress bar on a terminal; nothing in a log."""
+    """A progress bar that is shown only on a terminal, not in a log."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **(kwargs | {"disable": kwargs.get("disable")}))  # type: ignore[no-untyped-call]  # the library's own class
 
 
 def settings(repository: str, revision: str | None) -> Path:
-    """Fetch the small files. The folder that they are in is named after the commit.
+    """Download the small files; returns their folder, which is named after the commit.
 
     Raises:
-        InvalidRequestError: no such repository or revision, or no permission to read it.
-        UnavailableError: the hub cannot be reached or is not well; trying again can help.
+        InvalidRequestError: the repository or revision does not exist, or may not be read.
+        UnavailableError: the hub cannot be reached or fails; a retry can help.
 
     """
     folder = _fetch(repository, revision, SETTINGS, but=SUBFOLDERS)
@@ -69,22 +69,22 @@ def settings(repository: str, revision: str | None) -> Path:
 
 
 def weights(repository: str, folder: Path, names: Sequence[str]) -> None:
-    """Fetch the named weights of the commit that `folder` holds the settings of.
+    """Download the named files of weights, from the same commit as the settings in `folder`.
 
     Raises:
-        InvalidRequestError: no permission to read them, or no room to write them.
-        UnavailableError: the hub cannot be reached or is not well; trying again can help.
+        InvalidRequestError: they may not be read, or cannot be stored.
+        UnavailableError: the hub cannot be reached or fails; a retry can help.
 
     """
     _fetch(repository, folder.name, names)
 
 
 def file_names(repository: str, folder: Path) -> list[str]:
-    """Names of all files of the commit that `folder` holds the settings of.
+    """Names of all files of the commit from which the settings in `folder` are.
 
     Raises:
-        InvalidRequestError: no permission to see them.
-        UnavailableError: the hub cannot be reached or is not well; trying again can help.
+        InvalidRequestError: they may not be read.
+        UnavailableError: the hub cannot be reached or fails; a retry can help.
 
     """
     return _told(
@@ -93,7 +93,7 @@ def file_names(repository: str, folder: Path) -> list[str]:
 
 
 def explain(error: Exception, repository: str, revision: str | None) -> YaieError:
-    """What a failed download means for the user, and what to do about it."""
+    """Convert a failed download's error to one whose message tells the user what to do."""
     for cause in _chain(error):
         if (known := _known(cause, repository, revision)) is not None:
             return known
@@ -129,7 +129,7 @@ def _told(repository: str, revision: str | None, fetch: Callable[[], T]) -> T:
         return fetch()
     except Exception as error:
         told = explain(error, repository, revision)
-        if told.retryable:  # name lookup, proxy, certificate: the log says which
+        if told.retryable:  # e.g. DNS, proxy, certificate; log the details
             log.warning("download failed", exc_info=True)
         raise told from error
 

@@ -1,7 +1,7 @@
-"""How a checkpoint names its tensors, where it does not use the model's own names.
+"""Maps a checkpoint's tensor names to the model's names, if they differ.
 
-A bare decoder is saved without "model."; a multimodal model keeps its language model below a prefix
-of its own, beside parts that a model of text has no use for.
+A bare decoder is saved without the prefix "model."; a multimodal checkpoint has the language model
+below another prefix, beside parts for other modalities.
 """
 
 from collections.abc import Collection
@@ -18,14 +18,16 @@ OTHER_MODALITIES = (
 
 
 class Layout(NamedTuple):
-    """`decoder` stands where the model's own names have "model."; `top` before the head's name."""
+    """Prefixes of a checkpoint's names: `decoder` replaces the model's "model.", `top` precedes the
+    head's name, `ignored` marks other modalities.
+    """
 
     decoder: str = "model."
     top: str = ""
     ignored: tuple[str, ...] = ()
 
     def name(self, stored: str) -> str | None:
-        """Return the model's own name of a stored tensor; None: it belongs to another modality."""
+        """Return the model's name for a stored tensor; None if it belongs to another modality."""
         if stored.startswith(self.ignored):
             return None
         top = stored.removeprefix(self.top)
@@ -44,7 +46,7 @@ LAYOUTS = (
 
 
 def layout_of(names: Collection[str]) -> Layout:
-    """Tell a checkpoint's layout by where its token embedding is."""
+    """Determine a checkpoint's layout by the name of its token embedding."""
     for layout in LAYOUTS:
         if any(layout.name(name) == EMBEDDING for name in names if "embed_tokens" in name):
             return layout

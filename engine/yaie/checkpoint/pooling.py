@@ -1,7 +1,7 @@
-"""How a checkpoint of sentence-transformers makes an embedding of its hidden states.
+"""Reads how a sentence-transformers checkpoint pools hidden states to an embedding.
 
-`modules.json` lists what comes after the decoder, and `1_Pooling/config.json` names the pooling.
-What cannot be followed is refused: other embeddings than the checkpoint's would look right.
+`modules.json` lists the modules after the decoder, and `1_Pooling/config.json` names the pooling.
+Unsupported modules and poolings are refused: the embeddings would be wrong, but look plausible.
 """
 
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ _INSTEAD: Final = "Set pooling to last or mean, if the model was trained with th
 
 
 def wanted(folder: Path) -> str:
-    """Return mean or last; last where the checkpoint says nothing.
+    """Return "mean" or "last"; "last" if the checkpoint does not specify it.
 
     Raises:
-        InvalidRequestError: the checkpoint wants what is not supported.
+        InvalidRequestError: the checkpoint specifies an unsupported module or pooling.
 
     """
     _check_modules(folder / MODULES)
@@ -36,7 +36,7 @@ def wanted(folder: Path) -> str:
 
 
 def _modes(config: Mapping[str, Any]) -> list[str]:
-    """The modes that are on: newer files name them, older ones have a switch for each."""
+    """The enabled modes: newer files name them, older ones have a flag for each mode."""
     named = config.get("pooling_mode")
     if named is not None:
         return [str(mode) for mode in (named if isinstance(named, list) else [named])]

@@ -1,6 +1,7 @@
-"""Models whose folder brings code (`auto_map` in config.json). That code is never downloaded, read
-or run: such a model is served where an implementation of ours or of the installed transformers goes
-by its name, and refused otherwise.
+"""Handles models whose folder contains code (`auto_map` in config.json).
+
+That code is never downloaded, read or run. Such a model is served if a native model or the
+installed transformers implements its architecture, and refused otherwise.
 """
 
 from typing import Any
@@ -12,15 +13,16 @@ KEY = "auto_map"
 
 
 def is_named(raw: dict[str, Any]) -> bool:
-    """Whether the content of config.json names code of the model's folder."""
+    """Whether config.json refers to code in the model's folder."""
     return KEY in raw
 
 
 def refuse_if_needed(raw: dict[str, Any]) -> None:
-    """Refuse a model that only the code of its own folder could run.
+    """Refuse a model that only the code in its own folder can run.
 
     Raises:
-        InvalidRequestError: neither its architecture nor its type is known here.
+        InvalidRequestError: config.json refers to code, and neither the architecture nor the model
+            type is known.
 
     """
     if not is_named(raw) or _is_native(raw) or _is_known(raw.get("model_type")):
@@ -38,7 +40,9 @@ def _is_native(raw: dict[str, Any]) -> bool:
 
 
 def _is_known(model_type: Any) -> bool:
-    """Slow (seconds): asked only where no native model fits, and transformers is needed anyway."""
+    """Whether transformers knows the type. Slow (seconds), so called only if no native model fits,
+    when transformers is needed anyway.
+    """
     if not isinstance(model_type, str):
         return False
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES

@@ -1,7 +1,7 @@
-"""Reading safetensors files ourselves: header checked in full, tensor bytes mapped, never copied.
+"""Reads safetensors files: the header is checked completely; tensors are memory-mapped, not copied.
 
-A header that lies about offsets would make a reader hand out memory of another tensor, so every
-range is checked against the shape, the dtype, its neighbours and the file's length first.
+With wrong offsets in a header, a tensor could contain another tensor's bytes. So every range is
+checked against the shape, the dtype, its neighbours and the file's length.
 """
 
 import json
@@ -32,7 +32,7 @@ INTEGERS = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
-"""Tables of ids and masks, which some models keep among their weights."""
+"""For tables of ids and masks, which some models store with their weights."""
 NO_DTYPES: Mapping[str, torch.dtype] = MappingProxyType({})
 
 
@@ -48,7 +48,7 @@ class TensorEntry(NamedTuple):
 class SafetensorsFile:
     """A checked, memory-mapped file. Tensors are views of the mapping (private, copy on write).
 
-    Floating-point tensors are taken, and those of the dtypes in `more`.
+    Floating-point dtypes and those in `more` are accepted.
     """
 
     def __init__(self, path: Path, more: Mapping[str, torch.dtype] = NO_DTYPES) -> None:
@@ -70,8 +70,8 @@ def read_header(path: Path, more: Mapping[str, torch.dtype] = NO_DTYPES) -> dict
     """Read and check the header of a safetensors file.
 
     Raises:
-        InvalidRequestError: the file is cut off or a placeholder, the header is not what the
-            format says, or a tensor has a dtype that is not supported.
+        InvalidRequestError: the file is truncated or a Git LFS placeholder, the header does not
+            conform to the format, or a tensor has an unsupported dtype.
 
     """
     try:
@@ -119,7 +119,7 @@ def _entry(
 
 
 def _check_layout(path: Path, entries: dict[str, TensorEntry], base: int, size: int) -> None:
-    """Tensors must fill the data section without holes or overlaps."""
+    """Check that the tensors fill the data section without gaps or overlaps."""
     position = base
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].start, item[1].end)):
         _check(entry.start == position, path, name)
@@ -132,7 +132,7 @@ def _check_layout(path: Path, entries: dict[str, TensorEntry], base: int, size: 
 
 
 def _refuse_placeholder(path: Path, first: bytes) -> None:
-    """A clone without Git LFS has small text files in the place of large ones."""
+    """Refuse the small text file that a clone without Git LFS has in place of a large file."""
     if first == b"version ":
         raise InvalidRequestError(
             f"{path.name} is a placeholder of Git LFS, not the file. Run git lfs pull in the "

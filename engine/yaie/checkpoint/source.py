@@ -1,9 +1,9 @@
-"""From a model's name to a local folder that is safe to read.
+"""Resolves a model's source to a local folder that is safe to read.
 
-`builtin://NAME`, `file:///path` or a plain path, `hf://org/name[@revision]`. Nothing from the
-folder is ever executed: pickled weights, and models that only the code in their folder could run,
-are refused before anything else looks at the folder. Torch and transformers are not imported,
-unless a folder brings code that no native model replaces.
+Sources are `builtin://NAME`, `file:///path` or a plain path, and `hf://org/name[@revision]`.
+Nothing from the folder is ever executed: pickled weights, and models that only the code in their
+folder can run, are refused before any other use. Torch and transformers are not imported, unless a
+folder refers to code and no native model has its architecture.
 """
 
 import json
@@ -27,14 +27,14 @@ REVISION = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._/]*")
 
 
 def resolve(source: str, revision: str | None = None, *, with_weights: bool = True) -> Path:
-    """Return the local folder of `source`, downloaded when it is `hf://`.
+    """Return the local folder of `source`, after the download if it is `hf://`.
 
-    A model that is refused is refused before its weights are downloaded; `with_weights` false
-    leaves them out altogether.
+    An unsupported model is refused before its weights are downloaded. `with_weights=False` does not
+    download weights.
 
     Raises:
-        InvalidRequestError: no such model, one we refuse, or an unknown kind of source.
-        UnavailableError: the hub cannot be reached; trying again can help.
+        InvalidRequestError: the model does not exist or is refused, or the source is malformed.
+        UnavailableError: the hub cannot be reached; a retry can help.
 
     """
     scheme, separator, rest = source.partition("://")
@@ -60,15 +60,16 @@ def resolve(source: str, revision: str | None = None, *, with_weights: bool = Tr
 
 
 def default_served_name(source: str) -> str:
-    """Name that clients use when none is given: the last part of the source, without revision."""
+    """The default name for clients: the last part of the source, without the revision."""
     return source.partition("@")[0].rstrip("/").rpartition("/")[2] or source
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Read config.json of a checked folder.
+    """Read config.json of a model's folder.
 
     Raises:
-        InvalidRequestError: config.json is missing or malformed, or the folder is one we refuse.
+        InvalidRequestError: config.json is missing or malformed, or the model is refused because it
+            is quantized or needs code from its folder.
 
     """
     if not (folder / CONFIG).is_file():
@@ -80,7 +81,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def _instead_of_config(folder: Path) -> str:
-    """What to do about a folder without config.json."""
+    """The error message for a folder without config.json."""
     if (folder / "adapter_config.json").is_file():
         return "This is an adapter, not a model. Merge it into its base model and name the result."
     if any(path.suffix == ".gguf" for path in folder.iterdir()):
@@ -102,10 +103,10 @@ def _refuse_quantized(raw: dict[str, Any]) -> None:
 
 
 def weight_paths(folder: Path) -> list[Path]:
-    """Return the files that hold the weights; every one of them is there.
+    """Return the paths of the files of weights, all of which exist.
 
     Raises:
-        InvalidRequestError: a file is missing, or the weights are in a format that is refused.
+        InvalidRequestError: a file is missing, or the weights are in another format.
 
     """
     _refuse_other_formats(path.name for path in folder.iterdir())
@@ -122,7 +123,7 @@ def weight_paths(folder: Path) -> list[Path]:
 
 
 def weight_files(folder: Path) -> list[str]:
-    """Names of the files that hold the weights: one, or those that the index names.
+    """Names of the files of weights: a single file, or those in the index.
 
     Raises:
         InvalidRequestError: the index is malformed or names a file outside the folder.
@@ -161,7 +162,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object of bounded size.
 
     Raises:
-        InvalidRequestError: missing, too large, or not a JSON object.
+        InvalidRequestError: the file is missing, too large, or not a JSON object.
 
     """
     value = _read(path)
@@ -174,7 +175,7 @@ def read_json_list(path: Path) -> list[Any]:
     """Read a JSON list of bounded size.
 
     Raises:
-        InvalidRequestError: missing, too large, or not a JSON list.
+        InvalidRequestError: the file is missing, too large, or not a JSON list.
 
     """
     value = _read(path)
@@ -195,8 +196,8 @@ def _read(path: Path) -> Any:
 
 
 def eos_token_ids(folder: Path, raw: dict[str, Any]) -> tuple[int, ...]:
-    """Ids that end a sequence: generation_config.json's where present, and config.json's, also
-    those of its text part.
+    """Ids that end a sequence, from generation_config.json (if present), config.json and its
+    `text_config`.
     """
     found: set[int] = set()
     generation = folder / "generation_config.json"
@@ -232,7 +233,7 @@ def _builtin(name: str) -> Path:
 
 
 def _pinned(rest: str, revision: str | None) -> tuple[str, str | None]:
-    """Split `org/name[@revision]`; the revision may come from either place, but from one."""
+    """Split `org/name[@revision]`; the revision may be given here or in the settings, not both."""
     repository, separator, named = rest.partition("@")
     pinned = named if separator else revision
     if revision is not None and pinned != revision:

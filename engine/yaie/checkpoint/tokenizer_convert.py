@@ -1,5 +1,5 @@
-"""`python -m yaie.checkpoint.tokenizer_convert FOLDER TARGET`: write TARGET, a tokenizer.json, from
-the vocabulary files in FOLDER. Run by `tokenizer_files`; nothing from the folder is executed.
+"""`python -m yaie.checkpoint.tokenizer_convert FOLDER TARGET`: convert the vocabulary files in
+FOLDER to TARGET, a tokenizer.json. `tokenizer_files` runs it; nothing from the folder is executed.
 """
 
 import sys
@@ -12,7 +12,7 @@ PACKAGES = ("sentencepiece", "protobuf", "tiktoken")
 
 
 def main(folder: str, target: str) -> int:
-    """Convert; returns the exit status."""
+    """Convert the tokenizer and return the exit status."""
     from transformers import AutoTokenizer
 
     try:
@@ -30,8 +30,10 @@ def main(folder: str, target: str) -> int:
 
 
 def _missing(folder: Path, text: str) -> str:
-    """Which packages an error asks for. A sentencepiece file that cannot be read for want of its
-    own package is tried as a tiktoken one, and that error is the one that arrives here.
+    """The packages that an error says are missing, as text.
+
+    transformers reads a SentencePiece file as a tiktoken file if sentencepiece is not installed, so
+    the error may name tiktoken instead.
     """
     named = [name for name in PACKAGES if name in text.lower()]
     if named and any((folder / name).is_file() for name in SENTENCEPIECE):

@@ -1,8 +1,8 @@
-"""Folders without tokenizer.json: the files that they have instead are converted, once.
+"""Converts the tokenizer files of folders without tokenizer.json, once per model.
 
-The result lies in the user's cache folder under the hash of what it was made from. A short process
-of its own makes it, because that takes transformers: neither the HTTP process nor the engine of a
-native model imports it.
+The result is stored in the user's cache folder under the hash of its inputs. A separate process
+converts, because the conversion needs transformers, which neither the HTTP process nor the engine
+of a native model imports.
 """
 
 import hashlib
@@ -39,18 +39,19 @@ SETTINGS = (
     "tokenizer_config.json",
 )
 FORMAT = "1"
-"""Part of the key: raised when conversion changes."""
+"""Part of the key; increment it when the conversion changes."""
 LIMIT_S = 300.0
 NEEDS_PACKAGE = 3
-"""Exit status of the converter when a library is missing; it prints which."""
+"""Exit status of the converter if a package is missing; it prints the package's name."""
 
 
 def folder_of(folder: Path, tokenizer: str | None) -> Path:
-    """The folder to read tokenizer.json from: that of the model or of `tokenizer`, converted where
-    it has another format. A folder without any tokenizer comes back as it is: ids still work.
+    """The folder with tokenizer.json: that of the model or of `tokenizer`, or a converted one.
+
+    A folder without any tokenizer is returned unchanged, because prompts of token ids still work.
 
     Raises:
-        InvalidRequestError: there is a vocabulary that cannot be converted, or no such folder.
+        InvalidRequestError: the vocabulary cannot be converted, or the folder does not exist.
 
     """
     if tokenizer is not None:
@@ -65,7 +66,7 @@ def folder_of(folder: Path, tokenizer: str | None) -> Path:
 
 
 def cache_folder() -> Path:
-    """Where converted tokenizers are kept."""
+    """The folder of converted tokenizers."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "yaie" / "tokenizers"
 
@@ -85,7 +86,7 @@ def _converted(folder: Path) -> Path:
         _convert(folder, made / TOKENIZER)
         try:
             made.rename(target)
-        except OSError:  # another process may have been faster
+        except OSError:  # another process may have created it meanwhile
             if not (target / TOKENIZER).is_file():
                 raise
     return target
@@ -108,7 +109,7 @@ def _convert(folder: Path, target: Path) -> None:
 
 
 def _key(folder: Path) -> str:
-    """Hash of every file that conversion reads, by name and content."""
+    """Hash of the names and contents of all files that the conversion reads."""
     digest = hashlib.sha256(FORMAT.encode())
     for name in sorted((*VOCABULARIES, *SETTINGS)):
         path = folder / name

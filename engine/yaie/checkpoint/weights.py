@@ -1,7 +1,7 @@
-"""Filling a model's tensors: from one safetensors file or an index of shards, or random numbers.
+"""Fills a model's tensors from safetensors files, or with random numbers.
 
-The model names what it wants and where it goes (`parameters()`); the checkpoint's tensors are
-copied from the mapped file straight into place on the device, cast on the way.
+The model names its tensors and their destinations (`parameters()`). Each tensor is copied from the
+memory-mapped file directly to its destination on the device, with conversion of the dtype.
 """
 
 import logging
@@ -21,19 +21,19 @@ from yaie_api.logs import fields
 log = logging.getLogger(__name__)
 
 IGNORED_SUFFIXES = (".rotary_emb.inv_freq",)
-"""Buffers that old checkpoints carry and that are computed here."""
+"""Buffers that old checkpoints contain; they are computed here instead."""
 DUMMY_SCALE = 0.02
 NOT_ONE_MODEL = "config.json and the weights are not of one model: download both again."
 
 
 class Parameterised(Protocol):
-    """Anything that can name its tensors."""
+    """An object that can name its tensors."""
 
     def parameters(self) -> NamedTensors: ...
 
 
 class Loadable(Parameterised, Protocol):
-    """A model whose checkpoints may differ in names and shapes, or hold more than it runs."""
+    """A model whose checkpoints may have alternative names and shapes, or unused tensors."""
 
     def alternatives(self) -> Alternatives: ...
 
@@ -45,8 +45,8 @@ def load(model: Loadable, folder: Path) -> None:
     """Copy the checkpoint in `folder` into the model.
 
     Raises:
-        InvalidRequestError: pickled weights, a malformed file, or tensors that are missing, left
-            over or of another shape than the config says.
+        InvalidRequestError: the weights are pickled, a file is malformed, or tensors are missing,
+            left over, or of another shape than config.json specifies.
 
     """
     files = open_files(folder)
@@ -79,10 +79,11 @@ def load(model: Loadable, folder: Path) -> None:
 def open_files(
     folder: Path, more: Mapping[str, torch.dtype] = NO_DTYPES
 ) -> tuple[SafetensorsFile, ...]:
-    """Map the checkpoint's files; `more`: dtypes that are taken besides floating-point ones.
+    """Map the checkpoint's files. `more`: dtypes to accept besides floating-point ones.
 
     Raises:
-        InvalidRequestError: pickled weights, a missing or malformed file, or a tensor in two files.
+        InvalidRequestError: the weights are pickled, a file is missing or malformed, or a tensor is
+            in two files.
 
     """
     files = tuple(SafetensorsFile(path, more) for path in weight_paths(folder))
@@ -100,7 +101,7 @@ def open_files(
 
 @torch.inference_mode()
 def fill_dummy(model: Parameterised, seed: int = 0) -> None:
-    """Fill with random numbers (norm weights with ones): for benchmarks without a checkpoint."""
+    """Fill a model with random numbers (norm weights with ones), for benchmarks."""
     generators: dict[torch.device, torch.Generator] = {}
     for name, tensor in model.parameters():
         if "norm" in name:
@@ -112,7 +113,7 @@ def fill_dummy(model: Parameterised, seed: int = 0) -> None:
 
 
 def count(model: Parameterised) -> tuple[int, int]:
-    """Return (parameters, bytes) of the model; a tied head counts once."""
+    """Return the model's (number of parameters, bytes); a tied head is not counted twice."""
     sizes = [(tensor.numel(), tensor.nbytes) for _, tensor in model.parameters()]
     return sum(number for number, _ in sizes), sum(size for _, size in sizes)
 
@@ -125,7 +126,7 @@ def _copy(file: SafetensorsFile, name: str, destination: torch.Tensor) -> None:
 
 
 def misshapen(name: str, stored: Iterable[int], asked: Iterable[int]) -> InvalidRequestError:
-    """Return the refusal of a tensor that is not as large as the config says."""
+    """Return the error for a tensor whose shape differs from the one in config.json."""
     return InvalidRequestError(
         f"{name} has shape {list(stored)}; config.json asks for {list(asked)}. {NOT_ONE_MODEL}",
         param="model",
@@ -133,10 +134,10 @@ def misshapen(name: str, stored: Iterable[int], asked: Iterable[int]) -> Invalid
 
 
 def report_missing(names: Collection[str]) -> None:
-    """Refuse a checkpoint that lacks tensors of the model.
+    """Refuse a checkpoint with missing tensors.
 
     Raises:
-        InvalidRequestError: `names`, the tensors that the checkpoint lacks, is not empty.
+        InvalidRequestError: `names`, the missing tensors, is not empty.
 
     """
     if names:
@@ -147,10 +148,10 @@ def report_missing(names: Collection[str]) -> None:
 
 
 def report_left_over(names: Collection[str]) -> None:
-    """Refuse a checkpoint with tensors that the model lacks.
+    """Refuse a checkpoint with tensors that the model does not have.
 
     Raises:
-        InvalidRequestError: `names`, the tensors that the model lacks, is not empty.
+        InvalidRequestError: `names`, these tensors, is not empty.
 
     """
     if names:
@@ -162,7 +163,7 @@ def report_left_over(names: Collection[str]) -> None:
 
 
 def _drop_repeated_head(left_over: dict[str, torch.Tensor], embedding: torch.Tensor) -> None:
-    """A tied checkpoint may repeat its embedding as the head, but not hold another head."""
+    """Drop the head of a tied checkpoint, which must equal the embedding."""
     head = left_over.pop(HEAD, None)
     if head is not None and not torch.equal(head.to(embedding), embedding):
         raise InvalidRequestError(

@@ -1,1 +1,1 @@
-"""The `yaie` command. Every heavy import stands inside its command."""
+"""The `yaie` command. Heavy imports are inside the commands that need them."""

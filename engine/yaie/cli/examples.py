@@ -1,4 +1,4 @@
-"""What `yaie COMMAND --help` shows at its end: commands to copy, one line each."""
+"""Examples at the end of `yaie COMMAND --help`: commands to copy, one per line."""
 
 from typing import Final
 
@@ -38,6 +38,6 @@ EXAMPLES: Final = {
 
 
 def epilog(command: str) -> str:
-    """The examples of a command; empty when it needs none."""
+    """The examples of a command as text; empty if there are none."""
     lines = EXAMPLES.get(command, ())
     return "\n".join(("examples:", *(f"  {line}" for line in lines))) if lines else ""

@@ -1,4 +1,4 @@
-"""The `yaie` command: finds the subcommand's module, imports only that one and runs it.
+"""The `yaie` command: imports only the module of the given subcommand and runs it.
 
 Each subcommand is a module of `yaie.cli.commands` (dashes as underscores), or of its folder `local`
 where the command is about `yaie up`, with
@@ -6,8 +6,8 @@ where the command is about `yaie up`, with
     def add_parser(subparsers: Subparsers) -> None   # adds one parser, set_defaults(run=run)
     def run(args: argparse.Namespace) -> int         # the exit status
 
-and one line in `COMMANDS`. At module level it imports the standard library and `yaie_api` only;
-everything heavy is imported inside `run`, so that `yaie --help` stays below 150 ms.
+and one line in `COMMANDS`. At module level it imports only light modules; heavy imports are inside
+`run`, so that `yaie --help` takes less than 150 ms.
 """
 
 import argparse
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
-"""As a shell tells the ends by SIGINT and SIGPIPE."""
+"""Exit statuses that shells use for SIGINT and SIGPIPE."""
 COMMANDS: Final = {
     "serve": "serve one model with an OpenAI-compatible API",
     "warmup": "compile a model's kernels ahead of the first server",
@@ -46,7 +46,7 @@ _LOCAL: Final = frozenset({"up", "apply", "delete", "scale", "ps", "logs"})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status (1: it failed, 2: wrong usage)."""
+    """Run the command line and return the exit status (1: failure, 2: wrong usage)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         return _run(arguments)
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # What is still buffered has no reader: the interpreter must not try again at its end.
+        # The reader is gone: keep the interpreter from flushing buffered output again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
 
@@ -74,13 +74,13 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def command_of(arguments: Sequence[str]) -> str | None:
-    """The subcommand named on the command line, if it is one that we have."""
+    """The subcommand on the command line; None if there is none or it is unknown."""
     first = next((a for a in arguments if not a.startswith("-")), None)
     return first if first in COMMANDS else None
 
 
 def build_parser(command: str | None) -> argparse.ArgumentParser:
-    """The parser with `command` fully defined and the others by name only."""
+    """The parser with `command` fully defined and the other commands by name only."""
     parser = Parser(
         prog="yaie",
         description="LLM inference: one command here, one kubectl apply in a cluster.",

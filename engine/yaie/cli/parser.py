@@ -1,5 +1,5 @@
-"""The argument parser of all commands: a wrong command line gets one line and a hint, not forty
-lines of usage before the message.
+"""The argument parser of all commands. For a wrong command line it prints one line and a hint
+instead of the whole usage.
 """
 
 import argparse
@@ -8,16 +8,16 @@ from typing import Any, Final, NoReturn
 
 WRONG_USAGE: Final = 2
 _COLUMN: Final = 28
-"""Where the texts of a help begin, at most."""
+"""Largest column at which help texts begin."""
 
 
 def help_format(prog: str) -> argparse.HelpFormatter:
-    """Examples keep their lines; short names and their texts share one."""
+    """A formatter that keeps the line breaks of examples, with help texts beside short flags."""
     return argparse.RawDescriptionHelpFormatter(prog, max_help_position=_COLUMN)
 
 
 class Parser(argparse.ArgumentParser):
-    """Flags are never abbreviated: a later version may add one that begins alike."""
+    """A parser that refuses abbreviated flags: a later version may make them ambiguous."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(formatter_class=help_format, allow_abbrev=False, **settings)
@@ -28,7 +28,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]  # its overloads say no more than this
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """Unknown arguments are an error of the command that got them."""
+        """As in argparse, but the subcommand's parser reports unknown arguments itself."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unknown argument {unknown[0]}{self._hint(unknown[0])}")

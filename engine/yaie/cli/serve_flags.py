@@ -1,6 +1,6 @@
-"""The flags of `yaie serve`, in groups that other commands use too. Names are vLLM's.
+"""The flags of `yaie serve`, in groups that other commands also use. Names are vLLM's.
 
-The engine's flags are made of `yaie_api.engine_config`.
+The engine's flags are derived from `yaie_api.engine_config`.
 """
 
 import argparse
@@ -77,7 +77,7 @@ def add_http_flags(group: "argparse._ArgumentGroup") -> None:
 
 
 def add_name_flag(group: "argparse._ArgumentGroup") -> None:
-    """Names of the model; requests may use any of them."""
+    """Add the flag for the model's names, all of which requests may use."""
     group.add_argument(
         "--served-model-name",
         nargs="+",
@@ -88,7 +88,7 @@ def add_name_flag(group: "argparse._ArgumentGroup") -> None:
 
 
 def add_answer_flags(group: "argparse._ArgumentGroup") -> None:
-    """How requests are read and answers are written, with or without a server."""
+    """Add flags for reading requests and writing answers, which also apply without a server."""
     flag = group.add_argument
     flag(
         "--generation-config",
@@ -123,7 +123,7 @@ def add_answer_flags(group: "argparse._ArgumentGroup") -> None:
 
 
 def add_engine_flags(group: "argparse._ArgumentGroup") -> None:
-    """One flag for each setting of the engine."""
+    """Add one flag per setting of the engine."""
     for known in settings().values():
         told = f" (default: {known.told_default})" if known.told_default else ""
         help_ = f"{known.setting.help}{told}".replace("%", "%%")

@@ -1,5 +1,5 @@
-"""Types of argument values. Each says in words what it takes: argparse's own message would name a
-Python function.
+"""Types of argument values. Their error messages say what is expected; argparse's own message would
+name a Python function.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from yaie_api.engine_config import Described
 
 
 def port(text: str) -> int:
-    """0 to 65535; 0 picks a free one.
+    """Parse a port, 0 to 65535; 0 means any free port.
 
     Raises:
         ArgumentTypeError: the text is not a whole number from 0 to 65535.
@@ -23,7 +23,7 @@ def port(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    """An integer above zero.
+    """Parse an integer above zero.
 
     Raises:
         ArgumentTypeError: the text is not a whole number of at least 1.
@@ -35,7 +35,7 @@ def positive(text: str) -> int:
 
 
 def count(text: str) -> int:
-    """An integer of at least zero.
+    """Parse an integer of at least zero.
 
     Raises:
         ArgumentTypeError: the text is not a whole number of at least 0.
@@ -47,7 +47,7 @@ def count(text: str) -> int:
 
 
 def integer(text: str) -> int:
-    """Any integer.
+    """Parse an integer.
 
     Raises:
         ArgumentTypeError: the text is not a whole number.
@@ -60,7 +60,7 @@ def integer(text: str) -> int:
 
 
 def number(text: str) -> float:
-    """Any finite number.
+    """Parse a finite number.
 
     Raises:
         ArgumentTypeError: the text is not a finite number.
@@ -76,7 +76,7 @@ def number(text: str) -> float:
 
 
 def not_negative(text: str) -> float:
-    """A finite number of at least zero, such as seconds.
+    """Parse a finite number of at least zero, such as seconds.
 
     Raises:
         ArgumentTypeError: the text is not a finite number, or is below zero.
@@ -89,7 +89,7 @@ def not_negative(text: str) -> float:
 
 
 def share(text: str) -> float:
-    """Above 0, at most 1.
+    """Parse a number above 0 and at most 1.
 
     Raises:
         ArgumentTypeError: the text is not a number, or not above 0 and at most 1.
@@ -102,7 +102,7 @@ def share(text: str) -> float:
 
 
 def value_of(setting: Described) -> Callable[[str], Any]:
-    """What reads the value of an engine's setting."""
+    """The function that parses values of an engine's setting."""
     if setting.kind is str:
         return str
     limits = setting.setting

@@ -1,12 +1,12 @@
-"""Bytes between the HTTP process and the engine process: zmq PAIR sockets over a unix socket.
+"""Messages between the HTTP process and the engine process: ZeroMQ PAIR sockets over a unix socket.
 
-Both sides speak msgpack through msgspec, never pickle. The HTTP process binds in a folder that only
-its user can enter; each start of the engine process gets an address of its own, so a new one never
-reads the messages of a dead one. Many commands or events travel as one message. Beats have a socket
-of their own, because a thread of their own sends them.
+Messages are msgpack (msgspec), never pickle. The HTTP process binds its socket in a folder that
+only its user can enter. Each start of the engine process gets a new address, so a new engine never
+reads messages of a dead one. Commands and events are sent in batches. Heartbeats have their own
+socket, because their own thread sends them.
 
-One engine process may serve several HTTP processes, each at an address of its own: what belongs to
-a request goes to the process that sent it, everything else to all of them.
+One engine process may serve several HTTP processes, each at its own address: a request's events go
+to the process that sent the request, all other messages to all processes.
 """
 
 import asyncio
@@ -26,36 +26,38 @@ HIGH_WATER_MARK: Final = 100_000
 POLL_S: Final = 0.5
 RETRY_S: Final = 0.05
 EXIT_HANGS: Final = 86
-"""Exit status of an engine process whose step did not end."""
+"""Exit status of an engine process that hung in a step."""
 
 
 class Loading(msgspec.Struct, frozen=True, tag="loading"):
-    """The engine process is busy with a stage of its start."""
+    """The engine process is in a stage of its start."""
 
     stage: str
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """The model is loaded; requests are taken from now on."""
+    """The model is loaded, and the engine accepts requests."""
 
     info: ModelInfo
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """The start failed; the process ends. The message is meant for the user."""
+    """The start failed and the process ends. The message is for the user."""
 
     message: str
 
 
 class Events(msgspec.Struct, frozen=True, tag="events"):
-    """What one step of the loop has to say."""
+    """The events of one step of the engine loop."""
 
     events: list[Event]
 
 
 class Beat(msgspec.Struct, frozen=True, tag="beat"):
-    """A sign of life, whatever the loop does. `step_age_s`: how long the running step has taken,
-    without declared phases such as compilation. `hangs`: too long; the process is about to end.
+    """A heartbeat, sent independently of the engine loop.
+
+    `step_age_s`: time since the start of the running step, without declared phases such as
+    compilation. `hangs`: the step takes too long, and the process is about to end.
     """
 
     step_age_s: float
@@ -72,9 +74,9 @@ _decode_commands: Final = msgspec.msgpack.Decoder(list[Command]).decode
 
 
 class EnginePort:
-    """The engine's side: the loop's inbox and outbox. Blocking, for one thread.
+    """The engine's side of the channel. Its methods block; one thread may use it.
 
-    `address`: of the HTTP process; of several, with commas between them.
+    `address`: the address of the HTTP process, or those of several, separated by commas.
     """
 
     def __init__(self, address: str) -> None:
@@ -86,13 +88,13 @@ class EnginePort:
         self._owners = Owners(len(self._sockets))
 
     def send(self, message: FromEngine) -> None:
-        """Tell every HTTP process."""
+        """Send a message to every HTTP process."""
         encoded = _encode(message)
         for socket in self._sockets:
             socket.send(encoded)
 
     def drain(self, *, wait_s: float) -> list[Command]:
-        """All commands that have arrived; waits up to `wait_s` for the first one."""
+        """Return all commands that have arrived; waits up to `wait_s` for the first one."""
         commands: list[Command] = []
         if wait_s > 0:
             self._poller.poll(int(min(wait_s, POLL_S) * 1000) or 1)
@@ -104,7 +106,7 @@ class EnginePort:
         return commands
 
     def publish(self, events: Sequence[Event]) -> None:
-        """Tell each HTTP process what belongs to its requests."""
+        """Send each HTTP process the events of its requests."""
         for socket, some in zip(self._sockets, self._owners.split(events), strict=True):
             if some:
                 socket.send(_encode(Events(some)))
@@ -116,7 +118,7 @@ class EnginePort:
 
 
 class BeatPort:
-    """The engine's side of its beats, for the thread that sends them; see `EnginePort`."""
+    """The engine's side of the heartbeats, for the thread that sends them; see `EnginePort`."""
 
     def __init__(self, address: str) -> None:
         self._context = zmq.Context()
@@ -125,14 +127,14 @@ class BeatPort:
         ]
 
     def send(self, beat: Beat) -> None:
-        """Send, or drop the beat where nobody reads."""
+        """Send a heartbeat; it is dropped if the HTTP process does not read."""
         encoded = _encode(beat)
         for socket in self._sockets:
             with contextlib.suppress(zmq.Again):
                 socket.send(encoded, zmq.NOBLOCK)
 
     def close(self) -> None:
-        """Send what waits, then close."""
+        """Send waiting heartbeats (for up to 0.5 s), then close."""
         if self._context.closed:
             return
         for socket in self._sockets:
@@ -141,7 +143,10 @@ class BeatPort:
 
 
 class EngineChannel:
-    """The HTTP process's side, on the running event loop. Commands of one tick share a message."""
+    """The HTTP process's side, on the running event loop.
+
+    Commands sent in the same iteration of the event loop share a message.
+    """
 
     def __init__(self, address: str, on_message: Callable[[FromEngine], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -162,7 +167,7 @@ class EngineChannel:
         self._outbox.append(command)
 
     def close(self) -> None:
-        """Hand on what has arrived, then close."""
+        """Deliver the messages that have arrived, then close."""
         if self._closed:
             return
         for socket in (self._beats, self._socket):
@@ -179,11 +184,11 @@ class EngineChannel:
             return
         try:
             self._socket.send(_encode(commands), zmq.NOBLOCK)
-        except zmq.Again:  # the process has just died, or is far behind: it may take them yet
+        except zmq.Again:  # the engine process has just died or is far behind: try again
             self._outbox = commands + self._outbox
             self._loop.call_later(RETRY_S, self._flush)
             return
-        # zmq's descriptor signals edges, and sending may consume one: look for messages again.
+        # zmq's file descriptor is edge-triggered, and sending may consume an edge: check again.
         self._receive(self._socket)
 
     def _receive(self, socket: "zmq.Socket[bytes]") -> None:
@@ -192,7 +197,7 @@ class EngineChannel:
 
 
 def beat_address(address: str) -> str:
-    """Where the beats of the engine process at `address` go."""
+    """The address for heartbeats of the engine process whose channel is at `address`."""
     return address + "-beat"
 
 
@@ -210,7 +215,7 @@ def _connected(
 
 
 def _is_readable(socket: "zmq.Socket[bytes]") -> bool:
-    """To ask costs 1 µs; the exception of a receive too many costs 6 µs."""
+    """Whether a message has arrived. This check costs 1 µs; a receive that fails costs 6 µs."""
     return bool(int(socket.getsockopt(zmq.EVENTS)) & _READABLE)
 
 

@@ -1,7 +1,7 @@
-"""Which HTTP process a request came from, where several share one engine process.
+"""Tracks which HTTP process sent each request, if several share one engine process.
 
-Each event of a request goes to its owner only, so that no HTTP process reads what others stream.
-The engine's loop knows nothing of it.
+A request's events go only to its owner, so that no HTTP process reads the streams of others. The
+engine loop does not depend on this.
 """
 
 from collections.abc import Sequence
@@ -19,18 +19,18 @@ from yaie.core.messages import (
 
 
 class Owners:
-    """Which of several HTTP processes each live request belongs to."""
+    """The HTTP process of each live request."""
 
     def __init__(self, count: int) -> None:
         self._count = count
         self._found: dict[str, tuple[int, int]] = {}
-        """(place of the process, outputs that have not ended) by request."""
+        """By request: (index of the process, number of outputs that have not ended)."""
 
     def __len__(self) -> int:
         return len(self._found)
 
     def note(self, commands: Sequence[Command], place: int) -> None:
-        """These commands came from the process at `place`."""
+        """Record that these commands came from process number `place`."""
         if self._count == 1:
             return
         for command in commands:
@@ -40,7 +40,7 @@ class Owners:
                 self._found[command.request_id] = (place, 0)
 
     def split(self, events: Sequence[Event]) -> list[list[Event]]:
-        """The events for each process, in their order. Those of no known request are for nobody."""
+        """The events for each process, in order; events of unknown requests are dropped."""
         if self._count == 1:
             return [list(events)]
         parts: list[list[Event]] = [[] for _ in range(self._count)]
@@ -56,7 +56,7 @@ class Owners:
         return parts
 
     def _ended(self, event: Accepted | Rejected | Tokens, place: int, left: int) -> None:
-        """One output has ended, or the request was answered."""
+        """Handle the end of one output, or an event that answers the request."""
         if isinstance(event, Tokens):
             left -= 1
         elif isinstance(event, Rejected):

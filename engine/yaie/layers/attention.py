@@ -1,7 +1,8 @@
-"""Paged attention: write this step's keys and values, then read each sequence through its pages.
+"""Paged attention (PagedAttention, Kwon et al. 2023, arXiv:2309.06180): write this step's keys and
+values to the cache, then attend to each sequence through its pages.
 
-A step is cut into segments of alike rows (decodes, prefill chunks), because a kernel that suits one
-query per sequence suits long chunks badly.
+A step is divided into segments of rows of the same kind (decodes, prefill chunks), because a kernel
+that is fast for one query per sequence is slow for long chunks.
 """
 
 from dataclasses import dataclass, replace
@@ -14,20 +15,20 @@ from yaie.layers.norm import RMSNorm
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Neighbouring rows that one attention call handles.
+    """Consecutive rows that one attention call computes.
 
     Attributes:
-        first: first token of the segment in the step's flat token axis.
-        last: one past its last token.
+        first: index of the segment's first token among the step's T tokens.
+        last: index after its last token.
         block_tables: [lines, width] int32 page numbers, width * page_size >= max_seq_len.
         seq_lens: [B] int32 context length of each row, this step's tokens included.
         query_start: [B + 1] int32 offsets of the rows' tokens, relative to `first`.
-        max_query_len: most tokens of one row.
-        max_seq_len: longest context of a row (or a guess, inside a CUDA graph: see `ops`).
+        max_query_len: largest number of tokens of one row.
+        max_seq_len: longest context of a row (inside a CUDA graph an estimate; see `ops`).
         rows: [B] the line of each row in `block_tables`; None: row b has line b.
 
     Inside a CUDA graph segments may overlap: a row of length 0 or without tokens is padding, and
-    tokens that no row of a segment names are another segment's, or padding.
+    tokens that belong to no row of a segment belong to another segment or are padding.
 
     """
 
@@ -41,7 +42,7 @@ class Segment:
     rows: torch.Tensor | None = None
 
     def gathered(self, page_size: int) -> "Segment":
-        """The same with a block table of its own for each row."""
+        """The same segment with `block_tables` in the order of its rows, and without `rows`."""
         if self.rows is None:
             return self
         width = -(-self.max_seq_len // page_size)
@@ -51,12 +52,12 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class StepInput:
-    """What every layer needs to know about a step: T tokens of B rows.
+    """Input of all layers for one step: T tokens of B rows.
 
     Attributes:
         positions: [T] int64 position of each token in its sequence.
-        slot_mapping: [T] int64 page * page_size + offset where each token's key and value go.
-        segments: the rows, cut by kind; they cover the T tokens in order.
+        slot_mapping: [T] int64 cache slot of each token, page * page_size + offset.
+        segments: the rows, divided by kind; they cover the T tokens in order.
         caches: (keys, values) of each layer, [pages, page_size, kv_heads, head_dim].
 
     """
@@ -71,12 +72,12 @@ class PagedAttention:
     """Attention of layer `index` over its pages.
 
     Args:
-        index: which layer's cache to use.
-        scale: factor on query-key products.
+        index: index of the layer, which selects its cache.
+        scale: factor of query-key products.
         cos_sin: [max_positions, rotary_dim] float32 angle table (`layers.rotary`).
         head_norms: RMSNorm of each query head and each key head before rotation, or None.
-        window: how far back a query sees, itself included; None: everything.
-        softcap: scores become softcap * tanh(scores / softcap); None: they stay.
+        window: number of last tokens that a query sees, itself included; None: all.
+        softcap: scores become softcap * tanh(scores / softcap); None: no soft cap.
 
     """
 
@@ -102,7 +103,7 @@ class PagedAttention:
     ) -> torch.Tensor:
         """Attend with q [T, heads, D], k and v [T, kv_heads, D] -> [T, heads * D].
 
-        Head norms, rotation and the write to the cache happen here; q and k are overwritten.
+        Includes head norms, rotation and the write to the cache; q and k are overwritten.
         """
         k_cache, v_cache = step.caches[self.index]
         norms = self.head_norms

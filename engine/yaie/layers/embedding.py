@@ -8,7 +8,7 @@ from yaie.layers.options import NamedTensors, TensorOptions
 
 
 class Embedding:
-    """Rows of a [vocab, hidden] table, times `scale` rounded to the table's dtype."""
+    """Rows of a [vocab, hidden] table, multiplied by `scale` rounded to the table's dtype."""
 
     def __init__(
         self,
@@ -22,7 +22,7 @@ class Embedding:
         self.scale = scale and float(torch.tensor(scale, dtype=options.dtype))
 
     def __call__(self, ids: torch.Tensor) -> torch.Tensor:
-        """Ids [T] int64 -> [T, hidden]."""
+        """Look up ids [T] int64 -> [T, hidden]."""
         rows = functional.embedding(ids, self.weight)
         return rows if self.scale is None else rows.mul_(self.scale)
 
@@ -32,9 +32,10 @@ class Embedding:
 
 
 class LMHead:
-    """Logits over the vocabulary, soft-capped to +-`softcap` where it is set.
+    """Logits over the vocabulary, soft-capped to ±`softcap` if it is set (Gemma 2,
+    arXiv:2408.00118).
 
-    `tied`: the embedding whose weight is used instead of our own.
+    `tied`: the embedding whose weight the head uses; None: the head has its own weight.
     """
 
     def __init__(
@@ -58,6 +59,6 @@ class LMHead:
         return logits.div_(self.softcap).tanh_().mul_(self.softcap)
 
     def parameters(self, name: str) -> NamedTensors:
-        """Destination of `name + .weight`; nothing when tied."""
+        """Destination of `name + .weight`; none if tied."""
         if not self.tied:
             yield f"{name}.weight", self.weight

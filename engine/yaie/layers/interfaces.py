@@ -1,4 +1,4 @@
-"""What a decoder layer asks of its parts, and what it keeps of each token."""
+"""Interfaces of the parts of a decoder layer, and the shape of its cache."""
 
 from typing import NamedTuple, Protocol
 
@@ -10,14 +10,14 @@ from yaie.layers.options import NamedTensors
 
 
 class LayerCache(NamedTuple):
-    """What one layer keeps of each token.
+    """What one layer caches per token.
 
     Attributes:
-        heads: key heads.
+        heads: number of key heads.
         key_size: size of a key.
-        value_size: size of a value; 0 where values are the first columns of the keys (a latent
-            cache): the layer knows how many.
-        window: how far back the layer sees, itself included; None: everything.
+        value_size: size of a value; 0 if values are the first columns of the keys (a latent
+            cache), whose number the layer knows.
+        window: number of last tokens that a token sees, itself included; None: all.
 
     """
 
@@ -28,21 +28,21 @@ class LayerCache(NamedTuple):
 
 
 class Mixer(Protocol):
-    """What mixes tokens in a layer, and what it keeps of them."""
+    """The part of a layer that mixes tokens, such as attention, with its cache."""
 
     cache: LayerCache
 
     def after(
         self, norm: RMSNorm, x: torch.Tensor, residual: torch.Tensor | None, step: StepInput
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mix norm(x + residual), all [T, hidden]; return the result and the sum."""
+        """Return (mix(norm(x + residual)), x + residual), all [T, hidden]."""
 
     def parameters(self, prefix: str) -> NamedTensors:
         """Checkpoint names and destinations."""
 
 
 class FeedForward(Protocol):
-    """What works on each token alone."""
+    """The part of a layer that processes each token independently, such as an MLP."""
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Map x [T, hidden] to [T, hidden]."""
@@ -50,7 +50,7 @@ class FeedForward(Protocol):
     def after(
         self, norm: RMSNorm, x: torch.Tensor, residual: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Map norm(x + residual), all [T, hidden]; return the result and the sum."""
+        """Return (self(norm(x + residual)), x + residual), all [T, hidden]."""
 
     def parameters(self, prefix: str) -> NamedTensors:
         """Checkpoint names and destinations."""

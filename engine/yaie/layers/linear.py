@@ -1,4 +1,4 @@
-"""Linear projections, several checkpoint matrices stacked into one weight (qkv, gate_up)."""
+"""Linear projections, which may stack several checkpoint matrices in one weight (qkv, gate_up)."""
 
 from collections.abc import Mapping
 
@@ -12,9 +12,9 @@ from yaie.layers.options import NamedTensors, TensorOptions
 class Linear:
     """y = x @ weight.T + bias.
 
-    `parts` names the checkpoint's matrices and their rows in stacking order; each destination is a
-    slice of the one fused weight [sum of rows, in_features]. With a `gate` the rows are as many for
-    the gate as for what it multiplies, and y = gate(first half) * second half.
+    `parts` maps the checkpoint's matrices to their numbers of rows, in stacking order; each
+    destination is a slice of the fused weight [sum of rows, in_features]. With a `gate`,
+    y = gate(first half of the rows) * second half.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Linear:
     def after(
         self, norm: RMSNorm, x: torch.Tensor, residual: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return (self(norm(x + residual)), x + residual); None: x begins the sum."""
+        """Return (self(norm(x + residual)), x + residual); residual None counts as 0."""
         return ops.norm_linear(
             x,
             residual,

@@ -1,9 +1,10 @@
-"""Latent attention: keys and values of all heads are made from one small latent of each token.
+"""Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1): the keys and values of
+all heads are computed from one small latent vector per token.
 
     x ─ q projections ───────────────▶ q = (q_nope | q_rope), every head
     x ─ kv_a ─▶ latent (c | r) ─ norm(c), rope(r) ─▶ k = (k_nope | r), v;  (k_nope | v) = kv_b(c)
 
-This module holds the projections; `mla_forms` what lies between them.
+This module has the projections; `mla_forms` has the attention between them.
 """
 
 import torch
@@ -18,7 +19,7 @@ from yaie.model_config.moe import MLAConfig
 
 
 class LatentAttention:
-    """Projections around one of the forms."""
+    """The projections before and after one of the forms of `mla_forms`."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class LatentAttention:
     def after(
         self, norm: RMSNorm, x: torch.Tensor, residual: torch.Tensor | None, step: StepInput
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Attend to norm(x + residual), all [T, hidden]; return the result and the sum."""
+        """Return (attention(norm(x + residual)), x + residual), all [T, hidden]."""
         both, residual = self.down.after(norm, x, residual)
         q, latent = both.tensor_split((-self.mla.latent_size,), dim=1)
         if self.q_norm is not None and self.q_up is not None:

@@ -1,9 +1,10 @@
-"""The three forms of latent attention: what a layer keeps of a token, and how it attends to it.
+"""The three forms of multi-head latent attention, which differ in cache and computation.
 
-`naive` keeps every head's key and value. `latent` keeps the latent and the rotated key (c | r) and
-makes keys and values of the whole context again in each step. `absorbed` keeps (c | r) too and
-never makes them to decode: q_nope k_nope = (q_nope W_k) c, so attention runs over the latents
-themselves, one key head for all query heads, and W_v is applied to its result.
+`naive` caches every head's keys and values. `latent` caches the latent and the rotated key (c | r),
+and computes the keys and values of the whole context again in each step. `absorbed` also caches
+(c | r), but decodes without keys and values: q_nope k_nope = (q_nope W_k) c, so attention runs over
+the latents, with one key head for all query heads, and W_v is applied to its result (the weight
+absorption of DeepSeek-V2, arXiv:2405.04434, section 2.1.2).
 """
 
 from dataclasses import replace
@@ -21,16 +22,17 @@ from yaie.model_config.decoder_config import ModelConfig
 from yaie.model_config.moe import MLAConfig
 
 LATENT_NORM_EPS = 1e-6
-"""Of the norms on latents, whatever the config says about the other norms."""
+"""Epsilon of the norms of latents, which does not depend on the config's rms_norm_eps."""
 EXPANDED_TOKENS = 2**15
-"""Most tokens whose keys and values are held at a time (in the latent form a row may have more)."""
+"""Most tokens whose keys and values are expanded at a time (one row alone may have more)."""
 EXPAND_FROM = 256
-"""Queries of a row from which on its keys and values are worth making. At DeepSeek's sizes they
-cost what 171 queries save; 4096 queries of 16 heads attend in 0.25 ms, not 1.48 (H200)."""
+"""Number of queries of a row from which on the absorbed form expands keys and values. At DeepSeek's
+sizes the expansion costs what 171 queries save; with it 4096 queries of 16 heads take 0.25 ms
+instead of 1.48 ms (H200)."""
 
 
 class LatentCore:
-    """What the three forms share: the latent's norm and rotation, and the way back to heads."""
+    """Common part of all forms: the latent's norm and rotation, and its expansion to heads."""
 
     def __init__(
         self, config: ModelConfig, mla: MLAConfig, cos_sin: torch.Tensor, options: TensorOptions
@@ -51,7 +53,9 @@ class LatentCore:
         cache: torch.Tensor,
         slots: torch.Tensor,
     ) -> None:
-        """Rotate q [T, heads, D] in place; norm and rotate latent [T, L + R] into the cache."""
+        """Rotate q [T, heads, D] in place; write latent [T, L + R], normed and rotated, to the
+        cache.
+        """
         ops.latent_norm_rope_write(
             q[..., self.mla.qk_nope_head_dim :],
             latent,
@@ -65,7 +69,7 @@ class LatentCore:
         )
 
     def expand(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Stored rows [N, L + R] -> keys [N, heads, D], values [N, heads, Dv], contiguous."""
+        """Cached rows [N, L + R] -> keys [N, heads, D] and values [N, heads, Dv], contiguous."""
         mla = self.mla
         latent, rotated = rows.tensor_split((mla.kv_lora_rank,), dim=1)
         both = functional.linear(latent, self.kv_b.weight).view(len(rows), self.heads, -1)
@@ -75,7 +79,7 @@ class LatentCore:
 
 
 class Naive:
-    """Keys and values of every head are cached."""
+    """The form that caches keys and values of every head."""
 
     def __init__(self, core: LatentCore, index: int) -> None:
         self.core, self.index = core, index
@@ -92,7 +96,7 @@ class Naive:
 
 
 class Latent:
-    """Latents are cached; each step makes the keys and values of every token it reads."""
+    """The form that caches latents and expands them to keys and values in each step."""
 
     def __init__(self, core: LatentCore, index: int) -> None:
         self.core, self.index = core, index
@@ -113,7 +117,10 @@ class Latent:
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
     def attend(self, q: torch.Tensor, cache: torch.Tensor, segment: Segment) -> torch.Tensor:
-        """Attend with a segment's q [T, heads, D], as many rows at a time as may be expanded."""
+        """Attend with a segment's q [T, heads, D] -> [T, heads, Dv].
+
+        Expands at most EXPANDED_TOKENS at a time, but at least one row.
+        """
         segment = segment.gathered(cache.shape[1])
         rows, width = segment.block_tables.shape
         step = max(1, EXPANDED_TOKENS // (width * cache.shape[1]))
@@ -134,11 +141,11 @@ class Latent:
         return out
 
     def _expanded(self, q: torch.Tensor, cache: torch.Tensor, segment: Segment) -> torch.Tensor:
-        """Attend over keys and values made for this call, in pages of their own."""
+        """Attend over keys and values that are expanded for this call, in temporary pages."""
         rows, width = segment.block_tables.shape
         page_size = cache.shape[1]
         begins = torch.arange(width, device=q.device) * page_size
-        read = begins < segment.seq_lens.unsqueeze(1)  # later entries may name no page at all
+        read = begins < segment.seq_lens.unsqueeze(1)  # later entries may not be page ids
         pages = torch.where(read, segment.block_tables, 0).flatten()
         k, v = self.core.expand(cache.index_select(0, pages).flatten(0, 2))
         own = torch.arange(rows * width, dtype=torch.int32, device=q.device).view(rows, width)
@@ -148,10 +155,11 @@ class Latent:
 
 
 class Absorbed(Latent):
-    """Latents are attended to as they are: one key head for all query heads.
+    """The form that attends to the latents directly: one key head for all query heads.
 
-    Long chunks are the exception. A query pays 2 L + R products for each latent, against D + Dv
-    for each key and value, which cost L (D - R + Dv) to make once for all queries of the chunk.
+    Long chunks are expanded as in `Latent`: a query needs 2 L + R products per latent, but only
+    D + Dv per expanded key and value, whose expansion costs L (D - R + Dv) once for all queries of
+    the chunk.
     """
 
     def __init__(self, core: LatentCore, index: int) -> None:

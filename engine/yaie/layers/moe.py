@@ -1,7 +1,8 @@
-"""Mixture of experts: a router chooses a few experts for each token, their results are mixed.
+"""Mixture of experts (Shazeer et al. 2017, arXiv:1701.06538): a router chooses a few experts for
+each token, and their results are mixed.
 
-The choice and the product over experts are operations of the kernels; this module holds the
-stacked weights and the names that checkpoints have for them.
+Routing and the experts' products are kernels (`ops.route_experts`, `ops.moe_mlp`); this module has
+the stacked weights and their names in checkpoints.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ExpertNames(NamedTuple):
-    """What a checkpoint calls an expert's three matrices."""
+    """Names of an expert's three matrices in a checkpoint."""
 
     gate: str = "gate_proj"
     up: str = "up_proj"
@@ -27,7 +28,7 @@ class ExpertNames(NamedTuple):
 
 
 class Router:
-    """Chooses experts and their shares. Scores and shares are float32 in every dtype."""
+    """Chooses experts and their shares. Scores and shares are float32 for every dtype."""
 
     def __init__(self, moe: MoEConfig, hidden_size: int, options: TensorOptions) -> None:
         self.moe = moe
@@ -58,7 +59,7 @@ class Router:
 
 
 class Experts:
-    """Weights of all experts, stacked: gate_up [E, 2 I, hidden], down [E, hidden, I]."""
+    """The stacked weights of all experts: gate_up [E, 2 I, hidden], down [E, hidden, I]."""
 
     def __init__(
         self, moe: MoEConfig, hidden_size: int, names: ExpertNames, options: TensorOptions
@@ -71,11 +72,11 @@ class Experts:
     def __call__(
         self, x: torch.Tensor, experts: torch.Tensor, shares: torch.Tensor
     ) -> torch.Tensor:
-        """Mix the results of experts [T, K] by shares [T, K] for x [T, hidden]."""
+        """Sum the results of experts [T, K] for x [T, hidden], weighted by shares [T, K]."""
         return ops.moe_mlp(x, self.gate_up, self.down, experts, shares)
 
     def parameters(self, prefix: str) -> NamedTensors:
-        """One matrix at a time, as most checkpoints have them."""
+        """Names and destinations of single matrices, as in most checkpoints."""
         for expert, (gate_up, down) in enumerate(zip(self.gate_up, self.down, strict=True)):
             at = f"{prefix}experts.{expert}."
             yield f"{at}{self.names.gate}.weight", gate_up[: self.inner]
@@ -83,7 +84,7 @@ class Experts:
             yield f"{at}{self.names.down}.weight", down
 
     def alternatives(self, prefix: str, stacked: str) -> Alternatives:
-        """All experts in one tensor, at `stacked`, in place of the matrices at `prefix`."""
+        """Tensors that stack all experts, named by `stacked`, instead of single matrices."""
         names = [name for name, _ in self.parameters(prefix)]
         downs = tuple(names[2::3])
         gates_and_ups = tuple(name for name in names if name not in set(downs))
@@ -92,15 +93,15 @@ class Experts:
 
 
 class MoE:
-    """Router and experts; beside them an MLP for every token, where there is one.
+    """Router and experts, and possibly a shared expert: an MLP for every token.
 
     Args:
-        moe: sizes and the rule of choice.
+        moe: sizes and routing rules.
         hidden_size: width of a token.
         options: device and dtype.
-        place: the block's name in the checkpoint, where it is not `mlp`.
-        names: of an expert's matrices.
-        shared: the MLP for every token and its name, or None.
+        place: name of the block in the checkpoint.
+        names: names of an expert's matrices.
+        shared: name and MLP of the shared expert, or None.
 
     """
 
@@ -137,7 +138,7 @@ class MoE:
     def after(
         self, norm: RMSNorm, x: torch.Tensor, residual: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Map norm(x + residual), all [T, hidden]; return the result and the sum."""
+        """Return (self(norm(x + residual)), x + residual), all [T, hidden]."""
         x, residual = norm.add(x, residual)
         return self(x), residual
 
@@ -153,7 +154,7 @@ class MoE:
             yield from self.shared_gate.parameters(at)
 
     def alternatives(self, prefix: str) -> Alternatives:
-        """Names and shapes under which checkpoints may have the same tensors."""
+        """Other names and shapes that the same tensors may have in checkpoints."""
         at = self._at(prefix)
         yield from self.experts.alternatives(at, prefix)
         if at != prefix:

@@ -1,4 +1,6 @@
-"""RMSNorm, alone or fused with the residual addition before it."""
+"""RMSNorm (Zhang & Sennrich 2019, arXiv:1910.07467), with or without the residual addition before
+it.
+"""
 
 import torch
 
@@ -9,8 +11,8 @@ from yaie.layers.options import NamedTensors, TensorOptions
 class RMSNorm:
     """x / rms(x) * (weight + offset) over the last dimension.
 
-    The weight stays as the checkpoint has it: the sum is made in float32 at every use, because
-    1 + weight rounded to half precision would lose the weight's last bits.
+    The weight is stored as in the checkpoint, and weight + offset is computed in float32 at every
+    use, because 1 + weight in half precision would lose the weight's last bits.
     """
 
     def __init__(
@@ -27,7 +29,7 @@ class RMSNorm:
     def add(
         self, x: torch.Tensor, residual: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """x, residual [T, size] -> (norm(x + residual), x + residual); None: x begins the sum."""
+        """Return (norm(x + residual), x + residual), all [T, size]; residual None counts as 0."""
         if residual is None:
             return self(x), x
         return ops.add_rms_norm(x, residual, self.weight, self.eps, self.offset)

@@ -1,4 +1,4 @@
-"""Where and as what a layer keeps its tensors. Passed to every layer's constructor."""
+"""Device and dtype of a layer's tensors, and the types of their names and destinations."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -10,7 +10,7 @@ NamedTensors = Iterator[tuple[str, torch.Tensor]]
 
 
 class Alternative(NamedTuple):
-    """A tensor that some checkpoints have in place of others: a stack, or another name."""
+    """A tensor that some checkpoints have instead of others: stacked, or under another name."""
 
     name: str
     destination: torch.Tensor

@@ -1,7 +1,8 @@
-"""Rotary position embedding: the table of angles for every scaling kind of `RopeConfig`.
+"""Rotary position embedding (RoPE, Su et al. 2021, arXiv:2104.09864): the table of angles for every
+scaling kind of `RopeConfig`.
 
-The angles are computed in float32 exactly as the checkpoints' reference code does (a float64 table
-would differ from what the model was trained with).
+Angles are computed in float32, exactly as in the checkpoints' reference code: a float64 table would
+differ from the one used in training.
 """
 
 import math
@@ -13,14 +14,14 @@ import torch
 from yaie.model_config.rope import RopeConfig
 
 Frequencies = tuple[torch.Tensor, float]
-"""(inverse frequencies [rotary_dim / 2] float32, factor on cos and sin)."""
+"""(inverse frequencies [rotary_dim / 2] float32, factor of cos and sin)."""
 
 
 def angle_table(rope: RopeConfig, head_dim: int, max_positions: int) -> torch.Tensor:
-    """[max_positions, rotary_dim] float32: cos in the first half of a row, sin in the second.
+    """The table [max_positions, rotary_dim] float32: (cos | sin) of each position.
 
-    Up to the config's longest sequence dynamic scaling is no scaling at all. longrope has factors
-    for short and for long sequences: a table for long ones has the long factors in all its rows.
+    Dynamic scaling has no effect up to the config's longest sequence. longrope has factors for
+    short and for long sequences; a table for long sequences uses the long factors in all rows.
     """
     if rope.kind == "longrope" and max_positions > rope.original_max_positions:
         rope = msgspec.structs.replace(rope, short_factor=rope.long_factor)
@@ -41,18 +42,23 @@ def _default(rope: RopeConfig, dim: int) -> Frequencies:
 
 
 def _linear(rope: RopeConfig, dim: int) -> Frequencies:
+    """Position interpolation (Chen et al. 2023, arXiv:2306.15595)."""
     return 1.0 / _powers(rope, dim) / rope.factor, 1.0
 
 
 def _proportional(rope: RopeConfig, dim: int) -> Frequencies:
-    """The first pairs turn as if all did; the others have frequency 0."""
+    """The first pairs have the frequencies of a full rotation, the others frequency 0
+    (transformers' kind `proportional`).
+    """
     inverse = 1.0 / _powers(rope, dim) / rope.factor
     inverse[int(rope.partial_rotary_factor * dim // 2) :] = 0.0
     return inverse, 1.0
 
 
 def _llama3(rope: RopeConfig, dim: int) -> Frequencies:
-    """Long wavelengths are slowed by `factor`, short ones kept, the band between is blended."""
+    """Frequencies of long wavelengths are divided by `factor`, those of short ones kept, and those
+    between are blended (Llama 3.1's reference code).
+    """
     inverse = 1.0 / _powers(rope, dim)
     wavelength = 2 * math.pi / inverse
     low, high = rope.low_freq_factor, rope.high_freq_factor
@@ -66,7 +72,10 @@ def _llama3(rope: RopeConfig, dim: int) -> Frequencies:
 
 
 def _longrope(rope: RopeConfig, dim: int) -> Frequencies:
-    """Each pair of dimensions is slowed by a number of its own."""
+    """Each pair of dimensions has its own divisor (LongRoPE, Ding et al. 2024, arXiv:2402.13753).
+
+    The factor of cos and sin is that of the paper, sqrt(1 + ln(factor) / ln(original length)).
+    """
     slower = torch.tensor(rope.short_factor, dtype=torch.float32)
     return 1.0 / (slower * _powers(rope, dim)), _longrope_attention_factor(rope)
 
@@ -80,7 +89,9 @@ def _longrope_attention_factor(rope: RopeConfig) -> float:
 
 
 def _yarn(rope: RopeConfig, dim: int) -> Frequencies:
-    """Interpolate slow dimensions by `factor`, keep fast ones, ramp between them."""
+    """Interpolate low frequencies by `factor`, keep high ones, with a ramp between them (YaRN, Peng
+    et al. 2023, arXiv:2309.00071).
+    """
     powers = _powers(rope, dim)
     low, high = _yarn_range(rope, dim)
     ramp = (torch.arange(dim // 2, dtype=torch.float32) - low) / (high - low)

@@ -1,1 +1,1 @@
-"""What config.json says of a model, checked: plain data without torch."""
+"""Reads and checks a model's config.json; the result is plain data, without torch."""

@@ -1,4 +1,4 @@
-"""What the configs of all decoders have in common, and readers that several families share."""
+"""Reads the settings that all decoders have; readers that several families share."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,17 +8,17 @@ from yaie.model_config.fields import Raw, flag, malformed, number, positive, req
 from yaie.model_config.rope import RopeConfig, read_rope
 
 MAX_LAYERS = 1024
-"""Far above any real model: a hostile number must not make us build a billion of anything."""
+"""Far more than any real model has; a hostile number must not make the loader build a billion."""
 GELU_TANH = "gelu_pytorch_tanh"
 Windows = tuple[int | None, ...]
 
 
 def decoder(raw: Raw, **own: Any) -> ModelConfig:
-    """Read what every decoder has; `own`: fields of ModelConfig that the family sets itself.
+    """Read the settings of any decoder. `own`: fields of ModelConfig that the family sets itself.
 
     Raises:
-        UnsupportedModelError: a setting that no native model has.
-        InvalidRequestError: a malformed value.
+        UnsupportedModelError: no native model supports a setting.
+        InvalidRequestError: a value is malformed.
 
     """
     hidden, heads = positive(raw, "hidden_size"), positive(raw, "num_attention_heads")
@@ -53,7 +53,7 @@ def decoder(raw: Raw, **own: Any) -> ModelConfig:
 
 
 def layer_count(raw: Raw) -> int:
-    """Number of layers, bounded."""
+    """Read the number of layers, at most MAX_LAYERS."""
     layers = positive(raw, "num_hidden_layers")
     if layers > MAX_LAYERS:
         raise malformed("num_hidden_layers", layers)
@@ -69,7 +69,7 @@ def activation(raw: Raw, name: str, default: str) -> str:
 
 
 def typed_windows(raw: Raw, windowed: Callable[[int], bool]) -> Windows:
-    """Read `layer_types`; where it is absent, `windowed` says which layers have a window."""
+    """Read the layers' windows from `layer_types`; if it is absent, `windowed(i)` decides."""
     layers = layer_count(raw)
     kinds = raw.get("layer_types")
     if kinds is None:
@@ -83,7 +83,7 @@ def typed_windows(raw: Raw, windowed: Callable[[int], bool]) -> Windows:
 
 
 def whole_heads(shape: ModelConfig) -> ModelConfig:
-    """Refuse a partial rotation, for families whose reference implementation has none."""
+    """Refuse partial rotation, for families whose reference implementation does not have it."""
     for rope in shape.ropes:
         share = rope.rotary_dim(shape.head_dim) / shape.head_dim
         require(share == 1.0, "partial_rotary_factor", share)
@@ -98,7 +98,7 @@ def _dtype(raw: Raw) -> str | None:
 
 
 def _require_plain(raw: Raw) -> None:
-    """Refuse attention that sees the future."""
+    """Refuse attention that is not causal."""
     bidirectional = bool(raw.get("use_bidirectional_attention"))
     require(not bidirectional, "use_bidirectional_attention", bidirectional)
     causal = raw.get("is_causal", True)
@@ -106,6 +106,6 @@ def _require_plain(raw: Raw) -> None:
 
 
 def _longest_exact(max_positions: int, ropes: tuple[RopeConfig, ...]) -> int:
-    """Shorten the model's length to what its rotary embeddings compute exactly."""
+    """The model's length, limited to the length for which its rotary embeddings are exact."""
     limits = [limit for rope in ropes if (limit := rope.longest_exact) is not None]
     return min([max_positions, *limits])

@@ -1,6 +1,6 @@
-"""What a native model is built from: sizes and options of a decoder, read from config.json.
+"""The configuration of a native model: sizes and options of a decoder, from config.json.
 
-Plain data without torch. `config.parse` makes it; the model's class and its layers read it.
+Plain data without torch. `parser.parse` creates it; the model's class and its layers read it.
 """
 
 from typing import Literal
@@ -12,29 +12,29 @@ from yaie.model_config.rope import RopeConfig
 
 Activation = Literal["silu", "gelu_pytorch_tanh"]
 Head = Literal["lm", "score", "none"]
-"""What stands on the last norm: a language model, a sequence classifier, or nothing."""
+"""The head after the last norm: language model, sequence classifier, or none."""
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Shape of a decoder.
 
     Attributes:
-        architecture: name in config.json.
-        max_positions: longest sequence whose every prefix is computed exactly, too.
-        position_limit: longest sequence at all. A model with room for more than `max_positions`
+        architecture: name of the architecture in config.json.
+        max_positions: longest sequence that is computed exactly, together with all its prefixes.
+        position_limit: longest sequence. A model that is loaded for more than `max_positions`
             tokens rotates short sequences like long ones (longrope).
         ropes: rotary embedding of each layer.
-        windows: how far back each layer sees, itself included; None: everything.
-        attention_scale: factor on query-key products.
+        windows: number of last tokens that each layer sees, itself included; None: all.
+        attention_scale: factor of query-key products.
         attention_softcap: scores become softcap * tanh(scores / softcap).
         logit_softcap: the same for logits.
-        norm_offset: what RMSNorm adds to its weight.
-        embedding_scale: factor on embeddings, rounded to the model's dtype before use.
-        qk_norm: RMSNorm of each query and key head before rotation.
-        num_labels: classes of a sequence classifier; 0 for other heads.
-        extra_layers: layers that the checkpoint has past the last and that are not run.
-        moe: experts; None: dense.
-        mla: latent attention; None: keys and values of every head.
+        norm_offset: number that RMSNorm adds to its weight.
+        embedding_scale: factor of embeddings, rounded to the model's dtype before use.
+        qk_norm: whether each query and key head has an RMSNorm before rotation.
+        num_labels: number of classes of a sequence classifier; 0 for other heads.
+        extra_layers: number of layers in the checkpoint after the last one, which are not run.
+        moe: mixture of experts; None: a dense model.
+        mla: latent attention; None: keys and values of every head are cached.
 
     """
 
@@ -71,29 +71,29 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def q_size(self) -> int:
-        """Width of all query heads together."""
+        """Total width of all query heads."""
         return self.num_heads * self.head_dim
 
     @property
     def rope_size(self) -> int:
-        """Size of what is rotated of a head, wholly or partly."""
+        """Size of the part of a head to which the rotary embedding applies."""
         return self.mla.qk_rope_head_dim if self.mla is not None else self.head_dim
 
     @property
     def attention_flops(self) -> int:
-        """Multiplications and additions for one token and one position that it attends to, in all
-        layers that see everything: q·k and p·v.
+        """Floating-point operations (q·k and p·v) for one token and one position that it attends
+        to, in all layers without a window.
         """
         return sum(4 * self.q_size for window in self.windows if window is None)
 
     @property
     def kv_size(self) -> int:
-        """Width of all key heads together (values are as wide)."""
+        """Total width of all key heads; values have the same width."""
         return self.num_kv_heads * self.head_dim
 
 
 def with_mla_form(config: ModelConfig, form: MLAForm) -> ModelConfig:
-    """Return `config` with its latent attention, where it has one, computed in `form`."""
+    """Return `config` with the given form of latent attention; unchanged if it has none."""
     if config.mla is None:
         return config
     return msgspec.structs.replace(config, mla=msgspec.structs.replace(config.mla, form=form))

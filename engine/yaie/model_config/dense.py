@@ -1,6 +1,6 @@
-"""Llama, Mistral, Qwen and Phi: one small function each, from config.json to a ModelConfig.
+"""Readers of config.json for Llama, Mistral, Qwen and Phi, one small function per family.
 
-Fields that a family's checkpoints leave out have the family's default.
+Fields that a family's checkpoints omit have the family's default.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from yaie.model_config.rope import rope_table
 
 
 def llama(raw: Raw) -> ModelConfig:
-    """Llama 2 and 3.x, and the many that took over its architecture."""
+    """Llama 2 and 3.x, and the many models with the same architecture."""
     bias = flag(raw, "attention_bias")
     return whole_heads(decoder(raw, qkv_bias=bias, out_bias=bias, mlp_bias=flag(raw, "mlp_bias")))
 
@@ -25,7 +25,7 @@ def mistral(raw: Raw) -> ModelConfig:
 
 
 def qwen2(raw: Raw) -> ModelConfig:
-    """Qwen2 and 2.5: biases on queries, keys and values; windows from some layer on."""
+    """Qwen2 and 2.5: biases of queries, keys and values; windows from a given layer on."""
     raw = {"num_key_value_heads": 32} | raw
     return whole_heads(decoder(raw, qkv_bias=True, windows=qwen_windows(raw)))
 
@@ -39,7 +39,7 @@ def qwen3(raw: Raw) -> ModelConfig:
 
 
 def phi3(raw: Raw) -> ModelConfig:
-    """Phi-3 and Phi-4: partial rotation, and long factors under three names."""
+    """Phi-3 and Phi-4: partial rotation, and longrope under three names."""
     table = dict(rope_table(raw))
     if table.get("rope_type", table.get("type")) in {"su", "yarn"}:
         table["rope_type"] = "longrope"
@@ -56,8 +56,10 @@ def same_window(raw: Raw) -> Windows:
 def qwen_windows(
     raw: Raw, windowed: Callable[[int, int], bool] = lambda layer, first: layer >= first
 ) -> Windows:
-    """No window unless `use_sliding_window`. Then `layer_types` says which layers have one, and
-    where it is absent `windowed`, asked with a layer and `max_window_layers`.
+    """The windows of Qwen models: none unless `use_sliding_window`.
+
+    `layer_types` says which layers have a window; if it is absent,
+    `windowed(layer, max_window_layers)` decides.
     """
     raw = {"sliding_window": 4096, "max_window_layers": 28} | raw
     used = flag(raw, "use_sliding_window") and raw["sliding_window"] is not None

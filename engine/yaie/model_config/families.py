@@ -1,4 +1,4 @@
-"""The native models: architecture in config.json -> how its config is read and what runs it."""
+"""The native models: for each architecture in config.json its config reader and its model class."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,7 +11,7 @@ Parse = Callable[[Raw], ModelConfig]
 
 
 class Family(NamedTuple):
-    """`model`: module:class, imported when asked for (reading a config needs no torch)."""
+    """One architecture. `model`: "module:class", imported on use, so configs need no torch."""
 
     parse: Parse
     model: str

@@ -1,7 +1,7 @@
-"""Typed reads of config.json. What is missing, malformed or not supported is refused by its name.
+"""Typed reads of config.json. Missing, malformed or unsupported values are refused by name.
 
-Two kinds of refusal: a model that no native code runs (another implementation may), and a value
-that no implementation should be handed (a hostile size, a number that is not finite).
+There are two kinds of refusal: a setting that no native model supports (another implementation
+may), and a value that no implementation should receive (a hostile size, a non-finite number).
 """
 
 import sys
@@ -10,11 +10,11 @@ from typing import Any
 from yaie_api.errors import InvalidRequestError
 
 Raw = dict[str, Any]
-"""The content of config.json, or a table inside it."""
+"""The contents of config.json, or of a table inside it."""
 
 
 class UnsupportedModelError(InvalidRequestError):
-    """No native model does what config.json asks for; another implementation may."""
+    """No native model supports this config.json; another implementation may."""
 
 
 def positive(raw: Raw, name: str, *, default: int | None = None) -> int:
@@ -29,7 +29,7 @@ def positive(raw: Raw, name: str, *, default: int | None = None) -> int:
 
 
 def optional_positive(raw: Raw, name: str) -> int | None:
-    """Return a positive integer, or None where the field is null or absent."""
+    """Return a positive integer, or None if the field is null or absent."""
     return None if raw.get(name) is None else positive(raw, name)
 
 
@@ -43,7 +43,7 @@ def number(raw: Raw, name: str, default: float | None = None) -> float:
 
 
 def optional_number(raw: Raw, name: str) -> float | None:
-    """Return a finite number, or None where the field is null or absent."""
+    """Return a finite number, or None if the field is null or absent."""
     return None if raw.get(name) is None else number(raw, name)
 
 
@@ -65,20 +65,20 @@ def flag(raw: Raw, name: str, *, default: bool = False) -> bool:
 
 
 def require(holds: bool, name: str, value: object) -> None:  # noqa: FBT001 - a bare condition
-    """Refuse the model unless a native model can do what `name` = `value` asks for."""
+    """Refuse the model unless `holds`: no native model supports `name` = `value`."""
     if not holds:
         raise unsupported(name, value)
 
 
 def unsupported(name: str, value: object) -> UnsupportedModelError:
-    """Return the refusal of a setting that a native model does not have."""
+    """Return the error for a setting that no native model supports."""
     return UnsupportedModelError(
         f"config.json: {name} = {_shown(value)} is missing or not supported.", param="model"
     )
 
 
 def malformed(name: str, value: object) -> InvalidRequestError:
-    """Return the refusal of a value that means nothing to any model."""
+    """Return the error for a value that is invalid for any model."""
     return InvalidRequestError(
         f"config.json: {name} = {_shown(value)} is malformed.", param="model"
     )

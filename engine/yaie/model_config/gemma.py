@@ -1,7 +1,7 @@
-"""Gemma 1, 2 and 3, from config.json to a ModelConfig.
+"""Readers of config.json for Gemma 1, 2 and 3.
 
-All three add 1 to the weights of RMSNorm, scale embeddings by the root of their width, and have
-wide heads. Hub configs of Gemma 3 leave out what has the family's default.
+All three add 1 to the weights of RMSNorm, scale embeddings by the square root of their width, and
+have wide heads. Hub configs of Gemma 3 omit fields that have the family's default.
 """
 
 from typing import Any
@@ -44,7 +44,7 @@ GEMMA3: Raw = DEFAULTS | {
 
 
 def gemma(raw: Raw) -> ModelConfig:
-    """Gemma 1. Its configs say gelu and mean the tanh approximation."""
+    """Gemma 1. Its configs name gelu, but the models use the tanh approximation."""
     raw = GEMMA | raw
     if raw.get("hidden_act") == "gelu":
         raw["hidden_act"] = GELU_TANH
@@ -59,10 +59,10 @@ def gemma2(raw: Raw) -> ModelConfig:
 
 
 def gemma3(raw: Raw) -> ModelConfig:
-    """Gemma 3 text: head norms, five windowed layers to one full, a rotary base for each kind.
+    """Gemma 3 text: head norms; five windowed layers per full one, each kind with its rotary base.
 
-    `attn_logit_softcapping` has no effect, as in the reference implementation: head norms took its
-    place.
+    `attn_logit_softcapping` has no effect, as in the reference implementation, where head norms
+    replaced it.
     """
     raw = GEMMA3 | raw
     pattern = positive(raw, "sliding_window_pattern", default=6)
@@ -71,12 +71,12 @@ def gemma3(raw: Raw) -> ModelConfig:
 
 
 def gemma3_text(raw: Raw) -> ModelConfig:
-    """Gemma 3 of text and images, as a model of text: its `text_config`."""
+    """Gemma 3 for text and images, as a text model: reads its `text_config`."""
     text = raw.get("text_config")
     if not isinstance(text, dict):
         raise malformed("text_config", text)
     outer = {name: raw[name] for name in ("dtype", "torch_dtype") if name in raw}
-    tied = flag(raw, "tie_word_embeddings", default=True)  # the text's own has no effect
+    tied = flag(raw, "tie_word_embeddings", default=True)  # that of text_config has no effect
     return gemma3(text | outer | {"tie_word_embeddings": tied})
 
 
@@ -89,7 +89,7 @@ def _decoder(raw: Raw, **own: Any) -> ModelConfig:
 
 
 def _later(raw: Raw, **own: Any) -> ModelConfig:
-    """Gemma 2 and 3: the scale of attention is a setting, as is the soft cap of logits."""
+    """Read settings of Gemma 2 and 3: the scale of attention and the soft cap of logits."""
     scalar = number(raw, "query_pre_attn_scalar", 256)
     require(scalar > 0, "query_pre_attn_scalar", scalar)
     return _decoder(
@@ -102,10 +102,10 @@ def _later(raw: Raw, **own: Any) -> ModelConfig:
 
 
 def _two_ropes(raw: Raw, windows: Windows) -> tuple[RopeConfig, ...]:
-    """Read a table for full layers and one for windowed ones.
+    """Read the rotary embeddings of full and of windowed layers.
 
-    New: `rope_parameters` holds one by layer type. Old: `rope_scaling` is of the full layers, the
-    windowed ones have `rope_local_base_freq` alone.
+    New configs have `rope_parameters` with a table per layer type. In old configs `rope_scaling`
+    applies to full layers, and windowed layers have only `rope_local_base_freq`.
     """
     tables = raw.get("rope_parameters") or {}
     scaling = rope_table({"rope_scaling": raw.get("rope_scaling")})
@@ -121,6 +121,6 @@ def _two_ropes(raw: Raw, windows: Windows) -> tuple[RopeConfig, ...]:
     }
     wide = read_table(full, theta=number(raw, "rope_theta", 1_000_000.0), **sizes)
     narrow = read_table(local, theta=number(raw, "rope_local_base_freq", 10_000.0), **sizes)
-    # The reference implementation does not look for `truncate` in tables by layer type.
+    # The reference implementation ignores `truncate` in tables by layer type.
     require(wide.truncate and narrow.truncate, "truncate", False)
     return tuple(wide if window is None else narrow for window in windows)

@@ -1,6 +1,4 @@
-"""Settings of mixture-of-experts layers and of latent attention. Plain data, read by
-`config_sparse`.
-"""
+"""Settings of mixture-of-experts layers and of latent attention: plain data, made by `sparse`."""
 
 from typing import Literal
 
@@ -11,24 +9,24 @@ MLAForm = Literal["absorbed", "latent", "naive"]
 
 
 class MoEConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Experts of a layer and how tokens choose among them.
+    """Experts of a layer, and how they are chosen (`ops.route_experts` defines the arithmetic).
 
     Attributes:
-        num_experts: experts of a layer.
-        experts_per_token: how many of them a token goes through.
+        num_experts: number of experts per layer.
+        experts_per_token: number of experts chosen per token.
         intermediate_size: inner width of an expert.
-        sparse: for each layer, whether experts take the place of its MLP.
-        scoring: an expert's score: its share of a softmax over all, or a sigmoid of its own.
-        normalize: a token's shares are its experts' scores divided by their sum.
-        scale: factor on shares.
-        groups: experts lie in this many equal groups.
-        kept_groups: a token chooses among the experts of its best groups.
-        group_best: a group is as good as the sum of its best scores, this many of them.
-        correction_bias: the choice, not the share, adds a learned number to each score.
-        float32_router: the router's product is computed in float32 whatever the model's dtype.
-        shared_size: inner width of an MLP that every token goes through beside its experts; 0:
-            there is none.
-        shared_gate: a learned gate in (0, 1) for each token on that MLP's result.
+        sparse: for each layer, whether it has experts instead of an MLP.
+        scoring: an expert's score: softmax over all experts, or sigmoid of its own logit.
+        normalize: whether a token's shares are divided by their sum.
+        scale: factor of shares.
+        groups: number of equal groups of experts.
+        kept_groups: number of best groups among whose experts a token chooses.
+        group_best: number of best scores whose sum ranks a group.
+        correction_bias: whether a learned number is added to each score for the choice, but not
+            for the share.
+        float32_router: whether the router's product is computed in float32 for every dtype.
+        shared_size: inner width of the shared expert, an MLP for every token; 0: there is none.
+        shared_gate: whether a learned gate in (0, 1) multiplies the shared expert's result.
 
     """
 
@@ -52,14 +50,14 @@ class MLAConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes of latent attention, by their names in config.json.
 
     Attributes:
-        kv_lora_rank: size of the latent that keys and values are made from.
+        kv_lora_rank: size of the latent from which keys and values are computed.
         q_lora_rank: size of the queries' latent; None: queries are projected directly.
-        qk_nope_head_dim: size of a head's key without position.
+        qk_nope_head_dim: size of the part of a head's key without position.
         qk_rope_head_dim: size of the rotated key that all heads share.
         v_head_dim: size of a head's value.
-        interleaved: rotated pairs are (2i, 2i + 1), not (i, i + size / 2).
-        bias: the projections of the latents and the output have biases.
-        form: what is cached, and where attention is computed (`layers.mla_forms`).
+        interleaved: whether rotated pairs are (2i, 2i + 1) instead of (i, i + size / 2).
+        bias: whether the projections to the latents and of the output have biases.
+        form: what is cached and how attention is computed (`layers.mla_forms`).
 
     """
 
@@ -74,10 +72,10 @@ class MLAConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def qk_head_dim(self) -> int:
-        """Size of a head's query and whole key."""
+        """Size of a head's query and of its whole key."""
         return self.qk_nope_head_dim + self.qk_rope_head_dim
 
     @property
     def latent_size(self) -> int:
-        """What a token leaves behind: the latent and the rotated key."""
+        """Size of what is cached per token: the latent and the rotated key."""
         return self.kv_lora_rank + self.qk_rope_head_dim

@@ -1,5 +1,5 @@
-"""A native model's shape, read from config.json by ourselves: no transformers, no code from the
-model's folder, no torch. Unknown or unsupported settings are refused with the setting's name.
+"""Parses config.json to the ModelConfig of a native model, without transformers, torch or code from
+the model's folder. Unsupported settings are refused by name.
 """
 
 import msgspec
@@ -14,11 +14,11 @@ __all__ = ["ModelConfig", "RopeConfig", "UnsupportedModelError", "parse"]
 
 
 def parse(raw: Raw) -> ModelConfig:
-    """Turn the content of config.json into a ModelConfig.
+    """Parse the contents of config.json to a ModelConfig.
 
     Raises:
-        UnsupportedModelError: no native model runs this architecture, or this setting of it.
-        InvalidRequestError: a field means nothing to any model.
+        UnsupportedModelError: no native model supports the architecture or a setting.
+        InvalidRequestError: a value is invalid for any model.
 
     """
     architecture = _architecture(raw)
@@ -48,7 +48,7 @@ def _architecture(raw: Raw) -> str:
 
 
 def _label_count(raw: Raw) -> int:
-    """Classes of a sequence classifier: `id2label`, `num_labels`, or the usual two."""
+    """Number of classes of a sequence classifier: of `id2label`, else `num_labels`, else 2."""
     names = raw.get("id2label")
     if isinstance(names, dict) and names:
         return len(names)

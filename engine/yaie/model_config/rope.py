@@ -1,5 +1,5 @@
-"""Rotary embedding settings of config.json: `rope_parameters` (new) or `rope_scaling` beside
-`rope_theta` (old). What each kind computes is in `layers.rotary`.
+"""Reads rotary embedding settings of config.json: `rope_parameters` (new), or `rope_scaling` and
+`rope_theta` (old). `layers.rotary` defines what each kind computes and cites its source.
 """
 
 from typing import Literal, get_args
@@ -21,15 +21,16 @@ from yaie.model_config.fields import (
 RopeKind = Literal["default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional"]
 ROPE_KINDS: tuple[RopeKind, ...] = get_args(RopeKind)
 _OWN_LENGTH = ("yarn", "longrope", "llama3")
-"""Kinds that know the length the model was first trained with."""
+"""Kinds with a setting for the length of the original training."""
 
 
 class RopeConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Rotary embedding parameters; each kind reads the fields it needs.
+    """Rotary embedding parameters; each kind reads the fields that it needs.
 
-    `partial_rotary_factor`: share of a head that is rotated. `max_positions`: longest sequence of
-    the config (dynamic); `original_max_positions`: of the first training (yarn, longrope, llama3).
-    `short_factor`, `long_factor`: one number for each pair of rotated dimensions (longrope).
+    `partial_rotary_factor`: share of a head that is rotated. `max_positions`: the config's longest
+    sequence (dynamic). `original_max_positions`: longest sequence of the original training (yarn,
+    longrope, llama3). `short_factor`, `long_factor`: one number per pair of rotated dimensions
+    (longrope).
     """
 
     kind: RopeKind = "default"
@@ -50,17 +51,17 @@ class RopeConfig(msgspec.Struct, frozen=True, kw_only=True):
     long_factor: tuple[float, ...] = ()
 
     def rotary_dim(self, head_dim: int) -> int:
-        """How many dimensions of a head are rotated (a proportional one turns some by 0)."""
+        """Number of rotated dimensions of a head (all for proportional, some of them by 0)."""
         if self.kind == "proportional":
             return head_dim
         return int(head_dim * self.partial_rotary_factor)
 
     @property
     def longest_exact(self) -> int | None:
-        """Up to this length the frequencies do not depend on the sequence's length; None: never.
+        """Longest sequence up to which the frequencies do not depend on its length; None: no limit.
 
-        A sequence that grows past it would need all its keys again: transformers, too, keeps those
-        that it cached, and so gives other logits than for a pass over the whole sequence.
+        A sequence that grows beyond it would need all its keys computed again. transformers keeps
+        the cached keys, so its logits differ from those of one pass over the whole sequence.
         """
         return {"dynamic": self.max_positions, "longrope": self.original_max_positions}.get(
             self.kind
@@ -70,7 +71,7 @@ class RopeConfig(msgspec.Struct, frozen=True, kw_only=True):
 def read_rope(
     raw: Raw, *, head_dim: int, max_positions: int, theta: float = 10_000.0
 ) -> RopeConfig:
-    """Read a model's one table. `theta`: the family's default base."""
+    """Read the settings of a model with a single table. `theta`: the family's default base."""
     table = rope_table(raw)
     if (partial := raw.get("partial_rotary_factor")) is not None:
         table = {"partial_rotary_factor": partial} | table
@@ -81,7 +82,7 @@ def read_rope(
 
 
 def rope_table(raw: Raw) -> Raw:
-    """Return the table of a config, in either spelling; empty where it has none."""
+    """Return a config's table under its new or old name; empty if there is none."""
     table = raw.get("rope_scaling") or raw.get("rope_parameters") or {}
     if not isinstance(table, dict):
         raise malformed("rope_parameters", table)
@@ -89,7 +90,7 @@ def rope_table(raw: Raw) -> Raw:
 
 
 def read_table(table: Raw, *, head_dim: int, max_positions: int, theta: float) -> RopeConfig:
-    """Read one table that stands for itself, not one of tables by layer type."""
+    """Read one table, which must not contain tables by layer type."""
     require(not any(isinstance(value, dict) for value in table.values()), "rope_parameters", table)
     kind = _kind(table)
     require("mrope_section" not in table, "mrope_section", table.get("mrope_section"))
@@ -125,7 +126,7 @@ def _kind(table: Raw) -> RopeKind:
 
 
 def _factor(table: Raw, kind: str, ratio: float) -> float:
-    """Read `factor`, which some kinds derive from the lengths when it is absent."""
+    """Read `factor`; if it is absent, some kinds use `ratio`, that of the lengths."""
     if kind in {"linear", "dynamic", "llama3"}:
         return number(table, "factor")
     return number(table, "factor", 1.0 if kind in {"default", "proportional"} else ratio)
@@ -140,7 +141,7 @@ def _with_factors(rope: RopeConfig, table: Raw, pairs: int) -> RopeConfig:
 
 
 def _require_sane(rope: RopeConfig, head_dim: int) -> None:
-    """Refuse what would divide by zero, or take the logarithm of what has none."""
+    """Refuse values that would cause a division by zero or an undefined logarithm."""
     rotated = rope.rotary_dim(head_dim)
     whole = 0 < rotated <= head_dim and rotated % 2 == 0
     require(whole, "partial_rotary_factor", rope.partial_rotary_factor)

@@ -1,5 +1,5 @@
-"""Mixtral, Qwen's mixtures and DeepSeek: one small function each, from config.json to a
-ModelConfig. Fields that a family's checkpoints leave out have the family's default.
+"""Readers of config.json for Mixtral, Qwen's mixtures of experts and DeepSeek, one small function
+per family. Fields that a family's checkpoints omit have the family's default.
 """
 
 import math
@@ -22,7 +22,7 @@ from yaie.model_config.rope import RopeConfig, read_rope
 
 
 def mixtral(raw: Raw) -> ModelConfig:
-    """Mixtral: experts in every layer, shares of the chosen ones that sum to one."""
+    """Mixtral: experts in every layer; the shares of the chosen ones sum to one."""
     defaults = {"rms_norm_eps": 1e-5, "num_local_experts": 8, "num_key_value_heads": 8}
     raw = defaults | {"rope_theta": 1e6} | raw
     moe = _experts(
@@ -37,8 +37,8 @@ def mixtral(raw: Raw) -> ModelConfig:
 
 
 def qwen2_moe(raw: Raw) -> ModelConfig:
-    """Qwen1.5 and Qwen2 mixtures: a gated MLP for every token beside the chosen experts, and
-    windows in every second layer below `max_window_layers`, not from there on as in Qwen2.
+    """Qwen1.5 and Qwen2 mixtures: a shared expert with a gate, and windows in every second layer
+    below `max_window_layers` (in dense Qwen2: in all layers from there on).
     """
     raw = {"num_key_value_heads": 16, "moe_intermediate_size": 1408} | raw
     shared = positive(raw, "shared_expert_intermediate_size", default=5632)
@@ -61,12 +61,13 @@ def qwen3_moe(raw: Raw) -> ModelConfig:
 
 
 def deepseek_v2(raw: Raw) -> ModelConfig:
-    """DeepSeek-V2: softmax scores; the best experts of all, or of the best groups."""
+    """DeepSeek-V2: softmax scores; the best experts overall, or within the best groups."""
     method = raw.get("topk_method") or "greedy"
     require(method in {"greedy", "group_limited_greedy"}, "topk_method", method)
     require(raw.get("scoring_func", "softmax") == "softmax", "scoring_func", raw)
     normalize = flag(raw, "norm_topk_prob")
-    require(not normalize, "norm_topk_prob", normalize)  # its definitions disagree; no model has it
+    # reference implementations disagree about norm_topk_prob, and no known model sets it
+    require(not normalize, "norm_topk_prob", normalize)
     grouped = method == "group_limited_greedy"
     defaults = {"n_routed_experts": 64, "n_shared_experts": 2, "moe_intermediate_size": 1407}
     raw = defaults | {"first_k_dense_replace": 0} | raw
@@ -80,7 +81,9 @@ def deepseek_v2(raw: Raw) -> ModelConfig:
 
 
 def deepseek_v3(raw: Raw) -> ModelConfig:
-    """DeepSeek-V3 and R1, Kimi K2, Moonlight: sigmoid scores, and a bias that balances choices."""
+    """DeepSeek-V3 and R1, Kimi K2, Moonlight: sigmoid scores, and a bias that balances the load
+    (auxiliary-loss-free load balancing, arXiv:2408.15664).
+    """
     method = raw.get("topk_method") or "noaux_tc"
     require(method == "noaux_tc", "topk_method", method)
     require(raw.get("scoring_func", "sigmoid") == "sigmoid", "scoring_func", raw)
@@ -108,7 +111,7 @@ def _sparse(raw: Raw, moe: MoEConfig, **own: Any) -> ModelConfig:
 
 
 def _experts(raw: Raw, count: int, *, default: int, **own: Any) -> MoEConfig:
-    """Build a MoEConfig of `count` experts, `default` of them for each token."""
+    """Build a MoEConfig of `count` experts. `default`: experts per token, if not in config.json."""
     chosen = positive(raw, "num_experts_per_tok", default=default)
     moe = MoEConfig(num_experts=count, experts_per_token=chosen, **own)
     require(count % moe.groups == 0, "n_group", moe.groups)
@@ -120,7 +123,7 @@ def _experts(raw: Raw, count: int, *, default: int, **own: Any) -> MoEConfig:
 
 
 def _qwen_experts(raw: Raw, count: int, *, default: int, **own: Any) -> MoEConfig:
-    """Experts in every `decoder_sparse_step`th layer that is not one of `mlp_only_layers`."""
+    """Experts in every `decoder_sparse_step`th layer, except those in `mlp_only_layers`."""
     layers, step = layer_count(raw), positive(raw, "decoder_sparse_step", default=1)
     dense = raw.get("mlp_only_layers") or []
     require(isinstance(dense, list), "mlp_only_layers", dense)
@@ -153,10 +156,11 @@ def _deepseek_experts(raw: Raw, **own: Any) -> MoEConfig:
 
 
 def _latent(raw: Raw, moe: MoEConfig, *, interleaved: bool, **own: Any) -> ModelConfig:
-    """Build the config of a decoder whose attention is latent."""
+    """Build the config of a decoder with latent attention."""
     bias, rank = flag(raw, "attention_bias"), 1536 if "q_lora_rank" not in raw else None
     rank = rank or optional_positive(raw, "q_lora_rank")
-    require(not (bias and rank is None), "attention_bias", bias)  # of some projections, not others
+    # without a q latent, not all projections would have the bias
+    require(not (bias and rank is None), "attention_bias", bias)
     mla = MLAConfig(
         kv_lora_rank=positive(raw, "kv_lora_rank", default=512),
         q_lora_rank=rank,
@@ -176,14 +180,16 @@ def _latent(raw: Raw, moe: MoEConfig, *, interleaved: bool, **own: Any) -> Model
 
 
 def _mscale(rope: RopeConfig) -> float:
-    """Return the factor on queries and on keys that goes with a stretched rotation."""
+    """Return DeepSeek's factor of queries and of keys for YaRN, 0.1 m ln(factor) + 1, whose square
+    multiplies the scale of attention.
+    """
     if rope.kind == "default" or not rope.mscale_all_dim or rope.factor <= 1:
         return 1.0
     return 0.1 * rope.mscale_all_dim * math.log(rope.factor) + 1.0
 
 
 def _count(raw: Raw, name: str, *, default: int = 0) -> int:
-    """Return a number that may be 0; null and absent mean `default`."""
+    """Return a non-negative integer; null and absent mean `default`."""
     value = default if raw.get(name) is None else raw[name]
     if isinstance(value, int) and not isinstance(value, bool) and value == 0:
         return 0

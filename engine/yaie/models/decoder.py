@@ -1,8 +1,8 @@
-"""A decoder layer and its parts: attention and a gated MLP, each behind its norm.
+"""A decoder layer and its parts: attention and a gated MLP, each with a norm before it.
 
-What a sublayer gives is not yet added to the residual stream: it travels beside it to the next
-sublayer, where sum, norm and first projection are one operation. What differs between families is
-an option of `ModelConfig` or a small subclass beside the family's model.
+A sublayer's output is not added to the residual stream at once. It is passed with the residual to
+the next sublayer, where sum, norm and first projection are one operation. Differences between
+families are options of `ModelConfig`, or small subclasses in the family's module.
 """
 
 import torch
@@ -19,7 +19,7 @@ GATES: dict[str, ops.Gate] = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
 
 
 def make_norm(config: ModelConfig, options: TensorOptions, size: int | None = None) -> RMSNorm:
-    """Return the model's norm over `size` (the hidden size where None)."""
+    """Return a norm with the model's options over `size` (None: the hidden size)."""
     return RMSNorm(
         size or config.hidden_size, config.rms_norm_eps, offset=config.norm_offset, options=options
     )
@@ -52,7 +52,7 @@ class Attention:
         )
 
     def qkv_parts(self) -> dict[str, int]:
-        """Name the checkpoint's matrices that make up the projection, and their rows."""
+        """The checkpoint's matrices in the fused projection, with their numbers of rows."""
         return dict(zip(("q_proj", "k_proj", "v_proj"), self.sizes, strict=True))
 
     @staticmethod
@@ -65,7 +65,7 @@ class Attention:
     def after(
         self, norm: RMSNorm, x: torch.Tensor, residual: torch.Tensor | None, step: StepInput
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Attend to norm(x + residual), all [T, hidden]; return the result and the sum."""
+        """Return (attention(norm(x + residual)), x + residual), all [T, hidden]."""
         qkv, residual = self.qkv.after(norm, x, residual)
         parts = torch.split(qkv, self.sizes, dim=1)
         q, k, v = (
@@ -84,7 +84,10 @@ class Attention:
 
 
 class MLP:
-    """down(act(gate(x)) * up(x)). `inner`: width between the two."""
+    """Gated MLP: down(act(gate(x)) * up(x)). `inner`: the intermediate width.
+
+    SwiGLU and GEGLU: Shazeer 2020 (arXiv:2002.05202).
+    """
 
     def __init__(self, config: ModelConfig, inner: int, options: TensorOptions) -> None:
         bias = config.mlp_bias
@@ -99,7 +102,7 @@ class MLP:
 
     @staticmethod
     def gate_up_parts(inner: int) -> dict[str, int]:
-        """Name the checkpoint's matrices that make up the first projection, and their rows."""
+        """The checkpoint's matrices in the first projection, with their numbers of rows."""
         return {"gate_proj": inner, "up_proj": inner}
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -109,7 +112,7 @@ class MLP:
     def after(
         self, norm: RMSNorm, x: torch.Tensor, residual: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Map norm(x + residual), all [T, hidden]; return the result and the sum."""
+        """Return (self(norm(x + residual)), x + residual), all [T, hidden]."""
         inner, residual = self.gate_up.after(norm, x, residual)
         return self.down(inner), residual
 
@@ -120,7 +123,7 @@ class MLP:
 
 
 class DecoderLayer:
-    """Attention and MLP, each behind its norm."""
+    """Attention and MLP, each with a norm before it (pre-norm)."""
 
     def __init__(
         self, config: ModelConfig, attention: Mixer, mlp: FeedForward, options: TensorOptions
@@ -133,7 +136,10 @@ class DecoderLayer:
     def __call__(
         self, x: torch.Tensor, residual: torch.Tensor | None, step: StepInput
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Run x [T, hidden], the last sublayer's output not yet added to `residual`."""
+        """Run the layer; x [T, hidden] is the last output, not yet added to `residual`.
+
+        Returns the same pair for the next layer.
+        """
         x, residual = self.attention.after(self.attention_norm, x, residual, step)
         return self.mlp.after(self.mlp_norm, x, residual)
 

@@ -1,4 +1,6 @@
-"""DeepSeek-V2, V3 and what was built after them: latent attention, grouped and shared experts."""
+"""DeepSeek-V2 (arXiv:2405.04434), V3 (arXiv:2412.19437) and models with their architecture: latent
+attention, grouped and shared experts.
+"""
 
 from yaie.layers.interfaces import Mixer
 from yaie.layers.mla import LatentAttention
@@ -6,12 +8,12 @@ from yaie.models.sparse import SparseDecoder
 
 
 class DeepSeek(SparseDecoder):
-    """The versions differ by their configs alone."""
+    """All versions; they differ only in their configs."""
 
     shared_name = "shared_experts"
 
     def make_attention(self, index: int) -> Mixer:
-        """Build latent attention in the form that the config names.
+        """Build latent attention in the config's form.
 
         Raises:
             ValueError: the config has no latent attention.

@@ -1,7 +1,8 @@
-"""Gemma 2 and 3: the decoder with norms on both sides of attention and MLP.
+"""Gemma 2 (arXiv:2408.00118) and 3 (arXiv:2503.19786): the decoder with norms before and after
+attention and MLP.
 
-All else that is Gemma's own (norms of 1 + weight, scaled embeddings, soft caps, windows, two rotary
-bases) is an option of `ModelConfig`; Gemma 1 is `Llama` with such options.
+All other properties of Gemma (norms with 1 + weight, scaled embeddings, soft caps, windows, two
+rotary bases) are options of `ModelConfig`; Gemma 1 is `Llama` with such options.
 """
 
 import torch
@@ -15,7 +16,7 @@ from yaie.models.llama import Llama
 
 
 class SandwichLayer(DecoderLayer):
-    """Norms before and after each sublayer; the one after comes before the residual addition."""
+    """A layer with a norm before each sublayer, and one after it before the residual addition."""
 
     def __init__(
         self, config: ModelConfig, attention: Mixer, mlp: FeedForward, options: TensorOptions
@@ -27,7 +28,7 @@ class SandwichLayer(DecoderLayer):
     def __call__(
         self, x: torch.Tensor, residual: torch.Tensor | None, step: StepInput
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Run x [T, hidden], the last sublayer's output not yet added to `residual`."""
+        """Run the layer; x [T, hidden] is the last output, not yet added to `residual`."""
         x, residual = self.attention.after(self.attention_norm, x, residual, step)
         x, residual = self.mlp.after(self.mlp_norm, self.after_attention(x), residual)
         return self.after_mlp(x), residual
@@ -43,6 +44,6 @@ class SandwichLayer(DecoderLayer):
 
 
 class Gemma(Llama):
-    """Gemma 2 and 3 of text."""
+    """Gemma 2 and 3, text only."""
 
     layer = SandwichLayer

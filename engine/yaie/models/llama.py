@@ -1,7 +1,8 @@
-"""The decoder that all native models are: rotary attention and a gated MLP in each layer.
+"""The decoder of all native models: rotary attention and a gated MLP in each layer (Llama, Touvron
+et al. 2023, arXiv:2302.13971).
 
-Order of the code is order of execution: embed, layers, final norm, logits. Llama, Mistral, Qwen and
-Gemma 1 are this class with other options of `ModelConfig`.
+The code is in order of execution: embedding, layers, final norm, logits. Llama, Mistral, Qwen and
+Gemma 1 are this class with different options of `ModelConfig`.
 """
 
 import logging
@@ -24,8 +25,8 @@ log = logging.getLogger(__name__)
 class Llama:
     """The whole model. `max_positions`: length of the rotary tables (the longest sequence).
 
-    A family that is built otherwise names other parts, or overrides a `make_` where its layers
-    differ from each other.
+    A family with another structure sets other classes for the parts, or overrides a `make_` method
+    if its layers differ from each other.
     """
 
     layer: type[DecoderLayer] = DecoderLayer
@@ -57,7 +58,7 @@ class Llama:
         )
 
     def _say_length(self, longest: int) -> None:
-        """Tell what becomes of a model that rotates short and long sequences differently."""
+        """Log a warning for a model that rotates short and long sequences differently."""
         exact, limit = self.config.max_positions, self.config.position_limit
         if longest > exact:
             log.warning(
@@ -115,7 +116,7 @@ class Llama:
         return self.score(hidden)
 
     def parameters(self) -> NamedTensors:
-        """Every tensor of the checkpoint and where it goes."""
+        """Name and destination of every tensor of the checkpoint."""
         yield from self.embedding.parameters("model.embed_tokens")
         for i, layer in enumerate(self.layers):
             yield from layer.parameters(f"model.layers.{i}.")
@@ -126,9 +127,9 @@ class Llama:
             yield from self.score.parameters("")
 
     def alternatives(self) -> Alternatives:
-        """Other names and shapes that checkpoints may have for the same tensors: none here."""
+        """Other names and shapes of the same tensors in checkpoints: none here."""
         yield from ()
 
     def unused(self) -> tuple[str, ...]:
-        """Prefixes of tensors that are not run: the head, where the architecture has none."""
+        """Prefixes of tensors that are not used: the head, if the architecture has none."""
         return () if self.head is not None else ("lm_head.",)

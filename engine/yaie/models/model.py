@@ -1,4 +1,4 @@
-"""What the runner asks of a model, native or not."""
+"""The interface of models, native or not, for the runner."""
 
 from typing import Protocol
 
@@ -10,10 +10,11 @@ from yaie.layers.options import NamedTensors, TensorOptions
 
 
 class DecoderModel(Protocol):
-    """A decoder whose keys and values live in our pages.
+    """A decoder with keys and values in our pages.
 
-    `caches[i]` says what layer i keeps; `StepInput.caches[i]` are its tensors. `hidden_size` is the
-    width of `forward`'s result, `num_labels` the classes of a sequence classifier (0: none).
+    `caches[i]` describes what layer i caches; `StepInput.caches[i]` are its tensors. `hidden_size`
+    is the width of `forward`'s result, `num_labels` the number of classes of a sequence classifier
+    (0: it is none).
     """
 
     architecture: str
@@ -27,10 +28,10 @@ class DecoderModel(Protocol):
         """Ids [T] int64 -> hidden states [T, hidden] after the final norm."""
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Hidden [N, hidden] -> [N, vocab] in the model's dtype, soft-capped where it does so."""
+        """Hidden [N, hidden] -> [N, vocab] in the model's dtype, including any soft cap."""
 
     def classify(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Hidden [N, hidden] -> class logits [N, num_labels]. Only where num_labels > 0."""
+        """Hidden [N, hidden] -> class logits [N, num_labels]. Requires num_labels > 0."""
 
     def parameters(self) -> NamedTensors:
-        """Every tensor of the checkpoint and where it goes."""
+        """Name and destination of every tensor of the checkpoint."""

@@ -1,5 +1,5 @@
-"""Which class runs which architecture. Classes are imported when asked for: reading a config needs
-no torch.
+"""Finds the class of an architecture. Classes are imported on use, so that reading a config does
+not need torch.
 """
 
 import logging
@@ -18,12 +18,14 @@ log = logging.getLogger(__name__)
 
 
 def native(raw: dict[str, Any], model_impl: str) -> ModelConfig | None:
-    """The shape of the native model for the content of parser.json; None: transformers has to run
-    it, because `model_impl` says so, or because it is "auto" and no native model does it.
+    """The ModelConfig of the native model for the contents of config.json.
+
+    None: transformers must run the model, because `model_impl` is "transformers", or because it is
+    "auto" and no native model supports it.
 
     Raises:
-        UnsupportedModelError: `model_impl` is "yaie", and there is no native model.
-        InvalidRequestError: a value that no implementation should be handed.
+        UnsupportedModelError: `model_impl` is "yaie", and no native model supports it.
+        InvalidRequestError: a value is invalid for any model.
 
     """
     if model_impl == "transformers":

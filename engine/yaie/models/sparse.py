@@ -1,7 +1,7 @@
-"""Decoders with experts in the place of MLPs: Mixtral, Qwen's mixtures, DeepSeek.
+"""Decoders with experts instead of MLPs: Mixtral, Qwen's mixtures of experts, DeepSeek.
 
-Which layers, how many experts and how they are chosen comes from `config.moe`; a subclass says what
-its checkpoints call them.
+`config.moe` says which layers have experts, how many, and how they are chosen; a subclass defines
+their names in checkpoints.
 """
 
 from yaie.layers.interfaces import FeedForward
@@ -13,12 +13,12 @@ from yaie.models.llama import Llama
 
 
 class SparseDecoder(Llama):
-    """Qwen2 and Qwen3 mixtures as they are; a base for the others.
+    """The model for Qwen2 and Qwen3 mixtures, and the base of the others.
 
     Attributes:
-        block: name of a mixture in a layer.
+        block: name of a layer's mixture of experts.
         expert_names: names of an expert's matrices.
-        shared_name: name of the MLP that every token goes through.
+        shared_name: name of the shared expert, an MLP for every token.
 
     """
 
@@ -27,7 +27,7 @@ class SparseDecoder(Llama):
     shared_name = "shared_expert"
 
     def make_mlp(self, index: int) -> FeedForward:
-        """Build experts where the config has them, an MLP elsewhere."""
+        """Build experts if the config has them in this layer, else an MLP."""
         moe = self.config.moe
         if moe is None or not moe.sparse[index]:
             return super().make_mlp(index)
@@ -46,13 +46,13 @@ class SparseDecoder(Llama):
         return self.shared_name, MLP(self.config, moe.shared_size, self.options)
 
     def alternatives(self) -> Alternatives:
-        """Stacked experts, as newer checkpoints have them."""
+        """Stacked experts, as in newer checkpoints."""
         for index, layer in enumerate(self.layers):
             if isinstance(layer.mlp, MoE):
                 yield from layer.mlp.alternatives(f"model.layers.{index}.mlp.")
 
     def unused(self) -> tuple[str, ...]:
-        """Besides, prefixes of layers past the last (drafts of later tokens)."""
+        """As in `Llama`, and the prefixes of layers after the last (multi-token prediction)."""
         first = self.config.num_layers
         return super().unused() + tuple(
             f"model.layers.{index}." for index in range(first, first + self.config.extra_layers)

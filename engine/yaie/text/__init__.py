@@ -1,1 +1,3 @@
-"""Text in and out of a model, without torch: prompts, grammars, tool calls, detokenizing."""
+"""Conversion of text to and from a model, without torch: prompts, grammars, tool calls,
+detokenization.
+"""

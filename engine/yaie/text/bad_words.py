@@ -1,4 +1,4 @@
-"""Words that must not be said, as token ids."""
+"""Converts banned words to token ids."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,15 +7,15 @@ from yaie_api.errors import InvalidRequestError
 
 
 class Encoder(Protocol):
-    """What is needed of a tokenizer."""
+    """The part of a tokenizer that is needed here."""
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
 
 
 def bad_words_ids(words: Sequence[str], tokenizer: Encoder) -> tuple[tuple[int, ...], ...]:
-    """Ids of each word at the beginning of a text and after a space.
+    """Token ids of each word at the beginning of a text and after a space.
 
-    The second form is another ban only where it begins with another token and is as long.
+    The second form is added only if it has another first token and the same length, as in vLLM.
 
     Raises:
         InvalidRequestError: a word has no tokens.

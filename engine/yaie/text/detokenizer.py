@@ -1,8 +1,8 @@
-"""From token ids to text, one chunk at a time: incremental detokenizer and stop strings.
+"""Converts token ids to text incrementally, and finds stop strings. Pure: no clock, no I/O.
 
-Pure: no clock, no I/O. One `TextStream` belongs to one request and is used by the server and by
-`LLM` alike. It never shows a half character, holds back what may become a stop string, and counts
-the tokens whose text was kept (later ones were computed for nothing and are nobody's usage).
+The server and `LLM` use one `TextStream` per output. It returns only complete characters, holds
+back text that may become a stop string, and counts the tokens up to the end of the kept text (later
+tokens do not count as usage).
 """
 
 import codecs
@@ -12,20 +12,20 @@ from typing import Final, Protocol
 from yaie.core.request import SamplingParams
 
 MAX_PENDING_TOKENS: Final = 4
-"""A character has at most four bytes, so more byte tokens than that cannot be one character."""
+"""A UTF-8 character has at most four bytes, so it cannot take more byte tokens than that."""
 
 
 class Vocabulary(Protocol):
-    """What the detokenizer needs of a tokenizer."""
+    """The part of a tokenizer that the detokenizer uses."""
 
     @property
     def is_exact(self) -> bool:
-        """Whether text is exactly the tokens' bytes, joined and decoded as UTF-8."""
+        """Whether a text is exactly its tokens' bytes, joined and decoded as UTF-8."""
         ...
 
     @property
     def strips_space(self) -> bool:
-        """Whether one space at the text's beginning is left out."""
+        """Whether one space at the beginning of the text is removed."""
         ...
 
     def token_bytes(self, token_id: int) -> bytes:
@@ -33,7 +33,7 @@ class Vocabulary(Protocol):
         ...
 
     def token_text(self, token_id: int) -> str:
-        """The token as the vocabulary spells it."""
+        """The token's string in the vocabulary."""
         ...
 
     def is_special(self, token_id: int) -> bool: ...
@@ -42,7 +42,7 @@ class Vocabulary(Protocol):
 
 
 class Detokenizer(Protocol):
-    """Token ids in, complete characters out."""
+    """Converts token ids to complete characters."""
 
     def push(self, token_ids: Sequence[int]) -> str: ...
 
@@ -50,13 +50,13 @@ class Detokenizer(Protocol):
 
 
 class TextStream:
-    """The text of one generation.
+    """The text of one output.
 
     Attributes:
-        never_stops: there are no stop strings.
-        stopped: a stop string was met; the caller ends the generation.
-        stop_reason: the stop string that was met.
-        num_tokens: tokens consumed until the end of the kept text.
+        never_stops: whether there are no stop strings.
+        stopped: whether a stop string was found; the caller then ends the generation.
+        stop_reason: the stop string that was found, or None.
+        num_tokens: number of tokens up to the end of the kept text.
 
     """
 
@@ -66,7 +66,7 @@ class TextStream:
         sampling: SamplingParams,
         shown_special_tokens: frozenset[str] = frozenset(),
     ) -> None:
-        """`shown_special_tokens`: never left out, because a parser of the text looks for them."""
+        """`shown_special_tokens` are never removed, because a parser of the text looks for them."""
         self._detokenizer = detokenizer(
             tokenizer, sampling.skip_special_tokens, shown_special_tokens
         )
@@ -85,10 +85,10 @@ class TextStream:
         return self._stops.met
 
     def push(self, token_ids: Sequence[int], *, stop_token_id: int | None = None) -> str:
-        """The text that these tokens make certain. Empty after a stop string was met.
+        """Add tokens and return the text that is now final; empty after a stop string was found.
 
-        With `stop_token_id`, the last id ended the generation: it counts as a token and its text is
-        left out, unless the request keeps stop strings.
+        `stop_token_id`: the last id ended the generation. It counts as a token, and its text is
+        removed unless the request keeps stop strings.
         """
         shown: Sequence[int] = token_ids
         if stop_token_id is not None and not self._keep_stop_token:
@@ -104,7 +104,7 @@ class TextStream:
         return text
 
     def finish(self) -> str:
-        """What was held back: the generation is over."""
+        """End the output and return the text that was held back."""
         if self.stopped:
             return ""
         tail = self._detokenizer.finish()
@@ -125,10 +125,10 @@ class TextStream:
 
 
 class StopStrings:
-    """Finds the stop string that is complete first, however the text is cut into chunks.
+    """Finds the stop string that is complete first, independently of the division into chunks.
 
-    Held text is the longest end of the text so far that begins a stop string, hence shorter than
-    the longest of them: the work for each chunk is bounded and the whole is linear.
+    The held text is the longest suffix of the text so far that is a proper prefix of a stop string.
+    It is shorter than the longest stop string, so the total work is linear in the text.
     """
 
     def __init__(self, stops: Sequence[str], *, include: bool = False) -> None:
@@ -158,7 +158,7 @@ class StopStrings:
         return held
 
     def _first_complete(self, text: str) -> tuple[int, int, str] | None:
-        """(end, start, stop) of the match that ends first; of several, the longest."""
+        """(end, start, stop) of the match that ends first; of several, the longest match."""
         matches = (
             (start + len(stop), start, stop)
             for stop in self._stops
@@ -171,7 +171,7 @@ class StopStrings:
 
 
 def unfinished(text: str, stop: str) -> int:
-    """Length of the longest end of `text` that is a proper beginning of `stop`."""
+    """Length of the longest suffix of `text` that is a proper prefix of `stop`."""
     start = text.find(stop[0], max(0, len(text) - len(stop) + 1))
     while start >= 0:
         if stop.startswith(text[start:]):
@@ -185,13 +185,13 @@ def detokenizer(
     skip_special_tokens: bool,  # noqa: FBT001 - mirrors the field
     shown: frozenset[str] = frozenset(),
 ) -> Detokenizer:
-    """The exact byte detokenizer where the vocabulary allows it, the windowed one elsewhere."""
+    """The exact byte detokenizer if the vocabulary allows it, else the one with a window."""
     made = ByteDetokenizer if tokenizer.is_exact else WindowDetokenizer
     return made(tokenizer, skip_special_tokens=skip_special_tokens, shown=shown)
 
 
 def _hidden(tokenizer: Vocabulary, shown: frozenset[str]) -> Callable[[int], bool]:
-    """Which special tokens to leave out."""
+    """The predicate of special tokens to remove."""
     if not shown:
         return tokenizer.is_special
     return lambda token_id: (
@@ -200,9 +200,9 @@ def _hidden(tokenizer: Vocabulary, shown: frozenset[str]) -> Callable[[int], boo
 
 
 class ByteDetokenizer:
-    """Byte-level and byte-fallback vocabularies: tokens are bytes, text is their UTF-8 decoding.
+    """For byte-level and byte-fallback vocabularies, whose tokens are bytes of UTF-8 text.
 
-    Exact and linear: what is broken shows as U+FFFD, whatever stands beside it is kept.
+    Exact, in linear time; invalid bytes become U+FFFD without affecting the text beside them.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class ByteDetokenizer:
     def push(self, token_ids: Sequence[int]) -> str:
         if self._skip:
             token_ids = [i for i in token_ids if not self._is_hidden(i)]
-        if len(token_ids) == 1:  # nearly always: one token of a step, and nothing to wait for
+        if len(token_ids) == 1:  # the usual case: one token per step, often plain ASCII
             data = self._token_bytes(token_ids[0])
             if self._is_whole and not self._strips and data.isascii():
                 return data.decode("ascii")
@@ -240,10 +240,11 @@ class ByteDetokenizer:
 
 
 class WindowDetokenizer:
-    """Other vocabularies (word pieces and such): the decoder sees a short window of tokens.
+    """For other vocabularies (e.g. WordPiece): decodes a short window of tokens.
 
-    `_ids` is [context | pending]. The context is the group that was shown last, so it begins at a
-    character's border; pending tokens wait while their text is empty or ends in a broken character.
+    The window is [context | pending]. The context is the group of tokens whose text was returned
+    last, so it begins at a character boundary. Pending tokens wait while their text is empty or
+    ends in an incomplete character.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""What a model's answer is made of, once tool calls and reasoning are told apart from its text.
+"""The parts of a model's answer: text, reasoning and tool calls.
 
-Parsers (`yaie.text.tools`, `yaie.text.reasoning`) make parts; chat completions, responses and
-messages each write them down in their own way.
+Parsers (`yaie.text.tools`, `yaie.text.reasoning`) produce parts; the chat completions, responses
+and messages APIs each serialise them in their own form.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 
 class TextPart(msgspec.Struct, frozen=True, gc=False):
-    """Text of the answer itself."""
+    """Text of the answer."""
 
     text: str
 
@@ -25,8 +25,10 @@ class ReasoningPart(msgspec.Struct, frozen=True, gc=False):
 
 
 class ToolCallPart(msgspec.Struct, frozen=True, gc=False):
-    """A piece of tool call `index`. The first piece has `call_id` and `name`, and may have no
-    arguments yet; the pieces' `arguments` joined are JSON.
+    """A piece of the tool call with number `index`.
+
+    The first piece has `call_id` and `name`, and may have no arguments yet. The `arguments` of all
+    pieces together are JSON.
     """
 
     index: int
@@ -39,17 +41,17 @@ Part = TextPart | ReasoningPart | ToolCallPart
 
 
 class OutputParser(Protocol):
-    """Reads one output's text as it comes. Linear in the text, whatever the chunks."""
+    """Parses one output's text incrementally, in time linear in the text for any chunks."""
 
     @property
     def shown_special_tokens(self) -> frozenset[str]:
-        """Special tokens that its format is written with: the detokenizer must not drop them."""
+        """Special tokens of the format, which the detokenizer must not remove."""
 
     def push(self, text: str) -> list[Part]:
-        """The parts that this text makes certain."""
+        """Add text and return the parts that are now final."""
 
     def finish(self) -> list[Part]:
-        """What was held back: the output is over."""
+        """End the output and return the parts that were held back."""
 
 
 class ToolCall(msgspec.Struct, frozen=True, gc=False):
@@ -61,12 +63,12 @@ class ToolCall(msgspec.Struct, frozen=True, gc=False):
 
 
 def joined(parts: Iterable[Part]) -> list[Part]:
-    """The same parts with neighbours of one kind (and one tool call) put together."""
+    """The parts, with adjacent parts of the same kind (and the same tool call) merged."""
     return [_together(list(run)) for _, run in groupby(parts, key=_kind)]
 
 
 def tool_calls(parts: Iterable[Part]) -> list[ToolCall]:
-    """The calls among the parts of a whole output, in their order."""
+    """The tool calls among the parts of a complete output, in order."""
     pieces: dict[int, list[ToolCallPart]] = {}
     for part in parts:
         if isinstance(part, ToolCallPart):

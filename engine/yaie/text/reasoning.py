@@ -1,7 +1,7 @@
-"""Reasoning that a model writes before its answer, told apart while it streams.
+"""Separates a model's reasoning from its answer while it streams.
 
-Models differ in who opens the block: the chat template at the prompt's end, the model itself, or
-nobody where reasoning is off. `ReasoningFormat.opened` looks at the prompt's end to know.
+The opening tag is written by the chat template at the end of the prompt, or by the model, or not at
+all if reasoning is off. `ReasoningFormat.opened` decides by the end of the prompt.
 """
 
 from dataclasses import dataclass
@@ -17,8 +17,9 @@ MAX_HELD_BLANKS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class ReasoningFormat:
-    """How one family marks reasoning. `always`: its models reason even when neither prompt nor
-    output has the opening tag.
+    """How one model family marks reasoning.
+
+    `always`: its models reason even if neither prompt nor output has the opening tag.
     """
 
     name: str
@@ -27,29 +28,30 @@ class ReasoningFormat:
     always: bool = False
 
     def opened(self, prompt_tail: str) -> bool:
-        """Whether the output begins inside the block. `prompt_tail`: the prompt's last tokens as
-        text, special tokens shown.
+        """Whether the output begins inside the reasoning.
+
+        `prompt_tail`: the prompt's last tokens as text, including special tokens.
         """
         tail = prompt_tail.rstrip()
         return tail.endswith(self.start) or (self.always and not tail.endswith(self.end))
 
     def parser(self, *, opened: bool) -> OutputParser:
-        """A reader of one output."""
+        """A parser of one output."""
         return ReasoningParser(self, opened=opened)
 
     def block(self, *, opened: bool) -> FreeBlock:
-        """What a grammar lets come before its form."""
+        """The free text that a grammar allows before its form begins."""
         return FreeBlock(self.start, self.end, opened)
 
 
 class ReasoningParser:
-    """Reasoning until the end tag, then text. Blank lines at either tag belong to neither."""
+    """Parses reasoning up to the end tag, then text. Whitespace next to a tag is removed."""
 
     def __init__(self, form: ReasoningFormat, *, opened: bool) -> None:
         self._form = form
         self._held = ""
         self._state = self._reasoning if opened else self._beginning
-        self._at_edge = True  # right after a tag: blanks are skipped
+        self._at_edge = True  # directly after a tag: skip whitespace
         self._over = False
         self._parts: list[Part] = []
 
@@ -74,7 +76,7 @@ class ReasoningParser:
         self._held = text[position:]
 
     def _beginning(self, text: str, position: int) -> int:
-        """The output may open the block itself, after blanks."""
+        """The initial state: the output may begin with the opening tag, after whitespace."""
         start, found = self._form.start, _skip(text, position)
         few = found - position <= MAX_HELD_BLANKS
         if few and text.startswith(start, found):
@@ -119,7 +121,7 @@ class ReasoningParser:
 
 
 class Chain:
-    """`first` tells reasoning apart; what it calls text goes on to `second`."""
+    """Two parsers in sequence: `first` separates reasoning, `second` parses its text parts."""
 
     def __init__(self, first: OutputParser, second: OutputParser) -> None:
         self._first = first
@@ -143,7 +145,7 @@ class Chain:
 
 
 def chain(first: OutputParser | None, second: OutputParser | None) -> OutputParser | None:
-    """One parser of both; None where there is neither."""
+    """One parser made of both; None if both are None."""
     if first is None or second is None:
         return first or second
     return Chain(first, second)
@@ -159,8 +161,8 @@ FORMATS: Final = tuple(_FORMATS)
 
 
 def format_for(template: str | None, override: str | None = None) -> ReasoningFormat | None:
-    """Return the format of a model: the one named, or the one its chat template writes; None when
-    its template knows no reasoning.
+    """The reasoning format of a model: `override`, or the one in its chat template; None if the
+    template has no reasoning.
 
     Raises:
         InvalidRequestError: there is no format of that name.
@@ -180,10 +182,12 @@ def format_for(template: str | None, override: str | None = None) -> ReasoningFo
 
 
 def _skip(text: str, position: int) -> int:
-    """Index of the first character from `position` on that is no blank."""
+    """Index of the first character from `position` on that is not whitespace."""
     return len(text) - len(text[position:].lstrip())
 
 
 def _without_blanks(text: str, start: int, end: int) -> int:
-    """Where the text before `end` stops when a few blanks at its end are left out."""
+    """The end of text[start:end] without trailing whitespace, of which at most MAX_HELD_BLANKS
+    characters are removed.
+    """
     return max(start, start + len(text[start:end].rstrip()), end - MAX_HELD_BLANKS)

@@ -1,6 +1,6 @@
-"""What becomes of pooled hidden states: embeddings, cosines, probabilities. Pure, float32.
+"""Converts pooled hidden states to embeddings, cosines and probabilities. Pure, float32.
 
-Server and `LLM` both use it, so that their numbers are the same.
+The server and `LLM` both use this module, so their results are the same.
 """
 
 from typing import TypeAlias
@@ -17,8 +17,9 @@ def from_bytes(pooled: bytes) -> Vector:
 
 
 def embedding(pooled: Vector, dimensions: int | None = None, *, normalize: bool = True) -> Vector:
-    """A vector of unit length; with `dimensions` its first numbers only, again of unit length
-    (Matryoshka representation learning, Kusupati et al. 2022, arXiv 2205.13147).
+    """The first `dimensions` numbers of a vector (None: all), scaled to unit length if `normalize`.
+
+    Matryoshka representation learning: Kusupati et al. 2022 (arXiv:2205.13147).
     """
     cut = pooled[:dimensions]
     if not normalize:
@@ -38,7 +39,7 @@ def sigmoid(logit: float) -> float:
 
 
 def softmax(logits: Vector) -> Vector:
-    """Probabilities of classes; of a single class its sigmoid."""
+    """Probabilities of classes; for a single class the sigmoid of its logit."""
     if logits.size == 1:
         return np.array([sigmoid(float(logits[0]))], dtype=np.float32)
     shifted = np.exp(logits.astype(np.float64) - logits.max())

@@ -1,7 +1,7 @@
-"""The operations that have C++ and CUDA versions, as `torch.ops.yaie` of a built library.
+"""Operations with C++ and CUDA versions, which a built library registers as `torch.ops.yaie`.
 
-Importing this compiles and loads nothing: `build.load` does the one, `build` the other. Signatures
-are those of `yaie_kernels.ops`; `yaie_kernels.limits` says which arguments are accepted.
+Importing this module neither compiles nor loads: `build.build` compiles, `build.load` loads.
+Signatures are those of `yaie_kernels.ops`; `yaie_kernels.limits` says which arguments are accepted.
 """
 
 # ruff: noqa: PLR0917 - the operations' signatures are positional by contract
@@ -63,7 +63,7 @@ def paged_attention(
     query_start: Tensor,
     *,
     scale: float,
-    max_query_len: int,  # noqa: ARG001 - one query a sequence
+    max_query_len: int,  # noqa: ARG001 - one query per sequence
     max_seq_len: int,
     window: int | None = None,
     softcap: float | None = None,
@@ -71,7 +71,7 @@ def paged_attention(
     out: Tensor | None = None,
     splits: int | None = None,
 ) -> Tensor:
-    """Decode only. `splits` overrides into how many parts a sequence is cut, for tuning."""
+    """Decode only. `splits` overrides the number of parts of each sequence, for tuning."""
     tables = block_tables if rows is None else block_tables.index_select(0, rows)
     computed: Tensor = torch.ops.yaie.paged_attention.default(
         q, k_cache, v_cache, tables, seq_lens, scale, max_seq_len, window, softcap, splits

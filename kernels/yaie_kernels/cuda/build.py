@@ -1,10 +1,10 @@
-"""Builds the C++ and CUDA kernels ahead of time, and finds a library that was built.
+"""Builds the C++ and CUDA kernels ahead of time, and finds built libraries.
 
     python -m yaie_kernels.cuda.build [--cpu-only] [--arch 9.0] [--output DIR]
 
-A library's name is its key: torch's version, what it was built for ("cpu" or sm numbers) and a hash
-of the sources. `load` looks for the name that fits in $YAIE_CUDA_KERNELS, or in a cache folder of
-the user's; it never compiles, so serving never waits for a compiler.
+A library's file name is its key: torch's version, the target ("cpu" or sm numbers) and a hash of
+the sources. `load` looks for a fitting name in $YAIE_CUDA_KERNELS, or in the user's cache folder if
+that is not set. It never compiles, so serving never waits for a compiler.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import torch
 from yaie_kernels.cuda import fake
 
 _HERE = Path(__file__).resolve().parent
-_LEAST_SM = 80  # asynchronous copies and bfloat16 on tensor cores
+_LEAST_SM = 80  # the kernels need asynchronous copies and bfloat16 tensor cores
 
 
 class BuildError(RuntimeError):
@@ -32,7 +32,7 @@ class BuildError(RuntimeError):
 
 
 def folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where libraries are kept: $YAIE_CUDA_KERNELS, or a cache folder of the user's."""
+    """The folder of built libraries: $YAIE_CUDA_KERNELS, or the user's cache folder."""
     if chosen := environ.get("YAIE_CUDA_KERNELS"):
         return Path(chosen)
     root = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME", "~")).expanduser() / ".cache"
@@ -47,7 +47,7 @@ def sources(*, cuda: bool) -> list[Path]:
 
 @cache
 def source_hash() -> str:
-    """Twelve hex digits that change with any source or header."""
+    """Twelve hex digits of a hash over all sources and headers."""
     digest = hashlib.sha256()
     for path in sorted([*(_HERE / "csrc").iterdir(), *(_HERE / "include/yaie").iterdir()]):
         content = path.read_bytes()
@@ -57,15 +57,15 @@ def source_hash() -> str:
 
 
 def library_name(archs: Iterable[int]) -> str:
-    """The file of a build for these sm numbers (none: the CPU alone) and this torch."""
+    """File name of a build for these sm numbers (none: CPU only) and the installed torch."""
     target = "+".join(f"sm{arch}" for arch in sorted(archs)) or "cpu"
     return f"yaie-torch{torch.__version__}-{target}-{source_hash()}.so"
 
 
 def find(where: Path, wanted: int | None) -> Path | None:
-    """The library there that serves a device of the wanted sm number (None: the CPU).
+    """The best library in folder `where` for sm number `wanted` (None: the CPU), if any.
 
-    Code of an sm number runs on later ones of the same major version.
+    Code for an sm number also runs on higher ones of the same major version.
     """
     front, back = library_name([]).rsplit("cpu", 1)
     best: tuple[int, Path] | None = None
@@ -80,15 +80,18 @@ def find(where: Path, wanted: int | None) -> Path | None:
 
 
 def _fit(archs: Sequence[int], capability: int | None) -> int | None:
-    """How well a build for `archs` serves the device; None: not at all."""
+    """Rank of a build for `archs` on the device, larger is better; None: it cannot run there."""
     if capability is None:
-        return -len(archs)  # the smallest: its CPU half is the same
+        return -len(archs)  # prefer the smallest library: the CPU code is the same in all
     return max((a for a in archs if a <= capability and a // 10 == capability // 10), default=None)
 
 
 @cache
 def load() -> Path | None:
-    """Make torch.ops.yaie of a built library; None, at no cost later, where there is none."""
+    """Load a fitting library as torch.ops.yaie and return its path; None if there is none.
+
+    The result is cached, so later calls cost nothing.
+    """
     path = find(folder(), capability())
     if path is not None:
         open_library(path)
@@ -96,13 +99,13 @@ def load() -> Path | None:
 
 
 def open_library(path: Path) -> None:
-    """Register its operations, and the shapes of their results; once in a process."""
+    """Register the library's operations and their fake versions; call once per process."""
     torch.ops.load_library(path)  # type: ignore[no-untyped-call]  # torch's has no types
     fake.register()
 
 
 def missing() -> str:
-    """What to tell somebody who asked for kernels that are not built."""
+    """The error message for kernels that were requested but are not built."""
     return (
         f"no built CUDA kernels for torch {torch.__version__} in {folder()}: build them with "
         "`python -m yaie_kernels.cuda.build`, or name their folder in YAIE_CUDA_KERNELS"
@@ -110,7 +113,7 @@ def missing() -> str:
 
 
 def capability() -> int | None:
-    """The sm number of this process's device, None where it has none."""
+    """The sm number of this process's CUDA device; None if there is no device."""
     if not torch.cuda.is_available():
         return None
     major, minor = torch.cuda.get_device_capability()
@@ -118,7 +121,7 @@ def capability() -> int | None:
 
 
 def build(output: Path, archs: Sequence[int]) -> Path:
-    """Compile into output/library_name(archs), which appears whole or not at all.
+    """Compile to output/library_name(archs), which appears only when it is complete.
 
     Raises:
         BuildError: A tool is missing, an architecture is too old, or the compiler failed.
@@ -131,7 +134,7 @@ def build(output: Path, archs: Sequence[int]) -> Path:
         raise BuildError(f"sm{old[0]} is too old: these kernels need sm{_LEAST_SM} or newer")
     from torch.utils import cpp_extension  # imports setuptools; only builds need it
 
-    compiler = os.environ.get("CXX", "c++")  # as torch's builder chooses
+    compiler = os.environ.get("CXX", "c++")  # the compiler that torch's builder uses
     _check_tools(compiler, cpp_extension.CUDA_HOME, cuda=bool(archs))
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output, prefix=".build-") as scratch:
@@ -144,7 +147,7 @@ def build(output: Path, archs: Sequence[int]) -> Path:
 
 
 def _compile(scratch: Path, archs: Sequence[int]) -> Path:
-    """Run torch's extension builder: in parallel where ninja is, else file by file."""
+    """Run torch's extension builder: in parallel if ninja is installed, else file by file."""
     import setuptools
     from torch.utils import cpp_extension
 
@@ -171,8 +174,10 @@ def _compile(scratch: Path, archs: Sequence[int]) -> Path:
 
 
 def _runtime(cuda_home: Path, scratch: Path) -> list[str]:
-    """Folders in which the linker finds the CUDA runtime, beside those that a toolkit has: a
-    toolkit from wheels has it in `lib`, under the name of its version alone.
+    """Extra folders in which the linker finds the CUDA runtime.
+
+    A toolkit from wheels has it in `lib` under a versioned name only; this links it into `scratch`
+    under the name that the linker looks for.
     """
     versions = sorted((cuda_home / "lib").glob("libcudart.so.*"))
     if not versions or (cuda_home / "lib64/libcudart.so").exists():
@@ -182,7 +187,7 @@ def _runtime(cuda_home: Path, scratch: Path) -> list[str]:
 
 
 def _sm(arch: int) -> str:
-    """As nvcc calls it; sm_90a has the warpgroup products, and runs on every 9.0 device."""
+    """Name of an architecture for nvcc. 90a has warpgroup products, and all 9.0 devices run it."""
     return "90a" if arch == 90 else str(arch)
 
 
@@ -197,10 +202,10 @@ def _check_tools(compiler: str, cuda_home: str | None, *, cuda: bool) -> None:
 
 
 def parse_archs(text: str) -> list[int]:
-    """The sm numbers of a list as "8.0;9.0" (torch's form).
+    """Parse a list such as "8.0;9.0" (the form of TORCH_CUDA_ARCH_LIST) into sm numbers.
 
     Raises:
-        BuildError: The list holds something else.
+        BuildError: A word is not a number of this form.
 
     """
     archs = []

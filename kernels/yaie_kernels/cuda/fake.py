@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def register() -> None:
-    """Teach torch the fakes of the loaded library's operations."""
+    """Register the fake versions of the loaded library's operations with torch."""
     for operation, fake in _FAKES.items():
         torch.library.register_fake(f"yaie::{operation}", fake)
 
@@ -34,7 +34,7 @@ def _silu_mul(gate_up: Tensor) -> Tensor:
 
 
 def _in_place(*args: object) -> None:
-    """Of operations that write into their arguments."""
+    """The fake of operations that only write into their arguments."""
 
 
 def _paged_attention(

@@ -1,4 +1,7 @@
-"""Flash attention as an autograd function: the backward pass recomputes scores from saved sums."""
+"""FlashAttention-2 (Dao 2023, arXiv:2307.08691) as an autograd function.
+
+The forward pass saves each row's log-sum-exp, from which the backward pass recomputes the scores.
+"""
 
 from typing import Any
 

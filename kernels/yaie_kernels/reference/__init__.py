@@ -1,7 +1,7 @@
-"""Torch reference of every operation, and at the same time the CPU backend of the engine.
+"""PyTorch reference of every operation, which is also the engine's CPU backend.
 
-It runs on any device and dtype, which makes it the definition that kernels are judged against
-(in float64) and the thing that serves a model where there is no GPU (in float32).
+It runs on any device and dtype: tests compare kernels with it in float64, and machines without a
+GPU serve models with it.
 """
 
 from yaie_kernels.reference.attention.attend import paged_attention

@@ -1,6 +1,8 @@
-"""Norms, rotary embedding and gated activation: row-wise operations of a layer.
+"""Norms, rotary embedding and gated activations: the row-wise operations of a layer.
 
-Half-precision inputs are computed in float32 and rounded once, at the end, as the kernels do.
+Half-precision inputs are computed in float32 and rounded once, at the end, as in the kernels.
+RMSNorm: Zhang & Sennrich 2019 (arXiv:1910.07467); RoPE: Su et al. 2021 (arXiv:2104.09864), in
+GPT-NeoX's layout; gated activations (SwiGLU, GEGLU): Shazeer 2020 (arXiv:2002.05202).
 """
 
 import torch
@@ -41,7 +43,7 @@ def rope_(q: Tensor, k: Tensor, positions: Tensor, cos_sin: Tensor) -> None:
 
 
 def rotate(x: Tensor, rows: Tensor) -> None:
-    """x[T,H,D] *= rotation of its first R dimensions; pairs are (i, i + R/2)."""
+    """Rotate the first R dimensions of x[T,H,D] in place; pairs are (i, i + R/2)."""
     rotated = rows.shape[-1]
     half = rotated // 2
     cos, sin = rows[..., :half], rows[..., half:]
@@ -53,7 +55,7 @@ def rotate(x: Tensor, rows: Tensor) -> None:
 
 
 def _joined(q: Tensor, k: Tensor) -> Tensor | None:
-    """One view [T, Hq+Hk, D] over q and k where they are neighbours in a fused projection."""
+    """One view [T, Hq+Hk, D] of q and k if they are adjacent in a fused projection, else None."""
     tokens, q_heads, width = q.shape
     neighbours = (
         q.stride() == k.stride()

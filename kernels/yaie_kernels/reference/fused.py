@@ -1,4 +1,4 @@
-"""The step between the fused projection and attention, as its separate operations."""
+"""Query and key norm, RoPE and cache write, as separate operations."""
 
 # ruff: noqa: PLR0917 - the operations' signatures are positional by contract
 

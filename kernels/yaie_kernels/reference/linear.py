@@ -1,4 +1,4 @@
-"""Projections, with the norm before them and the gate behind them as separate operations."""
+"""Projections; the norm before and the gate after a projection are separate operations."""
 
 # ruff: noqa: PLR0917 - the operations' signatures are positional by contract
 

@@ -1,4 +1,4 @@
-"""Gated MLPs of many experts, each token through the few that its router chose."""
+"""Mixture-of-experts MLP: each token passes through its chosen experts (arXiv:1701.06538)."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from yaie_kernels.reference.elementwise import silu_mul
 
 
 def moe_mlp(x: Tensor, gate_up: Tensor, down: Tensor, experts: Tensor, shares: Tensor) -> Tensor:
-    """Only experts that have tokens are visited; their weights are read in place."""
+    """Compute only experts that have tokens, and read their weights without a copy."""
     top_k = experts.shape[1]
     chosen, weight = experts.flatten(), shares.flatten().unsqueeze(1)
     order = chosen.argsort(stable=True)

@@ -1,4 +1,4 @@
-"""A router's choice of experts from its logits."""
+"""Selection of each token's experts from the router's logits; `ops.route_experts` cites sources."""
 
 import torch
 from torch import Tensor
@@ -24,12 +24,12 @@ def route_experts(
     experts = ranks.topk(top_k, dim=-1).indices
     shares = scores.gather(-1, experts)
     if normalize:
-        shares = shares / (shares.sum(-1, keepdim=True) + 1e-20)
+        shares = shares / (shares.sum(-1, keepdim=True) + 1e-20)  # no 0 / 0, as in DeepSeek-V3
     return experts, shares * scale
 
 
 def _within_best(ranks: Tensor, kept_groups: int, group_best: int) -> Tensor:
-    """ranks[T,groups,E/groups] -> [T,E], -inf outside of a token's best groups."""
+    """ranks[T,groups,E/groups] -> [T,E], -inf outside the token's `kept_groups` best groups."""
     worth = ranks.topk(group_best, dim=-1).values.sum(-1)
     kept = worth.topk(kept_groups, dim=-1).indices
     outside = torch.ones_like(worth, dtype=torch.bool).scatter_(-1, kept, value=False)

@@ -1,7 +1,7 @@
-"""Triton kernels, a file or a folder per family: the kernel, its formula, and its launcher.
+"""Triton kernels, one file or folder per family: the kernel, its formula, and its launcher.
 
-Launchers take the same arguments as the reference. They choose grids from shapes and host
-integers alone and never read a tensor's contents, so all of them can be captured in CUDA graphs.
+Launchers take the same arguments as the reference. They choose grids only from shapes and host
+integers and never read a tensor's contents, so CUDA graphs can capture all of them.
 """
 
 from yaie_kernels.triton.attention.attend import paged_attention

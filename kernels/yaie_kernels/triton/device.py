@@ -1,24 +1,24 @@
-"""What launchers ask about the device they run on, asked once."""
+"""Cached properties of the device, for launchers."""
 
 import functools
 
 import torch
 
-_INTERPRETED = 4  # multiprocessors where there is no GPU
-_REGISTERS = 65_536  # of a multiprocessor, 32 bits each
-_MOST_REGISTERS = 255  # of a thread
+_INTERPRETED = 4  # multiprocessors assumed without a GPU
+_REGISTERS = 65_536  # per multiprocessor, 32 bits each
+_MOST_REGISTERS = 255  # per thread
 
 
 @functools.cache
 def multiprocessors(device: torch.device) -> int:
-    """How many programs of the largest size run at once."""
+    """Number of the device's multiprocessors: programs of the largest size that run at once."""
     if device.type != "cuda":
         return _INTERPRETED
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def registers_of(programs: int, warps: int) -> int | None:
-    """Registers of a thread with which so many programs fit a multiprocessor; None: no limit."""
+    """Registers per thread so that `programs` fit on a multiprocessor; None: no limit needed."""
     registers = _REGISTERS // (programs * warps * 32) // 8 * 8
     return registers if registers < _MOST_REGISTERS else None
 

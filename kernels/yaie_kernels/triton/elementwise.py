@@ -1,4 +1,7 @@
-"""Norms, rotary embedding and gated activation. Arithmetic is float32, rounded once."""
+"""Norms, rotary embedding and gated activations, in float32 arithmetic, rounded once.
+
+Sources: RMSNorm (arXiv:1910.07467), RoPE (arXiv:2104.09864), gated activations (arXiv:2002.05202).
+"""
 
 # ruff: noqa: PLR0917, D403 - a kernel takes pointers and strides; its docstring is its formula
 
@@ -12,7 +15,7 @@ from torch import Tensor
 
 from yaie_kernels.triton.launch import await_previous, dependent
 
-_ROW_ELEMENTS = 2048  # a program takes several short rows (qk-norm) or one long one
+_ROW_ELEMENTS = 2048  # a program takes several short rows (qk-norm) or one long row
 _COLUMNS = 1024
 
 
@@ -94,7 +97,7 @@ def _act_mul_kernel(
     gate_up_ptr, out_ptr, row_stride, n_cols,
     GELU_TANH: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """out = gate * sigmoid(s) * up; s is gate (silu), or such that it is gelu's tanh form."""
+    """out = gate * sigmoid(s) * up; s is gate for SiLU, and 2 u (below) for GELU's tanh form."""
     await_previous(PDL)
     row = tl.program_id(0).to(tl.int64)
     col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)

@@ -1,4 +1,4 @@
-"""One launch for everything between the fused projection and attention."""
+"""Query and key norm (RMSNorm), RoPE and cache write in one launch."""
 
 # ruff: noqa: PLR0917 - a kernel takes pointers and strides; its docstring is its formula
 
@@ -21,9 +21,10 @@ def _qk_norm_rope_write_kernel(
     HAS_NORM: tl.constexpr, BLOCK_HEADS: tl.constexpr, BLOCK_HALF: tl.constexpr,
     BLOCK_REST: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Rows are the q heads, k heads and v heads of one token: q <- rope(norm(q)) in place,
-    k_cache[slot] <- rope(norm(k)), v_cache[slot] <- v. A row is (left | right | rest), the rest
-    not rotated; BLOCK_REST is 0 where there is none.
+    """Q <- rope(norm(q)) in place, k_cache[slot] <- rope(norm(k)), v_cache[slot] <- v.
+
+    Rows are the q heads, k heads and v heads of one token. A row is (left | right | rest), where
+    the rest is not rotated; BLOCK_REST is 0 if there is no rest.
     """
     await_previous(PDL)
     token = tl.program_id(0).to(tl.int64)
@@ -65,7 +66,7 @@ def _qk_norm_rope_write_kernel(
             square += tl.sum(rest * rest, axis=1)
         scale = (1.0 / tl.sqrt(square / head_dim + eps))[:, None]
         weight = weight_row + col[None, :]
-        # rounded to the activation's dtype, as the separate norm would
+        # rounded to the activation's dtype, as by the separate norm
         left = left * scale * (tl.load(weight, mask=mask, other=0.0).to(tl.float32) + offset)
         right = (
             right * scale * (tl.load(weight + half, mask=mask, other=0.0).to(tl.float32) + offset)

@@ -1,8 +1,9 @@
-"""Gated MLPs of many experts: pairs of (token, expert) sorted by expert, then two grouped GEMMs.
+"""Mixture-of-experts MLP: pairs (token, expert) are sorted by expert, then two grouped GEMMs run.
 
-A tile is up to BLOCK_M sorted pairs of one expert. Which expert, every program finds by itself from
-the sorted bounds, so the grid depends on shapes alone: it has room for the worst split of pairs
-among experts, and programs past the last tile end at once.
+Grouping tokens by expert instead of padding or dropping them is the idea of MegaBlocks (Gale et al.
+2022, arXiv:2211.15841). A tile is up to BLOCK_M sorted pairs of one expert. Every program finds its
+expert from the experts' bounds, so the grid depends only on shapes: it has room for the worst
+division of pairs among experts, and programs past the last tile end at once.
 """
 
 # ruff: noqa: PLR0917, D403 - a kernel takes pointers and strides; its docstring is its formula
@@ -21,7 +22,7 @@ _SORT_BLOCK = 4096
 
 
 class Tiles(NamedTuple):
-    """Sizes of a program's block: pairs, output columns, summed columns."""
+    """Block sizes: pairs, output columns and summed columns; num_warps and num_stages."""
 
     m: int
     n: int
@@ -52,7 +53,9 @@ def _sort_kernel(experts_ptr, order_ptr, bounds_ptr, pairs, BLOCK: tl.constexpr)
 
 @triton.jit
 def _find_tile(tile, bounds_ptr, num_experts, BLOCK_M: tl.constexpr, BLOCK_E: tl.constexpr):
-    """(expert, first pair, end of the expert's pairs); expert >= num_experts past the last tile."""
+    """(expert, first pair, end of the expert's pairs) of a tile; past the last tile, the expert is
+    not below num_experts.
+    """
     lane = tl.arange(0, BLOCK_E)
     low = tl.load(bounds_ptr + lane, mask=lane < num_experts, other=0)
     high = tl.load(bounds_ptr + lane + 1, mask=lane < num_experts, other=0)
@@ -113,7 +116,7 @@ def _grouped_gemm_kernel(
 
 
 def choose_tiles(pairs: int, num_experts: int, dtype: torch.dtype) -> tuple[Tiles, Tiles]:
-    """Blocks of both products for the mean number of pairs of an expert (measured, H200)."""
+    """Tiles of both products by the mean number of pairs per expert (measured, H200)."""
     if dtype == torch.float32:
         return Tiles(16, 32, 32, 4, 2), Tiles(16, 32, 32, 4, 2)
     mean = pairs / num_experts
@@ -125,7 +128,7 @@ def choose_tiles(pairs: int, num_experts: int, dtype: torch.dtype) -> tuple[Tile
 
 
 def _most_tiles(pairs: int, num_experts: int, block: int) -> int:
-    """Tiles of the worst split: every expert that has pairs may leave its last tile unfilled."""
+    """Largest possible number of tiles: each expert with pairs may have one incomplete tile."""
     return (pairs + min(num_experts, pairs) * (block - 1)) // block
 
 
@@ -148,7 +151,7 @@ def moe_mlp(
     *,
     tiles: tuple[Tiles, Tiles] | None = None,
 ) -> Tensor:
-    """`tiles` overrides the choice for both products, for tests and tuning."""
+    """`tiles` overrides the choice for the two products, for tests and tuning."""
     (tokens, hidden), (num_experts, _, inner), top_k = x.shape, down.shape, experts.shape[1]
     pairs = tokens * top_k
     if pairs == 0:

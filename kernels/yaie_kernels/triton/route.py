@@ -1,4 +1,7 @@
-"""A router's choice of experts, in one launch: scores, best groups, best experts, shares."""
+"""Selection of each token's experts in one launch: scores, best groups, best experts, shares.
+
+`ops.route_experts` defines the formula and cites its sources.
+"""
 
 # ruff: noqa: PLR0917, D403 - a kernel takes pointers and strides; its docstring is its formula
 
@@ -16,7 +19,7 @@ def _within_best(
     rank, lane, kept_groups,
     GROUPS: tl.constexpr, GROUP_SIZE: tl.constexpr, GROUP_BEST: tl.constexpr,
 ):  # fmt: skip
-    """rank, -inf where a lane's group is not one of the best; the lower group wins a tie."""
+    """rank, or -inf in lanes whose group is not one of the best; the lower group wins a tie."""
     group = lane // GROUP_SIZE
     worth = tl.full(rank.shape, float("-inf"), dtype=tl.float32)
     for g in tl.static_range(GROUPS):
@@ -63,7 +66,7 @@ def _route_kernel(
     chosen = tl.zeros([BLOCK_K], dtype=tl.int64)
     share = tl.zeros([BLOCK_K], dtype=tl.float32)
     for k in tl.static_range(TOP_K):
-        # where numbers are not finite, argmax may point anywhere: never past the experts
+        # with non-finite ranks argmax may return any lane: keep it within the experts
         best = tl.maximum(tl.minimum(tl.argmax(rank, axis=0), num_experts - 1), 0)
         chosen = tl.where(slot == k, best.to(tl.int64), chosen)
         share = tl.where(slot == k, tl.sum(tl.where(lane == best, score, 0.0), axis=0), share)
@@ -72,7 +75,8 @@ def _route_kernel(
         share = share / (tl.sum(share, axis=0) + 1e-20)
     wild = tl.where(live & (tl.abs(logit) < float("inf")), 0, 1)
     wild = tl.max(tl.where(live, wild, 0), axis=0)
-    share = tl.where(wild == 0, share, float("nan"))  # so that the token's output shows it
+    # a non-finite logit makes the token's output NaN, so that the error is detected
+    share = tl.where(wild == 0, share, float("nan"))
     at = token * TOP_K + slot
     tl.store(experts_ptr + at, chosen, mask=slot < TOP_K)
     tl.store(shares_ptr + at, share * scale, mask=slot < TOP_K)

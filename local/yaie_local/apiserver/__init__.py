@@ -1,1 +1,1 @@
-"""An API server of a single machine: objects, validation, watches, by verbs."""
+"""The API server of a single machine: objects, validation, verbs and watches."""

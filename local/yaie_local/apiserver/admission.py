@@ -1,6 +1,7 @@
-"""What the API server does to an InferenceModel before it stores it: prune nulls, refuse unknown
-fields, fill defaults, validate, check CEL. And what this machine cannot run, said before it is
-tried.
+"""Admission: the API server's checks and changes of an object before it is stored.
+
+For an InferenceModel: remove nulls, refuse unknown fields, fill in defaults, validate, check the
+CEL rules. For a Deployment: refuse pods that this machine cannot run.
 """
 
 import re
@@ -16,8 +17,10 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 class Admission:
-    """Defaulting and validation against the one version of a CRD, as `yaie_api.resource.crd.render`
-    gives it (`local=True` for this machine, where a source may be a path).
+    """Defaulting and validation against a CRD with one version.
+
+    `crd`: the result of `yaie_api.resource.crd.render`, on this machine with `local=True`, so that
+    a model's source may be a path.
     """
 
     def __init__(self, crd: Mapping[str, Any]) -> None:
@@ -25,7 +28,7 @@ class Admission:
         self._schema: schema.Schema = version["schema"]["openAPIV3Schema"]
 
     def admit(self, obj: Object, old: Object | None) -> Object:
-        """The object as it is stored.
+        """Return the object as it is to be stored. `old`: the stored object, None at creation.
 
         Raises:
             RefusedError: the object is not admitted; the message is for the user.
@@ -48,10 +51,10 @@ class Admission:
         return {**envelope, **schema.with_defaults(self._schema, body)}
 
     def violations(self, model: Object, old: Object | None = None) -> list[str]:
-        """Everything wrong with a defaulted model, as `path: what`; empty when it is admitted.
+        """All violations of a defaulted model, as `path: problem`; empty if it is valid.
 
-        CEL runs only on a model of the right shape, as in the API server. `old` is the stored
-        object on updates: transition rules compare with it.
+        CEL rules run only if the model's structure is valid, as in the API server. `old` is the
+        stored object at updates, for transition rules.
         """
         body = _content(model)
         shape = [
@@ -66,7 +69,7 @@ def check_name(obj: Object) -> None:
     """Check that metadata.name is a DNS subdomain.
 
     Raises:
-        RefusedError: it is none, or is missing.
+        RefusedError: it is missing or is not a DNS subdomain.
 
     """
     name = (obj.get("metadata") or {}).get("name")
@@ -81,7 +84,7 @@ def check_name(obj: Object) -> None:
 
 
 def unsupported(pod: Mapping[str, Any]) -> Iterator[str]:
-    """What a pod asks for that processes on this machine cannot give."""
+    """Fields of a pod's spec that processes on this machine do not support, as messages."""
     containers = pod.get("containers") or []
     if len(containers) != 1:
         yield (
@@ -116,7 +119,7 @@ def _content(obj: Object) -> dict[str, Any]:
 
 
 def _named(model: Object) -> dict[str, Any]:
-    """A model with the metadata that CEL may see: its name only."""
+    """A model with the only metadata that CEL rules may use: its name."""
     body, name = _content(model), name_of(model)
     return {
         "apiVersion": model["apiVersion"],

@@ -1,5 +1,5 @@
-"""The Kubernetes REST API of this machine, on a unix socket: what router pods and the `yaie`
-commands speak. The socket lies in a private folder, so only its user can connect.
+"""The Kubernetes REST API of this machine, on a unix socket, for router pods and the `yaie`
+commands. The socket is in a private folder, so only its owner can connect.
 
     GET    /apis/GROUP/VERSION/namespaces/NS/PLURAL            list; ?watch=true follows
     GET    …/PLURAL/NAME  · POST …/PLURAL · DELETE …/NAME
@@ -34,7 +34,7 @@ _REASONS: Final = {
 
 
 class LocalAPI:
-    """Routes requests to the verbs. `application` is ready for an aiohttp runner."""
+    """Routes requests to the verbs; `application` makes the aiohttp application."""
 
     def __init__(self, verbs: Verbs, state: StateFolder) -> None:
         self._verbs = verbs
@@ -91,7 +91,7 @@ class LocalAPI:
 
         Raises:
             HTTPUnsupportedMediaType: the content type is neither of the two.
-            RefusedError: the object's name is not the one in the URL.
+            RefusedError: the object's name differs from the one in the URL.
 
         """
         target, body = _target(request), await _body(request)
@@ -171,7 +171,7 @@ class LocalAPI:
 
 @web.middleware
 async def errors_as_status(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Every error as a Kubernetes Status with a message for the user."""
+    """Convert every error into a Kubernetes Status with a message for the user."""
     try:
         return await handler(request)
     except GoneError as error:
@@ -202,7 +202,7 @@ def status_response(code: int, message: str) -> web.Response:
 
 
 def labels_of_query(selector: str) -> dict[str, str]:
-    """`a=b,c==d` as a mapping.
+    """Parse a label selector such as `a=b,c==d`.
 
     Raises:
         HTTPBadRequest: a part of the selector is not an equality.
@@ -248,10 +248,10 @@ def _is_dry_run(request: web.Request) -> bool:
 
 
 async def _body(request: web.Request) -> dict[str, Any]:
-    """The JSON or YAML object of the body.
+    """Parse the body as JSON, or as YAML for server-side apply.
 
     Raises:
-        HTTPBadRequest: the body is anything else.
+        HTTPBadRequest: the body is not an object in this format.
 
     """
     text = await request.text()
@@ -268,7 +268,7 @@ def _placed(request: web.Request, obj: Mapping[str, Any]) -> dict[str, Any]:
     """The object with the type and namespace of the URL.
 
     Raises:
-        RefusedError: they differ, or the object has no name.
+        RefusedError: the object has another type or namespace, or no name.
 
     """
     kind, info = _resource(request).kind, request.match_info
@@ -287,7 +287,7 @@ def _placed(request: web.Request, obj: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_preconditions(live: Object, given: Mapping[str, Any]) -> Object:
-    """The live object with the uid and resourceVersion that the client insists on."""
+    """The live object with the uid and resourceVersion that the client requires."""
     wanted = {key: given[key] for key in ("uid", "resourceVersion") if given.get(key)}
     return {**live, "metadata": {**live["metadata"], **wanted}}
 

@@ -1,7 +1,7 @@
-"""What the API server does for a request: create, apply, patch, scale, delete, with admission.
+"""The API server's operations: get, create, apply, patch, scale and delete, with admission.
 
-`cluster` (for the operator) and `api` (for router pods and the command line) both call these.
-Raises the port's errors: ConflictError, GoneError, RefusedError.
+`cluster` (for the operator) and `api` (for router pods and the command line) call them. They raise
+the errors of `yaie_operator.cluster`: ConflictError, GoneError, RefusedError.
 """
 
 import time
@@ -54,11 +54,11 @@ class Verbs:
         return self.store.create(managed_fields.record_update(None, admitted, manager=manager))
 
     def apply(self, applied: Object, *, manager: str, force: bool, dry_run: bool = False) -> Object:
-        """Server-side apply: create or merge, with ownership of fields. `dry_run` only checks.
+        """Server-side apply: create or merge, with ownership of fields. `dry_run` stores nothing.
 
         Raises:
-            ConflictError: it has a uid and is gone, or another manager owns a field (unless
-                `force`).
+            ConflictError: the object has a uid but no longer exists, or its uid or resourceVersion
+                is outdated, or another manager owns a field (unless `force`).
 
         """
         resource = kinds.of_object(applied)
@@ -78,7 +78,7 @@ class Verbs:
         return admitted if dry_run else self.store.update(admitted)
 
     def merge_patch(self, target: Ref, patch: Mapping[str, Any], *, manager: str) -> Object:
-        """RFC 7386 merge patch of everything but the status.
+        """RFC 7386 merge patch of all fields but the status.
 
         Raises:
             RefusedError: the patch would change apiVersion, kind, namespace or name.
@@ -95,7 +95,7 @@ class Verbs:
         return self.store.update(managed_fields.record_update(live, admitted, manager=manager))
 
     def patch_status(self, observed: Object, status: Object) -> Object:
-        """Replace the status, leaving the rest as it is."""
+        """Replace the status of the observed object and nothing else."""
         live = self.store.expect(observed)
         return self.store.update(self._admission.admit({**live, "status": dict(status)}, live))
 
@@ -104,7 +104,7 @@ class Verbs:
         return self.merge_patch(target, {"spec": {"replicas": replicas}}, manager=manager)
 
     def delete(self, observed: Object, *, grace_s: int | None = None) -> None:
-        """Delete an object. A pod ends first: it is marked, and the kubelet removes it."""
+        """Delete an object. A pod is marked as terminating; the kubelet ends and removes it."""
         live = self.store.expect(observed)
         if kinds.of_object(live) is not kinds.PODS:
             self.store.delete(live)
@@ -138,7 +138,7 @@ def _check_shape(obj: Object) -> None:
 
 
 def _check_identity(live: Object, new: Object) -> None:
-    """A write that names a uid or resourceVersion means that very object."""
+    """Raise ConflictError if `new` has a uid or resourceVersion other than the live object's."""
     meta = new["metadata"]
     if meta.get("uid") not in (None, uid_of(live)):
         raise ConflictError(f'{live["kind"]} "{live["metadata"]["name"]}" was replaced: other uid')

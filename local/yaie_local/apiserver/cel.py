@@ -1,8 +1,8 @@
-"""The CRD's own CEL rules (`x-kubernetes-validations`), evaluated through cel-python.
+"""Evaluates the CRD's CEL rules (`x-kubernetes-validations`) with cel-python.
 
-Core functions only, so that a rule means the same here and in the API server; one table of cases
-is run against both. A rule that mentions `oldSelf` is a transition rule: it is checked only where
-an old value exists.
+The rules use only core functions, so that they mean the same here and in the API server; one table
+of test cases is run against both. A rule that uses `oldSelf` is a transition rule: it is checked
+only if an old value exists.
 """
 
 import functools
@@ -19,14 +19,14 @@ _TRANSITION: Final = re.compile(r"\boldSelf\b")
 
 
 class _Absent:
-    """Marks that there is no old value at this place."""
+    """Type of the marker for a missing old value."""
 
 
 ABSENT: Final = _Absent()
 
 
 def violations(schema: Schema, value: Any, old: Any = ABSENT, path: str = "") -> Iterator[str]:
-    """Every rule below a value that does not hold, as `path: Invalid value: message`."""
+    """All violated rules of a value and its children, as `path: Invalid value: message`."""
     for rule in schema.get("x-kubernetes-validations", ()):
         broken = _broken(rule, schema, value, old)
         if broken is not None:
@@ -36,7 +36,7 @@ def violations(schema: Schema, value: Any, old: Any = ABSENT, path: str = "") ->
 
 
 def _broken(rule: Mapping[str, Any], schema: Schema, value: Any, old: Any) -> str | None:
-    """The message of a rule that does not hold, None when it holds or does not apply."""
+    """The message of a violated rule; None if the rule holds or does not apply."""
     names = {"self": to_cel(schema, value)}
     if _TRANSITION.search(rule["rule"]):
         if old is ABSENT:
@@ -57,7 +57,7 @@ def _program(expression: str) -> Any:
 
 
 def to_cel(schema: Schema, value: Any) -> Any:
-    """A JSON value as CEL sees it through a schema: `number` is a double even when written 2."""
+    """Convert a JSON value to CEL by its schema: a `number` is a double even if written as 2."""
     if schema.get("type") == "number" and isinstance(value, int):
         return celtypes.DoubleType(value)
     if isinstance(value, dict):
@@ -72,7 +72,7 @@ def to_cel(schema: Schema, value: Any) -> Any:
 
 
 def _old_child(schema: Schema, old: Any, key: str | int, item: Any) -> Any:
-    """The old value of a child: by name in objects, by key in list maps, else none."""
+    """The old value of a child: by name in objects, by key in list maps, else ABSENT."""
     if isinstance(old, dict):
         return old.get(key, ABSENT)
     keys = schema.get("x-kubernetes-list-map-keys")

@@ -1,12 +1,13 @@
-"""The objects on disk: one append-only file of JSON lines, one line for each write.
+"""The objects on disk: an append-only file of JSON lines, one line per write.
 
-    {"rv": 7, "op": "snapshot"}         first line: the last resourceVersion given out before
+    {"rv": 7, "op": "snapshot"}         first line: the last resourceVersion before the rewrite
     {"rv": 7, "op": "put", "object": {…}}
     {"rv": 8, "op": "delete", "ref": ["v1", "Pod", "default", "demo-1"]}
 
-A process killed at any moment leaves at most one torn line, the last, which never was acknowledged
-and is dropped. Opening and every `COMPACT_BYTES` rewrite the file beside the old one and rename it.
-A line reaches the kernel before a write is acknowledged; only the rewrite is synced to the disk.
+If the process is killed, at most the last line is incomplete; its write was never acknowledged, and
+the line is dropped. When the store is opened, and after every `COMPACT_BYTES`, the contents are
+written to a new file, which then replaces the old one. A line is passed to the kernel before its
+write is acknowledged; only a rewritten file is synced to the disk.
 """
 
 import json
@@ -23,7 +24,7 @@ COMPACT_BYTES: Final = 16 << 20
 
 
 class Journal:
-    """The file of one store. `load` first, then `compact`, then appends."""
+    """The file of one store. Call `load` first, then `compact`, then `append`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -31,7 +32,7 @@ class Journal:
         self._size_bytes = 0
 
     def load(self) -> tuple[int, dict[Ref, Object]]:
-        """The last resourceVersion and every object.
+        """Read the last resourceVersion and all objects.
 
         Raises:
             StateError: a line of the file is damaged.
@@ -52,7 +53,7 @@ class Journal:
         return version, objects
 
     def compact(self, version: int, objects: Iterable[Object]) -> None:
-        """Replace the file by one line for each object, atomically, and go on appending to it."""
+        """Replace the file atomically by one line per object; later appends go to the new file."""
         self.close()
         fresh = self._path.with_suffix(".new")
         entries = [{"rv": version, "op": "snapshot"}, *(put_entry(obj) for obj in objects)]

@@ -1,4 +1,4 @@
-"""The log subresource of pods: the last lines, and what follows."""
+"""The log subresource of pods: the last lines, and new output while the client follows."""
 
 import contextlib
 from pathlib import Path
@@ -9,7 +9,8 @@ from yaie_local import logfile
 
 
 async def respond(request: web.Request, path: Path) -> web.StreamResponse:
-    """`tailLines=N` last lines (default: all); `follow=true` goes on until the client leaves.
+    """Send the last `tailLines` lines of a log (default: all), and with `follow=true` new output
+    until the client disconnects.
 
     Raises:
         HTTPBadRequest: tailLines is not a whole number.
@@ -20,7 +21,7 @@ async def respond(request: web.Request, path: Path) -> web.StreamResponse:
         raise web.HTTPBadRequest(text="tailLines: write a whole number")
     response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
     await response.prepare(request)
-    with contextlib.suppress(ConnectionResetError):  # the reader has seen enough
+    with contextlib.suppress(ConnectionResetError):  # the client disconnected
         await _copy(request, response, path, None if lines is None else int(lines))
     return response
 

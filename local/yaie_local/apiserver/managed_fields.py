@@ -1,8 +1,8 @@
-"""Who owns which field: server-side apply on plain JSON.
+"""Ownership of fields: Kubernetes' server-side apply on plain JSON. Pure.
 
 A field is a path of strings, `f:NAME` for a key of an object and `k:{…}` for an item of a list that
-has keys (containers by name, ports by number); other lists are owned as a whole. Ownership is kept
-in `metadata.managedFields` in Kubernetes' own shape. Pure.
+has keys (containers by name, ports by number); other lists are owned as a whole. Ownership is
+stored in `metadata.managedFields` in Kubernetes' format (FieldsV1).
 """
 
 import json
@@ -26,7 +26,7 @@ LIST_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "ownerReferences": ("uid",),
     "conditions": ("type",),
 }
-"""Lists with keys, by the name of the field; the first key that the items carry counts."""
+"""Keys of keyed lists, by the field's name; the first key that all items have is used."""
 
 _UNOWNED: Final = frozenset(
     {("f:apiVersion",), ("f:kind",)}
@@ -41,8 +41,7 @@ _UNOWNED: Final = frozenset(
 
 
 def apply(live: Object, applied: Object, *, manager: str, force: bool) -> Object:
-    """`live` with the fields of `applied`, without those that `manager` applied before and left out
-    now.
+    """Merge `applied` into `live`, and remove fields that `manager` applied before and omits now.
 
     Raises:
         ConflictError: another manager owns a field with another value, unless `force`.
@@ -59,7 +58,7 @@ def apply(live: Object, applied: Object, *, manager: str, force: bool) -> Object
 
 
 def record_update(old: Object | None, new: Object, *, manager: str) -> Object:
-    """`new` with the fields that differ from `old` owned by `manager` (operation Update)."""
+    """`new`, in which `manager` owns the fields that differ from `old` (operation Update)."""
     before = values_of(old) if old is not None else {}
     after = values_of(new)
     changed = frozenset(field for field, value in after.items() if before.get(field) != value)
@@ -92,12 +91,12 @@ def with_owners(obj: Object, owners: Owners) -> Object:
 
 
 def fields_of(obj: Object) -> frozenset[Field]:
-    """The fields that an object sets, identity and server-set metadata left out."""
+    """The fields that an object sets, without identity and metadata set by the server."""
     return frozenset(values_of(obj))
 
 
 def values_of(obj: Object) -> dict[Field, Any]:
-    """Each owned field of an object with its value; an item of a keyed list is a field too."""
+    """Each field of an object that can be owned, with its value; items of keyed lists included."""
     found: dict[Field, Any] = {}
     _collect(obj, (), found)
     return {f: v for f, v in found.items() if not any(f[: len(u)] == u for u in _UNOWNED)}
@@ -120,7 +119,7 @@ def merge(live: Any, applied: Any, name: str = "") -> Any:
 
 
 def remove(value: Any, fields: Iterable[Field]) -> Any:
-    """`value` without the fields; objects that become empty go too."""
+    """`value` without the fields; objects and lists that become empty are removed too."""
     groups: dict[str, list[Field]] = {}
     for head, *rest in fields:
         groups.setdefault(head, []).append(tuple(rest))
@@ -164,7 +163,10 @@ def _settle(
     *,
     force: bool,
 ) -> Owners:
-    """The owners after taking the fields whose value we change; ConflictError if not forced."""
+    """The owners after `me` takes over the fields whose values change.
+
+    Raises ConflictError if another manager owns such a field, unless `force`.
+    """
     now, then = values_of(applied), values_of(live)
     contested = frozenset(f for f in wanted if f in then and then[f] != now[f])
     for who, fields in owners.items():
@@ -196,7 +198,7 @@ def _items(value: Any) -> Sequence[Any]:
 
 
 def _list_key(name: str, items: Sequence[Any]) -> str | None:
-    """The key of a keyed list that has items, None for every other value."""
+    """The key of a non-empty keyed list; None for every other value."""
     if not items or not all(isinstance(item, Mapping) for item in items):
         return None
     keys = LIST_KEYS.get(name, ())

@@ -1,7 +1,7 @@
-"""Structural schemas as the API server applies them: unknown fields, defaults and validation.
+"""Structural schemas as the API server applies them: unknown fields, defaults and validation. Pure.
 
-Only the keywords that our CRD uses. Pure; messages follow the API server's wording, so that a user
-reads the same sentence here and there.
+Only the keywords that our CRD uses are implemented. Messages have the API server's wording, so a
+user reads the same message on this machine and on a cluster.
 """
 
 import json
@@ -22,7 +22,7 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
 
 
 def unknown_fields(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
-    """Paths of the fields that the schema does not know, e.g. `spec.model.sorce`."""
+    """Paths of the fields that the schema does not define, e.g. `spec.model.sorce`."""
     if isinstance(value, dict):
         for key, item in value.items():
             child = _property(schema, key)
@@ -36,7 +36,7 @@ def unknown_fields(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
 
 
 def with_defaults(schema: Schema, value: Any) -> Any:
-    """The value with the schema's defaults where a property is absent, level by level."""
+    """The value with the schema's defaults for absent properties, at every level."""
     if isinstance(value, dict):
         return _object_with_defaults(schema, value)
     if isinstance(value, list):
@@ -46,7 +46,7 @@ def with_defaults(schema: Schema, value: Any) -> Any:
 
 
 def without_nulls(schema: Schema, value: Any) -> Any:
-    """The value without nulls where a default stands in: they mean "not given" there."""
+    """The value without nulls in properties that have a default: there null means "not given"."""
     if isinstance(value, dict):
         described = {key: _property(schema, key) or {} for key in value}
         return {
@@ -60,7 +60,7 @@ def without_nulls(schema: Schema, value: Any) -> Any:
 
 
 def errors(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
-    """Every violation below a value, each as `path: what is wrong`."""
+    """All violations of a value and its children, as `path: problem`."""
     if schema.get("x-kubernetes-int-or-string"):
         if isinstance(value, bool) or not isinstance(value, int | str):
             yield _must_be("integer,string", value, path)
@@ -96,7 +96,7 @@ def join(path: str, key: str) -> str:
 
 
 def _property(schema: Schema, key: str) -> Schema | None:
-    """The schema of a property, None when it is unknown."""
+    """The schema of a property; None if the property is unknown."""
     known: Schema | None = schema.get("properties", {}).get(key)
     if known is not None:
         return known

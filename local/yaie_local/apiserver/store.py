@@ -1,7 +1,8 @@
-"""The objects of this machine: each write gets the next resourceVersion, is on disk before it is
-seen, and stands in a history that watches read.
+"""The store of this machine's objects.
 
-It decides nothing about contents: `verbs` and `admission` do. All calls come from one event loop.
+Each write gets the next resourceVersion, is in the journal before others see it, and is added to a
+history that watches read. The store does not check contents: `api_verbs` and `admission` do. All
+calls come from one event loop.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ HISTORY_EVENTS: Final = 4096
 
 
 class ExpiredError(Exception):
-    """The history no longer reaches back to that resourceVersion (410); list again."""
+    """The history no longer contains that resourceVersion (410); list again."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Event:
 
 
 class Store:
-    """Owner of every object; hands out frozen-by-convention mappings."""
+    """Owner of all objects. Callers must not mutate the mappings that it returns."""
 
     def __init__(
         self,
@@ -72,10 +73,10 @@ class Store:
         return sorted(found, key=lambda obj: ref(obj)[2:])
 
     def create(self, obj: Object) -> Object:
-        """Store a new object with uid, generation and creationTimestamp.
+        """Store a new object, with uid, generation and creationTimestamp set.
 
         Raises:
-            ConflictError: the name is taken.
+            ConflictError: an object of this name exists.
 
         """
         target = ref(obj)
@@ -90,11 +91,11 @@ class Store:
         return self._put("ADDED", stamped)
 
     def update(self, obj: Object) -> Object:
-        """Replace an object. A changed spec raises the generation; no difference writes nothing.
+        """Replace an object. A changed spec increments the generation; an equal object is no write.
 
         Raises:
-            ConflictError: `obj` carries an older resourceVersion or another uid.
-            GoneError: it does not exist.
+            ConflictError: `obj` has another resourceVersion or uid than the live object.
+            GoneError: the object does not exist.
 
         """
         old = self.expect(obj)
@@ -110,11 +111,11 @@ class Store:
         return old if new == old else self._put("MODIFIED", new)
 
     def delete(self, obj: Object) -> None:
-        """Remove an object now.
+        """Remove an object immediately.
 
         Raises:
-            ConflictError: `obj` carries an older resourceVersion or another uid.
-            GoneError: it does not exist.
+            ConflictError: `obj` has another resourceVersion or uid than the live object.
+            GoneError: the object does not exist.
 
         """
         old = self.expect(obj)
@@ -125,11 +126,11 @@ class Store:
         self._remember(Event(self._version, Change("DELETED", last)))
 
     def expect(self, observed: Object) -> Object:
-        """The live object, if it still is the observed one (uid and resourceVersion, if given).
+        """The live object if it is still the observed one (by uid and resourceVersion, if given).
 
         Raises:
-            ConflictError: it has another uid or resourceVersion.
-            GoneError: it does not exist.
+            ConflictError: the live object has another uid or resourceVersion.
+            GoneError: the object does not exist.
 
         """
         target, meta = ref(observed), observed["metadata"]
@@ -147,7 +148,7 @@ class Store:
         """The writes after `version`, oldest first.
 
         Raises:
-            ExpiredError: they are forgotten.
+            ExpiredError: the history no longer contains them.
 
         """
         if version < self._oldest or version > self._version:
@@ -155,7 +156,7 @@ class Store:
         return [event for event in self._history if event.version > version]
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` after each write; returns the function that ends it."""
+        """Call `listener` after each write; returns a function that ends the subscription."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 

@@ -1,4 +1,4 @@
-"""The watch half of the REST API: one JSON line for each change."""
+"""Watches of the REST API: one JSON line per change."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ BOOKMARK_S: Final = 30.0
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a watch is about."""
+    """The objects that a watch selects."""
 
     resource: Resource
     namespace: str | None
@@ -36,8 +36,10 @@ class Wanted:
 
 
 async def stream(request: web.Request, store: Store, wanted: Wanted) -> web.StreamResponse:
-    """Changes after `resourceVersion` (without it: first every object as ADDED), until the client
-    leaves or `timeoutSeconds` are over. A version that is too old is an ERROR line with code 410.
+    """Send changes after `resourceVersion` until the client disconnects or `timeoutSeconds` pass.
+
+    Without a resourceVersion, all objects are sent first, as ADDED. If the version is too old, one
+    ERROR line with code 410 is sent.
     """
     limit_s = float(request.query.get("timeoutSeconds", DEFAULT_S))
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
@@ -52,7 +54,7 @@ async def stream(request: web.Request, store: Store, wanted: Wanted) -> web.Stre
 async def _first_version(
     request: web.Request, response: web.StreamResponse, store: Store, wanted: Wanted
 ) -> int:
-    """Where to go on from; sends what exists to a client that has not listed."""
+    """The version to continue from; without one from the client, first send all objects."""
     given = request.query.get("resourceVersion", "")
     if given not in ("", "0"):
         return int(given) if given.isdigit() else -1
@@ -77,7 +79,7 @@ async def _copy(response: web.StreamResponse, store: Store, wanted: Wanted, vers
 async def _with_bookmarks(
     store: Store, version: int, wanted: Wanted
 ) -> AsyncGenerator[tuple[str, Mapping[str, Any]]]:
-    """Changes, and a BOOKMARK with the present version when nothing happened for a while."""
+    """Changes, and a BOOKMARK with the current version after each BOOKMARK_S without a write."""
     events: asyncio.Queue[Event | ExpiredError] = asyncio.Queue()
 
     async def feed() -> None:

@@ -1,1 +1,1 @@
-"""Controllers of a single machine: Deployments, Endpoints, garbage."""
+"""Controllers of a single machine: Deployments, EndpointSlices, garbage collection."""

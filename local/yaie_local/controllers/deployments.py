@@ -1,7 +1,8 @@
-"""The Deployment controller: which pods to create and delete, and what its status says. Pure.
+"""The Deployment controller: decides which pods to create and delete, and the status. Pure.
 
-Pods belong to their Deployment directly and carry the hash of the template they were made from; a
-rolling update moves from old hashes to the current one within surge and unavailability.
+There are no ReplicaSets: pods belong directly to their Deployment and carry the hash of their
+template as a label. A rolling update replaces pods of old hashes within maxSurge and
+maxUnavailable.
 """
 
 import hashlib
@@ -23,12 +24,12 @@ from yaie_operator.cluster import Object
 
 LABEL_HASH: Final = "pod-template-hash"
 _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
-"""Kubernetes' alphabet for generated names: no vowels, so no words."""
+"""Kubernetes' alphabet for generated names: without vowels, so that no words appear."""
 
 
 @dataclass(frozen=True)
 class PodView:
-    """What decisions need to know of a pod."""
+    """The properties of a pod that decisions depend on."""
 
     name: str
     is_current: bool
@@ -42,7 +43,7 @@ class PodView:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The numbers of a Deployment's spec. `surge` and `unavailable` are counts of pods."""
+    """Numbers from a Deployment's spec. `surge` and `unavailable` are numbers of pods."""
 
     replicas: int
     surge: int = 1
@@ -52,14 +53,14 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Decision:
-    """Pods to create from the current template, and names to delete."""
+    """How many pods to create from the current template, and the names of pods to delete."""
 
     create: int = 0
     delete: tuple[str, ...] = ()
 
 
 def decide(wanted: Wanted, pods: Sequence[PodView]) -> Decision:
-    """The next step towards `wanted`; Decision() when there is nothing to do now."""
+    """The next step towards `wanted`; Decision() if there is nothing to do now."""
     alive = [pod for pod in pods if not pod.is_terminating]
     new = [pod for pod in alive if pod.is_current]
     old = [pod for pod in alive if not pod.is_current]
@@ -74,7 +75,9 @@ def decide(wanted: Wanted, pods: Sequence[PodView]) -> Decision:
 
 
 def _replaceable(wanted: Wanted, new: Sequence[PodView], old: Sequence[PodView]) -> list[str]:
-    """Old pods that may go now: first those that serve nobody, then as many as replicas allow."""
+    """Old pods that may be deleted now: first unavailable ones, then as many as maxUnavailable
+    allows.
+    """
     least = wanted.replicas - wanted.unavailable
     waiting = sum(not pod.is_available for pod in new)
     spare = len(new) + len(old) - least - waiting
@@ -85,14 +88,16 @@ def _replaceable(wanted: Wanted, new: Sequence[PodView], old: Sequence[PodView])
 
 
 def _first(pods: Sequence[PodView], count: int) -> list[str]:
-    """Names of the `count` pods missed least: unscheduled, unready, restarted, youngest."""
+    """Names of the `count` pods to delete first, in the order of Kubernetes' ReplicaSet controller:
+    unscheduled, not ready, restarted most, youngest.
+    """
     young_first = sorted(pods, key=lambda pod: (pod.created, pod.name), reverse=True)
     ranked = sorted(young_first, key=lambda p: (p.is_scheduled, p.is_ready, -p.restarts))
     return [pod.name for pod in ranked[: max(0, count)]]
 
 
 def wanted_of(deployment: Object) -> Wanted:
-    """The numbers of a Deployment, percentages resolved as Kubernetes does."""
+    """The numbers of a Deployment, with percentages rounded as in Kubernetes."""
     spec = deployment["spec"]
     replicas = int(spec.get("replicas", 1))
     strategy = spec.get("strategy") or {}
@@ -111,7 +116,7 @@ def _count(value: int | str, replicas: int, rounded: Any) -> int:
 
 
 def template_hash(deployment: Object) -> str:
-    """Ten letters that change exactly when the pod template does."""
+    """Ten letters that change if and only if the pod template changes."""
     text = json.dumps(deployment["spec"]["template"], sort_keys=True)
     digest = int.from_bytes(hashlib.sha256(text.encode()).digest()[:16])
     letters = []
@@ -122,7 +127,7 @@ def template_hash(deployment: Object) -> str:
 
 
 def view(pod: Object, current_hash: str, *, now: float, min_ready_s: int = 0) -> PodView:
-    """A pod as decisions see it at `now` (seconds since the epoch)."""
+    """The PodView of a pod at `now` (seconds since the epoch)."""
     ready = condition(pod, "Ready")
     is_ready = ready is not None and ready["status"] == "True"
     ready_for_s = now - seconds_of(ready["lastTransitionTime"]) if ready and is_ready else 0.0
@@ -141,7 +146,7 @@ def view(pod: Object, current_hash: str, *, now: float, min_ready_s: int = 0) ->
 
 
 def status_of(deployment: Object, pods: Sequence[PodView], *, now: float) -> Mapping[str, Any]:
-    """The Deployment's status, conditions included."""
+    """The Deployment's status, including conditions."""
     alive = [pod for pod in pods if not pod.is_terminating]
     wanted = wanted_of(deployment)
     available = sum(pod.is_available for pod in alive)
@@ -177,7 +182,7 @@ def _available(wanted: Wanted, available: int) -> dict[str, Any]:
 def _progressing(
     deployment: Object, wanted: Wanted, counts: Mapping[str, int], now: float
 ) -> dict[str, Any]:
-    """Whether the rollout moves. `lastUpdateTime` is when it last did."""
+    """The Progressing condition; `lastUpdateTime` is the time of the last progress."""
     old = condition(deployment, "Progressing")
     since = _moved_at(deployment, counts, now)
     limit_s = deployment["spec"].get("progressDeadlineSeconds", 600)

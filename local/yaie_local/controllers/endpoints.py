@@ -1,4 +1,4 @@
-"""Service → one EndpointSlice with the readiness of its pods. Pure."""
+"""Makes the EndpointSlice of a Service, with the readiness of its pods. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -18,7 +18,7 @@ from yaie_operator.cluster import Object
 
 
 def slice_of(service: Object, pods: Iterable[Object]) -> Object | None:
-    """The EndpointSlice that a Service should have; None when it selects nothing by itself."""
+    """The EndpointSlice that a Service should have; None if the Service has no selector."""
     spec = service["spec"]
     if not spec.get("selector"):
         return None
@@ -72,7 +72,7 @@ def _port(port: Mapping[str, Any], pods: Iterable[Object]) -> dict[str, Any]:
 
 
 def _named_port(name: str, pods: Iterable[Object]) -> int | None:
-    """The number of a named container port; None while no pod tells it."""
+    """The number of a named container port; None if no pod declares it."""
     declared = (
         port["containerPort"]
         for pod in pods

@@ -1,4 +1,4 @@
-"""Garbage collection by ownerReferences: an object whose owners are all gone goes too. Pure."""
+"""Garbage collection by ownerReferences: an object is deleted with its last owner. Pure."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from yaie_operator.cluster import Object
 
 
 def orphans(objects: Iterable[Object]) -> list[Object]:
-    """Objects that name owners of which none exists, and that are not already ending."""
+    """Objects that have owner references, but no existing owner, and are not terminating."""
     everything = list(objects)
     alive = {uid_of(obj) for obj in everything}
     return [

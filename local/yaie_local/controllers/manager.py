@@ -1,6 +1,7 @@
-"""One pass of the controllers over the store: garbage, Deployments, EndpointSlices, kubelet.
+"""Runs the controllers over the store: garbage collection, Deployments, EndpointSlices, kubelet.
 
-Each pass may change the store and so ask for another one; `settle` repeats until nothing changes.
+A pass may change the store, which makes another pass necessary; `settle` repeats until a pass
+changes nothing.
 """
 
 import random
@@ -19,7 +20,7 @@ _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class Controllers:
-    """Everything that acts on stored objects besides the operator."""
+    """All controllers that act on stored objects, except the operator."""
 
     def __init__(self, verbs: Verbs, kubelet: Kubelet, *, rng: random.Random | None = None) -> None:
         self._verbs = verbs
@@ -28,10 +29,10 @@ class Controllers:
         self._rng = rng or random.Random()  # noqa: S311 - names of pods, not secrets
 
     def settle(self, now: float) -> None:
-        """Run passes until the store stays as it is. `now`: seconds since the epoch.
+        """Run passes until one changes nothing. `now`: seconds since the epoch.
 
         Raises:
-            RuntimeError: the store still changes after the last pass.
+            RuntimeError: the store still changes after _MAX_PASSES passes.
 
         """
         for _ in range(_MAX_PASSES):
@@ -78,7 +79,7 @@ class Controllers:
         return owned_by(self._store.list(kinds.PODS.kind, namespace=namespace), deployment)
 
     def _pod(self, deployment: Object) -> Object:
-        """A pod from the present template under a fresh name."""
+        """A pod made from the current template, with a new name."""
         template = deployment["spec"]["template"]
         current = deployments.template_hash(deployment)
         suffix = "".join(self._rng.choices(_SUFFIX, k=5))

@@ -1,1 +1,1 @@
-"""Pods as processes of this machine."""
+"""Runs pods as processes of this machine."""

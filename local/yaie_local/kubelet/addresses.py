@@ -1,7 +1,7 @@
-"""One loopback address for each pod, 127.1.x.y, so that every pod can keep its template's port.
+"""One loopback address 127.1.x.y per pod, so that every pod can use its template's port.
 
-Several `yaie up` share the loopback network, so an address counts as free only if its ports can be
-bound now. Linux answers on all of 127.0.0.0/8 without set-up.
+Several `yaie up` processes share the loopback network, so an address counts as free only if its
+ports can be bound now. Linux accepts all of 127.0.0.0/8 without configuration.
 """
 
 import errno
@@ -13,7 +13,7 @@ from yaie_operator.cluster import Object
 
 
 class AddressPool:
-    """Owner of the list of addresses in use. `seed` spreads several machines' pools apart."""
+    """Owner of the addresses in use. `seed` selects the block x, so that several pools differ."""
 
     def __init__(self, seed: str) -> None:
         self._block = hashlib.sha256(seed.encode()).digest()[0]
@@ -21,7 +21,7 @@ class AddressPool:
         self._held: dict[str, str] = {}
 
     def take(self, holder: str, ports: Sequence[int]) -> str | None:
-        """An address on which every port is free, None when there is none."""
+        """Take an address on which all ports are free; None if there is none."""
         for address in self._candidates():
             if address not in self._held.values() and all(_is_free(address, p) for p in ports):
                 self._held[holder] = address
@@ -32,7 +32,7 @@ class AddressPool:
         self._held.pop(holder, None)
 
     def _candidates(self) -> Iterator[str]:
-        """A block's 254 addresses, starting after the last one given out."""
+        """The block's 254 addresses, starting after the last one taken."""
         for _ in range(254):
             self._next = self._next % 254 + 1
             yield f"127.1.{self._block}.{self._next}"

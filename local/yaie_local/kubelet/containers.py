@@ -1,8 +1,9 @@
-"""From a pod's container to a command that runs on this machine. Pure.
+"""Converts a pod's container to a command for this machine. Pure.
 
-Environment variables, `$(VAR)` and the downward API mean what they mean in Kubernetes. Three things
-differ, because a process shares the machine's file system and network: `yaie` and `python` are this
-installation's own, 0.0.0.0 becomes the pod's address, and paths under a mount become its folder.
+Environment variables, `$(VAR)` and the downward API work as in Kubernetes. Three things differ,
+because a process shares the machine's file system and network: `yaie` and `python` mean this
+installation, 0.0.0.0 becomes the pod's address, and paths below a mount path become paths in the
+volume's folder.
 """
 
 import base64
@@ -25,8 +26,8 @@ PROGRAMS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 CACHES: Final = frozenset({"HOME", "XDG_CACHE_HOME", "HF_HOME", "TRITON_CACHE_DIR"})
-"""Variables that keep the user's own value where the pod only points them into an emptyDir: a model
-that was downloaded once stays on this machine."""
+"""Variables that keep the user's own value if the pod sets them to a path in an emptyDir, so that a
+downloaded model stays on this machine."""
 
 
 class ConfigError(Exception):
@@ -39,7 +40,7 @@ Lookup = Callable[[str, str], Object | None]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a pod runs: its address and the folder of each of its volumes."""
+    """A pod's address and the folder of each of its volumes."""
 
     address: str
     volumes: Mapping[str, Path]
@@ -67,10 +68,10 @@ def command(pod: Object, env: Mapping[str, str], place: Place) -> list[str]:
 def environment(
     pod: Object, place: Place, lookup: Lookup, base: Mapping[str, str]
 ) -> dict[str, str]:
-    """`base` and the container's own variables.
+    """The process's environment: `base` and the container's own variables.
 
     Raises:
-        ConfigError: what a variable refers to is missing.
+        ConfigError: an object or key that a variable refers to is missing.
 
     """
     container = pod["spec"]["containers"][0]
@@ -88,7 +89,7 @@ def environment(
 
 
 def expand(text: str, env: Mapping[str, str]) -> str:
-    """`$(VAR)` replaced where VAR is known, `$$` as one `$`, everything else left alone."""
+    """Replace `$(VAR)` if VAR is known, and `$$` by `$`; keep all other text."""
 
     def value(match: re.Match[str]) -> str:
         if match[1] is None:
@@ -99,7 +100,7 @@ def expand(text: str, env: Mapping[str, str]) -> str:
 
 
 def mounted(container: Mapping[str, Any], place: Place) -> list[tuple[PurePosixPath, Path]]:
-    """Mount paths with their folders, the deepest first."""
+    """Mount paths with their folders, deepest path first."""
     pairs = [
         (PurePosixPath(mount["mountPath"]), _mounted_folder(mount, place))
         for mount in container.get("volumeMounts") or ()
@@ -136,7 +137,7 @@ def _mounted_folder(mount: Mapping[str, Any], place: Place) -> Path:
 
 
 def _localised(word: str, address: str, mounts: Sequence[tuple[PurePosixPath, Path]]) -> str:
-    """An argument with the pod's address for 0.0.0.0 and folders for mount paths."""
+    """An argument in which 0.0.0.0 and mount paths are replaced."""
     flag, equals, value = word.partition("=")
     if word.startswith("--") and equals:
         return f"{flag}={_localised(value, address, mounts)}"
@@ -144,7 +145,7 @@ def _localised(word: str, address: str, mounts: Sequence[tuple[PurePosixPath, Pa
 
 
 def _under_mount(text: str, mounts: Sequence[tuple[PurePosixPath, Path]]) -> str:
-    """A path at or below a mount path as the path of its folder; other text unchanged."""
+    """Replace a path at or below a mount path by the path in its folder; keep other text."""
     scheme, mark, rest = text.rpartition("://")
     if not rest.startswith("/"):
         return text
@@ -162,7 +163,7 @@ def _value(
     lookup: Lookup,
     earlier: Mapping[str, str],
 ) -> str | None:
-    """A variable's value; None when an optional reference is missing."""
+    """A variable's value; None if an optional reference is missing."""
     source = variable.get("valueFrom")
     if source is None:
         return expand(variable.get("value", ""), earlier)

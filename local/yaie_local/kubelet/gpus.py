@@ -1,4 +1,4 @@
-"""The GPUs of this machine: which there are, and which pod has which."""
+"""The GPUs of this machine: detection, and assignment to pods."""
 
 import re
 import shutil
@@ -11,11 +11,12 @@ from yaie_operator.cluster import Object
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 ENV_GPUS: Final = "YAIE_LOCAL_GPUS"
-"""Overrides detection: ids as CUDA_VISIBLE_DEVICES takes them, e.g. `0,1`; empty: none."""
+"""Variable that overrides detection: ids in the form of CUDA_VISIBLE_DEVICES, e.g. `0,1`; empty:
+none."""
 
 
 def detect(environ: Mapping[str, str], devices: Path = Path("/dev")) -> list[str]:
-    """Ids of the usable GPUs, in the order in which pods get them."""
+    """Ids of the usable GPUs, in the order of assignment."""
     for name in (ENV_GPUS, "CUDA_VISIBLE_DEVICES"):
         if name in environ:
             return [part.strip() for part in environ[name].split(",") if part.strip()]
@@ -27,7 +28,7 @@ def detect(environ: Mapping[str, str], devices: Path = Path("/dev")) -> list[str
 
 
 def _from_nvidia_smi() -> list[str] | None:
-    """None when there is no working nvidia-smi."""
+    """Indices of the GPUs that nvidia-smi lists; None if it is missing or fails."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return None
@@ -45,21 +46,21 @@ def _from_nvidia_smi() -> list[str] | None:
 
 
 def wanted_by(pod: Object) -> int:
-    """GPUs that a pod asks for."""
+    """Number of GPUs that a pod requests."""
     resources = pod["spec"]["containers"][0].get("resources") or {}
     limits = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
     return int(limits.get(GPU_RESOURCE, 0))
 
 
 class GPUPool:
-    """Owner of the list of free GPUs."""
+    """Owner of the assignment of GPUs to pods."""
 
     def __init__(self, ids: list[str]) -> None:
         self._ids = ids
         self._held: dict[str, list[str]] = {}
 
     def take(self, holder: str, count: int) -> list[str] | None:
-        """The ids that `holder` gets, None when fewer than `count` are free."""
+        """Assign `count` GPUs to `holder` and return their ids; None if fewer are free."""
         free = self._free()
         if len(free) < count:
             return None
@@ -70,7 +71,7 @@ class GPUPool:
         self._held.pop(holder, None)
 
     def shortage(self, count: int) -> str:
-        """Why `count` GPUs cannot be had now, and what to do, for the user."""
+        """Message for the user: why `count` GPUs are not available now, and what to do."""
         if len(self._ids) < count:
             return (
                 f"needs {count} GPU(s), this machine has {len(self._ids)}; set "

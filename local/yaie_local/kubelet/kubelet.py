@@ -1,6 +1,6 @@
-"""The kubelet of this machine: gives each pod a place and a worker, and takes both back.
+"""The kubelet of this machine: gives each pod GPUs, an address and a worker, and frees them.
 
-`sync` compares the stored pods with the workers; it is called after every change and is cheap when
+`sync` compares the stored pods with the workers. It is called after every change and is cheap if
 there is nothing to do.
 """
 
@@ -35,7 +35,7 @@ class Running:
 
 
 class Kubelet:
-    """Owner of the workers and of the pools of GPUs and addresses."""
+    """Owner of the workers and of the GPU and address pools."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Kubelet:
         self._running: dict[str, Running] = {}
 
     def sync(self) -> None:
-        """Start, end and forget workers so that they match the stored pods."""
+        """Start and end workers so that they match the stored pods."""
         pods = self._host.store.list(kinds.PODS.kind)
         for pod in sorted(pods, key=_age_order):
             if uid_of(pod) not in self._running:
@@ -66,23 +66,23 @@ class Kubelet:
 
     @property
     def is_publishing(self) -> bool:
-        """Whether a process has the published socket."""
+        """Whether a pod's process has the published socket."""
         return any(running.worker.has_listen_fd for running in self._running.values())
 
     async def shutdown(self, grace_s: float) -> None:
-        """End every pod within `grace_s`; callable again with less."""
+        """End every pod within `grace_s`; a second call may shorten the time."""
         for running in self._running.values():
             running.worker.end(grace_s, at_once=True)
         tasks = [running.task for running in self._running.values()]
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def hurry(self) -> None:
-        """Kill what still runs."""
+        """Kill all processes that still run."""
         for running in self._running.values():
             running.worker.end(0, at_once=True)
 
     def _admit(self, pod: Object) -> None:
-        """Give a new pod a place, or say what it waits for."""
+        """Start a new pod if GPUs and an address are free, else report what it lacks."""
         if is_terminating(pod):
             self._host.store.delete(pod)
             return
@@ -110,7 +110,7 @@ class Kubelet:
         self._running[uid_of(pod)] = Running(worker, task)
 
     async def _run(self, worker: PodWorker) -> None:
-        """A worker's whole life; afterwards the pod is gone and its place is free."""
+        """Run a worker to its end, then free its GPUs and address and delete the pod."""
         pod = worker.pod
         try:
             await worker.run()
@@ -146,6 +146,6 @@ class Kubelet:
 
 
 def _age_order(pod: Object) -> tuple[str, int]:
-    """Oldest first: who waits longest gets the next GPU."""
+    """Sort key, oldest first: the pod that waits longest gets the next GPU."""
     meta = pod["metadata"]
     return meta["creationTimestamp"], int(meta["resourceVersion"])

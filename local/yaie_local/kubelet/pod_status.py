@@ -1,4 +1,4 @@
-"""The status of a pod from what the kubelet knows of it. Pure."""
+"""Makes a pod's status from its container's state. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from yaie_operator.cluster import Object
 
 @dataclass(frozen=True)
 class ContainerState:
-    """A container's life so far. `state` and `last` are as in containerStatuses."""
+    """State of a container; `state` and `last` have the form of `containerStatuses`."""
 
     state: Mapping[str, Any]
     last: Mapping[str, Any] | None = None
@@ -49,7 +49,7 @@ class ContainerState:
 
 
 def unscheduled(pod: Object, message: str, now: float) -> Mapping[str, Any]:
-    """Status of a pod that waits for a place."""
+    """Status of a pod that waits for GPUs or an address."""
     waiting = {
         "type": "PodScheduled",
         "status": "False",
@@ -61,7 +61,7 @@ def unscheduled(pod: Object, message: str, now: float) -> Mapping[str, Any]:
 
 
 def placed(pod: Object, container: ContainerState, address: str, now: float) -> Mapping[str, Any]:
-    """Status of a pod that has a place."""
+    """Status of a pod that has an address."""
     old = pod.get("status") or {}
     stamp = timestamp(now)
     started_once = container.is_running or container.last is not None
@@ -87,7 +87,7 @@ def placed(pod: Object, container: ContainerState, address: str, now: float) -> 
 
 
 def why_unready(container: ContainerState) -> str:
-    """What a pod that is not ready waits for."""
+    """Message for a pod that is not ready."""
     waiting = container.state.get("waiting")
     if waiting is not None:
         return f"{waiting['reason']}: {waiting.get('message', '')}".removesuffix(": ")

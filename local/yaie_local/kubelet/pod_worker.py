@@ -1,9 +1,9 @@
-"""One pod on this machine: starts its process, probes it, restarts it with back-off, ends it.
+"""Runs one pod on this machine: starts its process, probes it, restarts it with back-off, ends it.
 
     start ──▶ running ──exit or failed probe──▶ back-off ──▶ start …
-                 └──asked to end──▶ preStop ──▶ SIGTERM ──grace──▶ SIGKILL ──▶ gone
+                 └──end()──▶ preStop ──▶ SIGTERM ──grace──▶ SIGKILL ──▶ ended
 
-The worker owns the pod's status and the life of its process; the kubelet owns the workers.
+The worker owns the pod's status and process; the kubelet owns the workers.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from yaie_operator.cluster import Object
 log = logging.getLogger(__name__)
 
 MAX_RESTART_GRACE_S: Final = 30.0
-"""A process that fails its probe has no requests to finish, whatever its pod's grace period."""
+"""Longest grace period after a failed probe: such a process has no requests to finish."""
 _POLL_S: Final = 0.1
 _DRAIN_S: Final = 1.0
 _MESSAGE_LINES: Final = 5
@@ -41,20 +41,20 @@ _MESSAGE_BYTES: Final = 1024
 
 @dataclass(frozen=True)
 class BackOff:
-    """Waits between restarts: doubling, forgotten after a good run."""
+    """Waits between restarts: they double with each crash; a run of `good_run_s` resets them."""
 
     base_s: float = 1.0
     max_s: float = 60.0
     good_run_s: float = 600.0
 
     def delay_s(self, crashes: int) -> float:
-        """The wait after the crash number `crashes` (from 1) in a row."""
+        """Seconds to wait after `crashes` (at least 1) crashes in a row."""
         return float(min(self.max_s, self.base_s * 2 ** min(crashes - 1, 30)))
 
 
 @dataclass(frozen=True)
 class Host:
-    """What all workers share."""
+    """Objects that all workers share."""
 
     store: Store
     state: StateFolder
@@ -65,7 +65,7 @@ class Host:
 
 
 class PodWorker:
-    """Runs one pod until it is asked to end. `run` returns when no process is left."""
+    """Runs one pod until `end` is called. `run` returns when no process is left."""
 
     def __init__(
         self, pod: Object, host: Host, *, address: str, gpus: list[str], listen_fd: int | None
@@ -82,8 +82,9 @@ class PodWorker:
         self._crashes = 0
 
     def end(self, grace_s: float, *, at_once: bool = False) -> None:
-        """Ask the pod to end within `grace_s`; a later call may shorten it. `at_once` skips the
-        preStop hook.
+        """Make the pod end within `grace_s`; a later call may shorten the time.
+
+        `at_once` skips the preStop hook.
         """
         self._deadline = min(self._deadline, time.monotonic() + grace_s)
         self._skip_pre_stop = self._skip_pre_stop or at_once
@@ -91,7 +92,7 @@ class PodWorker:
 
     @property
     def has_listen_fd(self) -> bool:
-        """Whether its process inherits the published socket."""
+        """Whether the pod's process inherits the published socket."""
         return self._listen_fd is not None
 
     @property
@@ -99,7 +100,7 @@ class PodWorker:
         return self._ending.is_set()
 
     async def run(self) -> None:
-        """Until asked to end."""
+        """Start and restart the container until `end` is called."""
         output = logfile.LogFile(self._host.state.logs / f"{name_of(self.pod)}.log")
         try:
             while not self.is_ending:
@@ -130,7 +131,7 @@ class PodWorker:
         self._note_end(child.exited.result(), reason)
 
     def _launch(self) -> processes.Launch:
-        """How to start the pod's process.
+        """Prepare volumes, environment and command of the pod's process.
 
         Raises:
             ConfigError: the pod cannot run on this machine as it is written.
@@ -166,7 +167,7 @@ class PodWorker:
         return lambda kind, name: store.get(Ref("v1", kind, namespace, name))
 
     async def _supervise(self, child: processes.Child) -> str:
-        """Until the process has ended; returns why."""
+        """Wait until the process has ended, or end it; returns the reason."""
         ending = asyncio.create_task(self._ending.wait())
         health = asyncio.create_task(self._health())
         try:
@@ -184,7 +185,7 @@ class PodWorker:
             await asyncio.gather(ending, health, child.exited, return_exceptions=True)
 
     async def _restart(self, child: processes.Child, why: str) -> str:
-        """End a container whose probe failed; an end of the pod may cut it short."""
+        """End a container whose probe failed, earlier if the pod's own deadline is earlier."""
         log.warning("probe failed", extra=fields(pod=name_of(self.pod), reason=why))
         self._set(replace(self._container, is_ready=False, is_started=False))
         own_s = self.pod["spec"].get("terminationGracePeriodSeconds", MAX_RESTART_GRACE_S)
@@ -193,7 +194,7 @@ class PodWorker:
         return why
 
     async def _stop(self, child: processes.Child) -> None:
-        """preStop, SIGTERM, SIGKILL, all before the deadline."""
+        """Run the preStop hook, then SIGTERM and SIGKILL, all before the deadline."""
         hook = self.pod["spec"]["containers"][0].get("lifecycle", {}).get("preStop", {})
         pause_s = hook.get("sleep", {}).get("seconds", 0)
         until = time.monotonic() + pause_s
@@ -204,7 +205,7 @@ class PodWorker:
         await self._end_process(child, lambda: self._deadline)
 
     async def _end_process(self, child: processes.Child, deadline: Callable[[], float]) -> None:
-        """SIGTERM, then SIGKILL at the deadline, which may move nearer meanwhile."""
+        """Send SIGTERM, then SIGKILL at the deadline, which may become earlier meanwhile."""
         own = deadline()
         child.signal(signal.SIGTERM)
         while not child.exited.done() and time.monotonic() < min(own, self._deadline, deadline()):
@@ -213,7 +214,7 @@ class PodWorker:
         await child.exited
 
     async def _health(self) -> str:
-        """Probe for ever; returns only when the container must be restarted, with the reason."""
+        """Probe until the container must be restarted; returns the reason."""
         startup = Probe.of(self.pod, "startupProbe")
         if startup is not None:
             why = await self._wait_started(startup)
@@ -272,7 +273,7 @@ class PodWorker:
         log.info("ended", extra=fields(pod=name_of(self.pod), code=code, reason=reason))
 
     async def _pause(self) -> None:
-        """Wait out the back-off, unless the pod ends."""
+        """Wait for the back-off, or until the pod must end."""
         if self.is_ending:
             return
         delay_s = self._host.back_off.delay_s(self._crashes)
@@ -292,7 +293,7 @@ class PodWorker:
         return data.decode(errors="replace").strip()
 
     def _set(self, container: ContainerState) -> None:
-        """Publish the pod's status; nothing is written when it is the same."""
+        """Store the pod's status; an unchanged status is not written."""
         self._container = container
         live = self._host.store.get(ref(self.pod))
         if live is None or live["metadata"]["uid"] != self.pod["metadata"]["uid"]:
@@ -302,7 +303,10 @@ class PodWorker:
 
 
 async def _drain(copying: asyncio.Task[None]) -> None:
-    """Let the log catch up; a process that left the group may hold the pipe, and is not awaited."""
+    """Wait up to _DRAIN_S for the rest of the output.
+
+    A process that has left the group may keep the pipe open; it is not waited for.
+    """
     await asyncio.wait({copying}, timeout=_DRAIN_S)
     copying.cancel()
     await asyncio.gather(copying, return_exceptions=True)

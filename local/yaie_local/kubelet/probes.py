@@ -1,4 +1,4 @@
-"""Probes of a container: HTTP and TCP, with Kubernetes' defaults."""
+"""Container probes over HTTP and TCP, with Kubernetes' defaults."""
 
 import asyncio
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from yaie_local.kubelet.containers import ConfigError
 from yaie_operator.cluster import Object
 
 EAGER_PERIOD_S: Final = 0.25
-"""Between tries until the first success, whatever the period says: everything is near here."""
+"""Longest time in seconds between tries until the first success, since local probes are cheap."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class Probe:
 
     @classmethod
     def of(cls, pod: Object, name: str) -> Self | None:
-        """The probe `name` (startupProbe …) of a pod's container, None when it has none.
+        """The probe `name` (startupProbe, …) of a pod's container; None if it has none.
 
         Raises:
-            ConfigError: it is a kind of probe that does not work here, or its port has no number.
+            ConfigError: this kind of probe is not supported here, or its named port is unknown.
 
         """
         container = pod["spec"]["containers"][0]
@@ -54,12 +54,12 @@ class Probe:
 
     @property
     def limit_s(self) -> float:
-        """How long a startup probe may fail."""
+        """Seconds for which a startup probe may fail."""
         return self.delay_s + self.period_s * self.failures
 
 
 def port_number(port: int | str, container: Mapping[str, Any]) -> int:
-    """A port by number or by the name that the container gives it.
+    """The number of a port that is given as a number or as the name of a container port.
 
     Raises:
         ConfigError: the container has no port of this name.
@@ -75,7 +75,7 @@ def port_number(port: int | str, container: Mapping[str, Any]) -> int:
 
 
 async def failure(session: aiohttp.ClientSession, probe: Probe, address: str) -> str | None:
-    """Why the probe fails now, None when it succeeds."""
+    """Probe once: the reason of the failure, or None on success."""
     try:
         async with asyncio.timeout(probe.timeout_s):
             if probe.path is None:

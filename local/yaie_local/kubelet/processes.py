@@ -1,8 +1,9 @@
-"""Starting and ending the process of a container, and finding what a crashed `yaie up` left.
+"""Starts and ends the process of a container, and ends processes that a crashed `yaie up` left.
 
-Each process leads a session and process group of its own: Ctrl-C in the terminal reaches `yaie up`
-only, and ending the group ends whatever the process started. Its pid and start time stand in a file
-until it has ended, so that the next `yaie up` can tell an orphan from a stranger with the same pid.
+Each process leads its own session and process group: Ctrl-C in the terminal reaches only `yaie up`,
+and ending the group also ends the process's children. Its pid and start time are kept in a file
+until it has ended, so that the next `yaie up` can distinguish an orphan from an unrelated process
+with the same pid.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ _POLL_S: Final = 0.05
 
 @dataclass(frozen=True)
 class Launch:
-    """What to execute. `fds` are inherited; `env` is the whole environment."""
+    """The arguments of a process. `fds` are inherited; `env` is the whole environment."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
@@ -31,7 +32,7 @@ class Launch:
 
 
 class Child:
-    """A running process and its group. `exited` is done with the exit status of the leader."""
+    """A running process and its group. The task `exited` returns the leader's exit status."""
 
     def __init__(self, process: asyncio.subprocess.Process, record: Path) -> None:
         self._process = process
@@ -44,7 +45,7 @@ class Child:
 
     @property
     def output(self) -> asyncio.StreamReader:
-        """Standard output and standard error together.
+        """Standard output and standard error, merged.
 
         Raises:
             RuntimeError: the process was started without a pipe.
@@ -60,9 +61,10 @@ class Child:
             signal_group(self.pid, number)
 
     async def _finish(self) -> int:
-        """Wait for the leader (negative: the signal that ended it) and kill what it left.
+        """Wait for the leader, kill the rest of its group, and return the leader's exit status.
 
-        What it left may hold the output open, for which `wait` would wait too: it is killed first.
+        A negative status is the signal that ended the leader. The rest of the group is killed
+        first, because it may hold the output open, and `wait` would wait for that.
         """
         await _ended(self.pid)
         signal_group(self.pid, signal.SIGKILL)
@@ -72,10 +74,10 @@ class Child:
 
 
 async def start(launch: Launch, folder: Path) -> Child:
-    """Start a process and note it in `folder`.
+    """Start a process and record it in `folder`.
 
     Raises:
-        OSError: it cannot be executed.
+        OSError: the command cannot be executed.
 
     """
     process = await asyncio.create_subprocess_exec(
@@ -111,28 +113,27 @@ def end_orphans(pods: Path, *, grace_s: float = 5.0) -> int:
 
 
 def start_time(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None when it has ended.
+    """Start time of a process in clock ticks since boot; None if it has ended (or is a zombie).
 
-    A zombie has ended. The pair of pid and start time names a process for as long as this machine
-    runs.
+    The pair of pid and start time identifies a process until the machine reboots.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The second field is the name in brackets and may hold anything, brackets too.
+    # The second field is the name in parentheses, which may itself contain parentheses.
     fields = stat[stat.rindex(")") + 2 :].split()
     return None if fields[0] == "Z" else int(fields[19])
 
 
 def signal_group(leader: int, number: signal.Signals) -> None:
-    """Signal a process group; nothing happens when all of it has ended."""
+    """Signal a process group; do nothing if all of it has ended."""
     with suppress(ProcessLookupError):
         os.killpg(leader, number)
 
 
 async def _ended(pid: int) -> None:
-    """Return when this process has ended, whoever still holds its pipes."""
+    """Wait until this process has ended, even if other processes hold its pipes open."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -147,10 +148,10 @@ async def _ended(pid: int) -> None:
 
 
 def _running(record: Path) -> tuple[int, int] | None:
-    """Pid and start time of a recorded process that still runs."""
+    """Pid and start time of a recorded process if it still runs, else None."""
     try:
         entry = json.loads(record.read_text())
         pid, started = int(entry["pid"]), int(entry["start_time"])
     except (ValueError, KeyError):
-        return None  # torn by the crash itself; the process has no pipe left to write to
+        return None  # the crash cut the record short; the process has no pipe to write to any more
     return (pid, started) if start_time(pid) == started else None

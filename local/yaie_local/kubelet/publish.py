@@ -1,8 +1,8 @@
-"""The port on 127.0.0.1 that `yaie up` publishes: the router's Service, without a forwarder.
+"""Publishes the router's Service on a port of 127.0.0.1, without a forwarding process.
 
-The listening socket belongs to `yaie up` and is inherited by the router's process, which accepts on
-it beside its pod's own address. No byte passes through `yaie up`; clients that arrive while a
-router is replaced wait in the backlog. While there is no router at all, a doorman answers 503.
+The listening socket belongs to `yaie up`. The router's process inherits it and accepts connections
+on it, in addition to its pod's address, so no data passes through `yaie up`. Clients that connect
+while a router is replaced wait in the backlog. If there is no router at all, `Doorman` answers 503.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ def bind(namespace: str, service: str, port: int) -> Published:
     """Listen on 127.0.0.1:port (0: any free one).
 
     Raises:
-        StateError: the port is in use, or not permitted for this user.
+        StateError: the port is in use, or this user may not bind it.
 
     """
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -76,14 +76,14 @@ def bind(namespace: str, service: str, port: int) -> Published:
 
 
 class Doorman:
-    """Answers 503 on the published socket while no router's process has it."""
+    """Answers 503 on the published socket while no router process has it."""
 
     def __init__(self, published: Published) -> None:
         self._published = published
         self._server: asyncio.Server | None = None
 
     async def stand(self, *, needed: bool) -> None:
-        """Start or stop answering."""
+        """Start answering if `needed`, else stop."""
         if needed and self._server is None:
             own = self._published.socket.dup()
             self._server = await asyncio.start_server(_turn_away, sock=own, backlog=_BACKLOG)
@@ -93,14 +93,14 @@ class Doorman:
 
 
 async def _turn_away(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """One 503 in OpenAI's envelope; the request's head is read so that the client sees it."""
+    """Send a 503 in OpenAI's format, after reading the request's head so the client reads it."""
     try:
         async with asyncio.timeout(_HEAD_TIMEOUT_S):
             await reader.readuntil(b"\r\n\r\n")
             writer.write(_refusal())
             await writer.drain()
     except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
-        return  # not a client that could read an answer
+        return  # the client cannot read a response
     finally:
         writer.close()
 

@@ -1,4 +1,6 @@
-"""Folders for a pod's volumes: emptyDir and Secrets die with the pod, claims stay."""
+"""Folders for a pod's volumes. emptyDirs, Secrets and ConfigMaps are removed with the pod; claims
+are kept.
+"""
 
 import shutil
 from collections.abc import Mapping
@@ -12,7 +14,7 @@ from yaie_operator.cluster import Object
 
 
 def prepare(pod: Object, state: StateFolder, lookup: Lookup) -> dict[str, Path]:
-    """The folder of each volume, made and filled.
+    """Create and fill the folder of each volume; returns the folders by the volumes' names.
 
     Raises:
         ConfigError: a Secret or ConfigMap that a volume refers to is missing.
@@ -27,17 +29,17 @@ def prepare(pod: Object, state: StateFolder, lookup: Lookup) -> dict[str, Path]:
 
 
 def folder_of(pod: Object, state: StateFolder) -> Path:
-    """The pod's own folder, working directory of its process."""
+    """The pod's own folder, which is the working directory of its process."""
     return state.pods / uid_of(pod)
 
 
 def discard(pod: Object, state: StateFolder) -> None:
-    """Remove a pod's folder with its emptyDirs and Secrets."""
+    """Remove a pod's folder with its emptyDirs, Secrets and ConfigMaps."""
     shutil.rmtree(folder_of(pod, state), ignore_errors=True)
 
 
 def discard_all(state: StateFolder) -> None:
-    """Remove the folders that pods of a crashed run left."""
+    """Remove the pod folders that a crashed run left."""
     for folder in state.pods.iterdir():
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,1 +1,1 @@
-"""From what is observed to what is wanted: a plan, its conditions, its status."""
+"""Observed and desired objects, the plan of writes between them, conditions and status."""

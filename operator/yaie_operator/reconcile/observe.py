@@ -1,9 +1,9 @@
-"""What is known of the cluster: a store that events update and that full lists replace, and the
-frozen views of it that one reconcile works with.
+"""The observed state of the cluster: a store, updated by events and replaced by full lists, and the
+frozen views of it that one reconcile uses.
 
-Watches may lose, repeat or reorder events, so the store compares resourceVersions and a list of a
-kind settles what exists. A child that the store lacks is looked up live: a foreign object may hold
-its name.
+Watches may lose, repeat or reorder events. So the store compares resourceVersions, and a full list
+of a kind decides which objects exist. A child that is not in the store is read from the API server,
+because an object without the operator's label may have its name.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,30 +29,30 @@ class Ref(NamedTuple):
 
 
 def label(obj: Object, name: str) -> str:
-    """A label's value, "" when absent."""
+    """A label's value, "" if the label is absent."""
     return str(obj["metadata"].get("labels", {}).get(name, ""))
 
 
 def version(obj: Object) -> int:
-    """The resourceVersion as a number: larger is newer, over all objects of a cluster."""
+    """The resourceVersion as a number: larger is newer, across all objects of a cluster."""
     return int(obj["metadata"].get("resourceVersion") or 0)
 
 
 class Store:
-    """Last known state of every object that the operator cares about. One event loop owns it."""
+    """Last known state of every object that the operator watches. One event loop owns the store."""
 
     def __init__(self) -> None:
         self._objects: dict[Ref, Object] = {}
         self._buckets: dict[tuple[str, str, str], dict[Ref, Object]] = {}
         self._touched: dict[Ref, int] = {}
-        self._removed: dict[Ref, int] = {}  # versions at deletion, until the next full list
+        self._removed: dict[Ref, int] = {}  # version at deletion, kept until the next full list
         self._tick = 0
 
     def get(self, ref: Ref) -> Object | None:
         return self._objects.get(ref)
 
     def models(self, namespace: str | None = None) -> list[Object]:
-        """InferenceModels that are not being deleted; of every namespace when none is given."""
+        """InferenceModels that are not being deleted, in one namespace or (None) in all."""
         buckets = (
             [bucket for key, bucket in self._buckets.items() if key[0] == names.KIND]
             if namespace is None
@@ -62,11 +62,11 @@ class Store:
         return [obj for obj in every if not obj["metadata"].get("deletionTimestamp")]
 
     def pods(self, namespace: str, model: str) -> list[Object]:
-        """Pods of one model; model "": pods of the router."""
+        """Pods of one model's engines; `model=""`: pods of the router."""
         return list(self._buckets.get(("Pod", namespace, model), {}).values())
 
     def put(self, obj: Object) -> bool:
-        """Take a newer state. False when this one, or a newer one, is known already."""
+        """Store a newer state. False if this state or a newer one is already known."""
         ref = Ref.of(obj)
         known = self._objects.get(ref)
         newest = version(known) if known is not None else self._removed.get(ref, -1)
@@ -76,7 +76,7 @@ class Store:
         return True
 
     def remove(self, obj: Object) -> bool:
-        """The object is gone. False when another of its name is known, or none."""
+        """Remove a deleted object. False if no object of its name and uid is known."""
         ref = Ref.of(obj)
         known = self._objects.get(ref)
         if known is None or known["metadata"]["uid"] != obj["metadata"]["uid"]:
@@ -86,17 +86,19 @@ class Store:
         return True
 
     def forget(self, ref: Ref) -> None:
-        """Nothing certain is known of this name any more; the next view looks it up live."""
+        """Drop an object whose state is uncertain; the next view reads it from the API server."""
         if ref in self._objects:
             self._drop(ref)
 
     def mark(self) -> int:
-        """A moment, to be taken before a list is requested."""
+        """A point in the store's history for `replace`; take it before requesting a list."""
         return self._tick
 
     def replace(self, kind: Kind, objects: Iterable[Object], *, since: int) -> None:
-        """A full list of a kind. What changed here after the list was requested is kept; for the
-        rest the list is the truth, even with smaller versions (a cluster restored from a backup).
+        """Take over a full list of a kind, requested after `mark()` returned `since`.
+
+        Objects that changed in the store since then are kept. For all others the list is
+        authoritative, even with smaller versions (after a restore from a backup).
         """
         listed = {Ref.of(obj): obj for obj in objects}
         settled = {
@@ -130,13 +132,13 @@ class Store:
 
 
 def _bucket(ref: Ref, obj: Object) -> tuple[str, str, str]:
-    """What is looked up together: the pods of a model, else a kind in a namespace."""
+    """Key of the objects that are looked up together: a model's pods, or a kind in a namespace."""
     model = label(obj, names.LABEL_MODEL) if ref.kind == "Pod" else ""
     return (ref.kind, ref.namespace, model)
 
 
 def _slim(obj: Object) -> Object:
-    """Without managedFields, which may be half of an object and are never read here."""
+    """The object without managedFields, which may be half of its size and are not used here."""
     metadata = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
     return {**obj, "metadata": metadata}
 
@@ -149,19 +151,19 @@ SHARED = (
     Ref("Service", "", names.ROUTER),
     Ref("Deployment", "", names.ROUTER),
 )
-"""What a namespace shares; the namespace is filled in."""
+"""Objects that a namespace's models share, without the namespace."""
 
 
 @dataclass(frozen=True)
 class SharedView:
-    """A namespace: its models and the objects, ours or foreign, under the shared names."""
+    """A namespace: its models, and the objects (ours or foreign) that have the shared names."""
 
     namespace: str
     models: tuple[Object, ...]
     objects: Mapping[Ref, Object]
     pods: tuple[Object, ...] = ()
     refusal: str = ""
-    """What the API server said when it last refused one of the shared objects."""
+    """The API server's message when it last refused one of the shared objects, or ""."""
 
     def get(self, kind: str, name: str) -> Object | None:
         return self.objects.get(Ref(kind, self.namespace, name))
@@ -177,7 +179,7 @@ class SharedView:
 
 @dataclass(frozen=True)
 class ModelView:
-    """One model and the objects, ours or foreign, under its children's names."""
+    """One model, and the objects (ours or foreign) that have its children's names."""
 
     model: Object
     objects: Mapping[Ref, Object]
@@ -199,7 +201,7 @@ class ModelView:
 async def observe_model(
     store: Store, cluster: Cluster, namespace: str, name: str
 ) -> ModelView | None:
-    """None when there is no such model, or it is being deleted."""
+    """The view of one model; None if it does not exist or is being deleted."""
     model = store.get(Ref(names.KIND, namespace, name))
     if model is None or model["metadata"].get("deletionTimestamp"):
         return None
@@ -235,7 +237,7 @@ async def _objects(store: Store, cluster: Cluster, refs: Iterable[Ref]) -> dict[
 
 
 def keys_of(obj: Object, models: Callable[[str], Iterable[Object]]) -> Iterator[str]:
-    """Keys that a change of `obj` wakes. `models`: the models of a namespace."""
+    """Keys that a change of `obj` wakes. `models(namespace)` returns a namespace's models."""
     metadata = obj["metadata"]
     namespace = metadata.get("namespace", "")
     if obj["kind"] == names.KIND:

@@ -1,7 +1,7 @@
 """Decides which writes make the observed objects match the desired ones. Pure.
 
-Only fields that we set are compared, in the API server's normal form, so that a second pass over an
-unchanged cluster plans nothing. A name that belongs to somebody else is never written to.
+Only fields that the operator sets are compared, in the API server's normal form, so a second pass
+over an unchanged cluster plans no write. Objects of other owners are never written.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from yaie_operator.resources.shared import ANNOTATION_APPLIED
 
 @dataclass(frozen=True)
 class Apply:
-    """Write `manifest`. `observed`: the object as last seen, None when it is new."""
+    """Write `manifest`. `observed`: the object as last seen; None: it does not exist."""
 
     manifest: Object
     observed: Object | None
@@ -25,7 +25,7 @@ class Apply:
 
 @dataclass(frozen=True)
 class WritePlan:
-    """Writes in order. With conflicts there are none: those names belong to others."""
+    """Writes in order, or the conflicts: objects of other owners that have needed names."""
 
     writes: tuple[Apply, ...] = ()
     conflicts: tuple[Ref, ...] = ()
@@ -34,7 +34,7 @@ class WritePlan:
 def plan(
     desired: Sequence[Object], observed: Mapping[Ref, Object], ours: Callable[[Object], bool]
 ) -> WritePlan:
-    """Compare what should be with what is. `ours` tells whether a live object may be written to."""
+    """Compare desired and observed objects. `ours(live)`: whether the operator may write to it."""
     conflicts = tuple(
         ref
         for ref in map(Ref.of, desired)
@@ -54,7 +54,7 @@ def is_ours(live: Object, owner_uid: str) -> bool:
 
 
 def is_our_anchor(live: Object) -> bool:
-    """The anchor outlives each single model: any InferenceModel among its owners will do."""
+    """Whether any owner is an InferenceModel: the anchor outlives each single model."""
     return any(
         owner["kind"] == names.KIND and owner["apiVersion"].startswith(f"{names.GROUP}/")
         for owner in _owners(live)
@@ -62,7 +62,7 @@ def is_our_anchor(live: Object) -> bool:
 
 
 def foreign_shared(view: SharedView) -> tuple[Ref, ...]:
-    """Shared names of a namespace that somebody else holds."""
+    """Objects of other owners that have shared names of a namespace."""
     anchor = view.anchor
     if anchor is not None and not is_our_anchor(anchor):
         return (Ref.of(anchor),)
@@ -77,7 +77,7 @@ def _owners(live: Object) -> Sequence[Mapping[str, Any]]:
 
 
 def differs(desired: Object, live: Object) -> bool:
-    """Whether a field that we set has another value, or one that we set before is unwanted."""
+    """Whether a field that the operator sets has another value, or an old field must go."""
     metadata: Mapping[str, Any] = live["metadata"]
     applied = metadata.get("annotations", {}).get(ANNOTATION_APPLIED)
     if applied != desired["metadata"]["annotations"][ANNOTATION_APPLIED]:
@@ -93,13 +93,13 @@ MERGE_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "ownerReferences": ("uid",),
     "ports": ("containerPort", "port"),
 }
-"""Lists that the API server merges by key; others are replaced as a whole."""
+"""Lists that the API server merges by these keys; it replaces all other lists as a whole."""
 
 QUANTITIES: Final = frozenset({"requests", "limits"})
 
 
 def _matches(desired: Any, live: Any, field: str) -> bool:
-    """Whether `live` has everything that `desired` sets."""
+    """Whether `live` has every value that `desired` sets."""
     if isinstance(desired, Mapping):
         return isinstance(live, Mapping) and _map_matches(desired, live, field)
     if isinstance(desired, list | tuple):

@@ -1,7 +1,7 @@
-"""Says why a pod is not ready, from the pod alone. Pure.
+"""Explains why a pod is not ready, from the pod alone. Pure.
 
-Container ids, restart counts and back-off times are left out of messages, or each of them would be
-a write.
+Messages omit container ids, restart counts and back-off times, because every change of a message
+would be a write to the API server.
 """
 
 import json
@@ -34,7 +34,7 @@ def is_ready(pod: Object) -> bool:
 
 
 def worst(pods: Iterable[Object]) -> ConditionState | None:
-    """The most urgent trouble among pods that are not ready; None when there is none."""
+    """The most urgent diagnosis among pods that are not ready; None if there are no such pods."""
     waiting = sorted(
         (pod for pod in pods if not is_draining(pod) and not is_ready(pod)),
         key=lambda pod: str(pod["metadata"]["name"]),
@@ -44,7 +44,7 @@ def worst(pods: Iterable[Object]) -> ConditionState | None:
 
 
 def diagnose(pod: Object) -> ConditionState:
-    """Why a pod is not ready."""
+    """The reason why a pod is not ready."""
     name = pod["metadata"]["name"]
     for status in pod.get("status", {}).get("containerStatuses", ()):
         if (found := _container(name, status)) is not None:
@@ -78,7 +78,7 @@ def _container(pod: str, status: Mapping[str, Any]) -> ConditionState | None:
 
 
 def _last_end(status: Mapping[str, Any]) -> Mapping[str, Any]:
-    """How the container ended last: now, or before its restart."""
+    """The container's last termination: the current one, or the one before its restart."""
     ended: Mapping[str, Any] = (
         status.get("state", {}).get("terminated")
         or status.get("lastState", {}).get("terminated")
@@ -88,7 +88,10 @@ def _last_end(status: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _crash(pod: str, status: Mapping[str, Any], ended: Mapping[str, Any]) -> str:
-    """The last lines of its log stand in the termination message (FallbackToLogsOnError)."""
+    """The message for a crashed container.
+
+    With FallbackToLogsOnError the termination message holds the last lines of the log.
+    """
     how = ended.get("reason") or "Error"
     text = f"Pod {pod} ended ({how}, exit code {ended.get('exitCode', 'unknown')}) and is restarted"
     hint = _last_line(ended.get("message", ""))
@@ -103,7 +106,7 @@ def _last_line(text: str) -> str:
 
 
 def _sentence(line: str) -> str:
-    """What a line of our JSON log says: its error where it names one, else its message."""
+    """The text of a line of our JSON log: its `error`, else its `message`, else the line."""
     try:
         entry = json.loads(line)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Kubernetes quantities: the API server stores "1000m" as "1"; both are the same amount."""
+"""Parses Kubernetes quantities: the API server stores "1000m" as "1", which is the same amount."""
 
 import re
 from decimal import Decimal
@@ -12,7 +12,7 @@ _FACTORS: Final = {
 
 
 def amount(text: str) -> Decimal | None:
-    """The number that a quantity stands for, None when it is none."""
+    """The value of a quantity; None if the text is not a quantity."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([a-zA-Z]*)", text)
     if found is None or found[2] not in _FACTORS:
         return None

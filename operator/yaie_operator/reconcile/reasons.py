@@ -1,7 +1,7 @@
-"""Every reason that a condition of an InferenceModel may give, and what it means.
+"""All condition types and reasons of an InferenceModel, with their meanings.
 
-A `ConditionState` is a reason with the message that tells what is awaited or what to do; it becomes
-the condition, the Event and the log line alike.
+A `ConditionState` combines a status and a reason with a message, which names what the operator
+waits for or what the user should do. The condition, the Event and the log line all come from it.
 """
 
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ Status = Literal["True", "False", "Unknown"]
 class ConditionType(StrEnum):
     """Types of a model's conditions, in the order of `status.conditions`."""
 
-    ACCEPTED = "Accepted"  # the spec is understood and its children's names are free
+    ACCEPTED = "Accepted"  # the spec is valid and its children's names are free
     ENGINES_READY = "EnginesReady"  # all desired engines run the current spec and answer
-    ROUTER_READY = "RouterReady"  # the namespace's router answers
+    ROUTER_READY = "RouterReady"  # the namespace's router is available
     PROGRESSING = "Progressing"  # engines are being started or replaced
     AVAILABLE = "Available"  # at least one engine can be reached through the router
-    READY = "Ready"  # everything that was asked for is there
+    READY = "Ready"  # all that the spec asks for is running
 
 
 class Reason(StrEnum):
@@ -27,8 +27,8 @@ class Reason(StrEnum):
 
     # Accepted
     VALID = "Valid"
-    INVALID_SPEC = "InvalidSpec"  # the stored spec is not one of this operator's version
-    NAME_CONFLICT = "NameConflict"  # an object of somebody else holds a child's name
+    INVALID_SPEC = "InvalidSpec"  # the stored spec is not valid in this operator's version
+    NAME_CONFLICT = "NameConflict"  # an object of another owner has a child's name
     REFUSED = "Refused"  # the API server refused a child (quota, policy)
 
     # EnginesReady, RouterReady
@@ -36,12 +36,12 @@ class Reason(StrEnum):
     IDLE = "Idle"  # scaled to zero
     SUSPENDED = "Suspended"  # spec.suspend
     CREATING = "Creating"  # the Deployment was just written
-    STARTING = "Starting"  # a pod runs and is not ready yet
+    STARTING = "Starting"  # a pod is not ready yet
     DRAINING = "Draining"  # engines of the previous spec finish their requests
-    UNSCHEDULABLE = "Unschedulable"  # no node takes a pod
+    UNSCHEDULABLE = "Unschedulable"  # a pod fits on no node
     IMAGE_PULL_FAILED = "ImagePullFailed"
-    CRASH_LOOP = "CrashLoop"  # a container keeps ending
-    CONFIG_ERROR = "ConfigError"  # a Secret, volume or class that a pod names is missing
+    CRASH_LOOP = "CrashLoop"  # a container ends repeatedly
+    CONFIG_ERROR = "ConfigError"  # a Secret, volume or class that a pod refers to is missing
 
     # Progressing
     ROLLING_OUT = "RollingOut"
@@ -56,7 +56,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class ConditionState:
-    """The status of one condition, and why."""
+    """The status of one condition, with reason and message."""
 
     status: Status
     reason: Reason

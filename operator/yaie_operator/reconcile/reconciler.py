@@ -1,7 +1,8 @@
 """Reconciles one key: observe → desired → plan → apply → status.
 
-`model/NAMESPACE/NAME` writes the children and the status of one model; `namespace/NAMESPACE` writes
-what the models of a namespace share. Nothing is remembered from one call to the next but refusals.
+The key `model/NAMESPACE/NAME` writes the children and the status of one model; the key
+`namespace/NAMESPACE` writes the objects that a namespace's models share. The only state kept
+between calls is the API server's refusals of shared objects.
 """
 
 import logging
@@ -50,7 +51,7 @@ log = logging.getLogger(__name__)
 
 
 class Reconciler:
-    """Makes one key's objects match what is wanted. `wake` queues another key."""
+    """Makes one key's objects match the desired ones. `wake(key)` queues another key."""
 
     def __init__(
         self,
@@ -73,12 +74,12 @@ class Reconciler:
         self._refusals: dict[str, str] = {}
 
     async def reconcile(self, key: str) -> float | None:
-        """Seconds until the key must be looked at again; None: when something wakes it.
+        """Reconcile a key; returns seconds until the next look, None: wait until an event wakes it.
 
         Raises:
-            ConflictError: an object changed meanwhile; try again.
-            GoneError: an object is gone meanwhile; try again.
-            UnreachableError: the API server does not answer; try again.
+            ConflictError: an object changed meanwhile; retry.
+            GoneError: an object was deleted meanwhile; retry.
+            UnreachableError: the API server does not answer; retry.
 
         """
         scope, namespace, *name = key.split("/")
@@ -121,7 +122,7 @@ class Reconciler:
         return replace(view, shared=replace(view.shared, refusal=refusal))
 
     async def _write_all(self, decided: WritePlan) -> ConditionState:
-        """Carry a plan out; a refusal ends it and is told to the user."""
+        """Execute a plan and return the Accepted condition; a refusal ends the plan."""
         if decided.conflicts:
             return name_conflict(decided.conflicts)
         try:
@@ -161,7 +162,7 @@ class Reconciler:
             await self._tell(view.model, transition)
 
     async def _tell(self, model: Object, transition: Transition) -> None:
-        """An Event for each transition. A lost Event is logged: the condition itself is stored."""
+        """Emit an Event for a transition. A failure is only logged: the condition is stored."""
         condition = transition.condition
         about = {
             "model": model["metadata"]["name"],
@@ -181,7 +182,10 @@ class Reconciler:
             log.warning("event lost", extra=fields(**about, error=str(error)))
 
     def _remember(self, view: SharedView, *, refusal: str) -> None:
-        """Models of the namespace report a refusal; they are woken when it changes."""
+        """Store a refusal of shared objects, and wake the namespace's models if it changed.
+
+        The models report the refusal in their status.
+        """
         if self._refusals.pop(view.namespace, "") != refusal:
             self._wake_models(view)
         if refusal:
@@ -193,7 +197,7 @@ class Reconciler:
 
 
 def understand(obj: Object) -> tuple[ServedModel | None, ConditionState]:
-    """Parse a stored object; a spec of another version becomes a condition."""
+    """Parse a stored object: (model, Accepted condition); the model is None if it is invalid."""
     try:
         return ServedModel.parse(obj), true(Reason.VALID, "The spec is valid.")
     except ValidationError as error:
@@ -216,10 +220,10 @@ def plan_anchor(view: SharedView) -> WritePlan:
 def plan_router(
     view: SharedView, config: OperatorConfig, new_key: Callable[[], bytes]
 ) -> WritePlan:
-    """What the anchor owns. The anchor must exist: its uid goes into everything else.
+    """Plan the objects that the anchor owns; each refers to the anchor's uid.
 
     Raises:
-        GoneError: there is no anchor.
+        GoneError: the anchor does not exist.
 
     """
     if view.anchor is None:

@@ -1,8 +1,7 @@
 """Turns a view of one model into its status. Pure.
 
 Each condition is one function from the view to a `ConditionState` (status, reason, message).
-Transition times are carried over from the stored status and move only when a condition's status
-changes.
+Transition times come from the stored status and change only when a condition's status changes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +21,7 @@ from yaie_operator.reconcile.reasons import ConditionState, ConditionType, Reaso
 
 @dataclass(frozen=True)
 class Replicas:
-    """Engines by state. `settled`: the Deployment controller has seen the latest spec."""
+    """Engines by state. `settled`: the Deployment controller has observed the latest spec."""
 
     desired: int = 0
     current: int = 0
@@ -33,7 +32,7 @@ class Replicas:
 
     @property
     def are_current(self) -> bool:
-        """All desired engines run the current spec, are ready, and nothing else runs."""
+        """Whether all desired engines run the current spec and are ready, and no others run."""
         return self.settled and self.current == self.updated == self.ready == self.desired
 
 
@@ -57,7 +56,7 @@ def summarise(
     config: OperatorConfig,
     now: datetime,
 ) -> dict[str, Any]:
-    """The whole status. `spec`: None when it could not be understood (see `accepted`)."""
+    """The whole status. `spec` is None if the stored spec is invalid (see `accepted`)."""
     replicas = count(view, spec)
     deployment = _own_deployment(view)
     states = _states(view, spec, accepted, replicas)
@@ -84,9 +83,10 @@ def summarise(
 
 
 def flips(before: Object, after: Mapping[str, Any]) -> tuple[Transition, ...]:
-    """Aspects whose status differs between a stored object and its new status."""
+    """Conditions whose status differs between a stored object and its new status."""
     old = {c["type"]: c["status"] for c in _stored(before)}
-    # The first report says nothing new but this: a spec is taken for accepted until it is not.
+    # The first status has no previous one. A spec counts as accepted before it, so that only a
+    # rejection is reported.
     old.setdefault(ConditionType.ACCEPTED, "True")
     return tuple(
         Transition(
@@ -112,7 +112,7 @@ def count(view: ModelView, spec: InferenceModelSpec | None) -> Replicas:
 
 
 def phase(states: Mapping[ConditionType, ConditionState], replicas: Replicas) -> str:
-    """One word for people: the sum of the conditions."""
+    """Summary of the conditions in one word, for people."""
     ready = states[ConditionType.READY]
     if not states[ConditionType.ACCEPTED].is_true:
         return "Invalid"
@@ -160,7 +160,7 @@ def _engines(
 
 
 def _engines_missing(view: ModelView, replicas: Replicas) -> ConditionState:
-    """No pod is in trouble, yet something is not as it should be."""
+    """The engines' condition if no pod has a diagnosis but engines are missing or too many."""
     if refusal := _deployment_condition(view, "ReplicaFailure"):
         return false(Reason.CONFIG_ERROR, f"Pods cannot be created: {refusal['message']}")
     if replicas.ready >= replicas.desired:
@@ -184,7 +184,7 @@ def _router(view: ModelView) -> ConditionState:
 
 
 def name_conflict(refs: Sequence[Ref]) -> ConditionState:
-    """Somebody else's objects hold names that the operator needs."""
+    """The condition for objects of other owners that have needed names."""
     listed = " and ".join(f"{ref.kind} {ref.name}" for ref in refs)
     return false(
         Reason.NAME_CONFLICT,
@@ -220,7 +220,7 @@ def _available(replicas: Replicas, router: ConditionState) -> ConditionState:
 def _ready(
     accepted: ConditionState, engines: ConditionState, router: ConditionState
 ) -> ConditionState:
-    """The first condition that is not true, with its reason and message."""
+    """Copy of the first condition that is not true; else that of idle engines, else AllReady."""
     for condition in (accepted, engines, router):
         if not condition.is_true:
             return condition

@@ -1,8 +1,8 @@
 """The Deployment of one model's engines.
 
-The pod template is a function of the spec and of the operator's default image. It is recorded on
-the Deployment and kept as recorded until the spec itself asks for another: a new operator version,
-or a new default image, restarts no engine.
+The pod template is a function of the spec and the operator's default image. It is recorded in an
+annotation of the Deployment and reused until the relevant part of the spec changes, so a new
+operator version or a new default image does not restart engines.
 """
 
 import json
@@ -41,7 +41,7 @@ ENVIRONMENT: Final = {
 
 
 def deployment(model: ServedModel, config: OperatorConfig, *, observed: Object | None) -> Object:
-    """The engines' Deployment. `observed`: the one that exists and is ours, or None."""
+    """The engines' Deployment. `observed`: the existing one if it is ours, else None."""
     template_hash = hash_of(model)
     recorded = _recorded(observed, template_hash)
     template = recorded if recorded is not None else _template(model, config, template_hash)
@@ -72,7 +72,7 @@ def deployment(model: ServedModel, config: OperatorConfig, *, observed: Object |
 
 
 def selector(model: ServedModel) -> dict[str, str]:
-    """Labels that the model's engines, and only they, carry."""
+    """Labels that only this model's engines have."""
     return {
         names.LABEL_MODEL: model.name,
         names.LABEL_COMPONENT: names.COMPONENT_ENGINE,
@@ -84,9 +84,9 @@ def model_owner(model: ServedModel) -> dict[str, Any]:
 
 
 def hash_of(model: ServedModel) -> str:
-    """Hash of the part of the spec that an engine process sees.
+    """Hash of the part of the spec that affects an engine's pod.
 
-    Defaults are left out, so that a field which a later version adds does not change it.
+    Default values are omitted, so a field that a later version adds does not change the hash.
     """
     spec = model.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     rollout = {"drain": model.spec.rollout.drain_seconds}
@@ -96,13 +96,13 @@ def hash_of(model: ServedModel) -> str:
 
 
 def _recorded(observed: Object | None, template_hash: str) -> dict[str, Any] | None:
-    """The template as last written, while the spec still asks for the same."""
+    """The template as last written, if the spec's hash has not changed since; else None."""
     metadata = observed["metadata"] if observed is not None else {}
     if metadata.get("labels", {}).get(names.LABEL_TEMPLATE_HASH) != template_hash:
         return None
     try:
         template = json.loads(metadata.get("annotations", {}).get(ANNOTATION_TEMPLATE, ""))
-    except ValueError:  # somebody edited it; the spec says what it was
+    except ValueError:  # the annotation was edited by hand; make the template from the spec
         return None
     return template if isinstance(template, dict) else None
 
@@ -166,7 +166,7 @@ def _container(model: ServedModel, config: OperatorConfig) -> dict[str, Any]:
 
 
 def arguments(model: ServedModel) -> list[str]:
-    """Arguments of `yaie serve`. What equals the engine's default is left out."""
+    """Arguments of `yaie serve`, without values that equal the engine's defaults."""
     spec = model.spec
     engine, cache = spec.engine, spec.engine.kv_cache
     fixed = [
@@ -212,7 +212,10 @@ def _claim(model: ServedModel) -> str | None:
 
 
 def _environment(model: ServedModel) -> list[dict[str, Any]]:
-    """Ours first; the user's variables may replace the cache folders but nothing of YAIE_*."""
+    """The operator's variables, then the user's.
+
+    The user's variables may replace the cache folders and HF_TOKEN, but not the YAIE_* variables.
+    """
     users = {variable.name: variable for variable in model.spec.engine.env}
     env: list[dict[str, Any]] = [
         {"name": names.ENV_POD_NAME, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
@@ -235,7 +238,7 @@ def _from_secret(name: str, secret: str, key: str) -> dict[str, Any]:
 
 
 def _resources(model: ServedModel) -> dict[str, Any]:
-    """Memory is limited to its request; a CPU limit would only throttle."""
+    """Requests and limits. Memory is limited to its request; a CPU limit would only throttle."""
     resources = model.spec.resources
     requests: dict[str, str] = {}
     limits: dict[str, str] = {}

@@ -1,7 +1,7 @@
-"""What a namespace shares: one anchor, and the router with everything that it needs.
+"""The objects that a namespace's models share: the anchor, the router and the objects it needs.
 
-The anchor belongs to every InferenceModel of the namespace and owns the rest, so the garbage
-collector removes all of it with the last model.
+Every InferenceModel of the namespace is an owner of the anchor, and the anchor owns the other
+objects, so the garbage collector removes all of them with the last model.
 """
 
 import base64
@@ -27,13 +27,13 @@ from yaie_operator.resources.shared import (
 CONTAINER: Final = "router"
 SECRET_KEY: Final = "prefix-key"  # noqa: S105 - the name of an entry, not a secret
 DRAIN_S: Final = 300
-"""The router's own default: how long streams may finish after SIGTERM."""
+"""Seconds that streams have to finish after SIGTERM: the router's own default."""
 SELECTOR: Final = {names.LABEL_COMPONENT: names.COMPONENT_ROUTER}
 _LABELS: Final = labels(names.COMPONENT_ROUTER)
 
 
 def anchor(namespace: str, models: Iterable[Object]) -> Object:
-    """The ConfigMap that every InferenceModel of the namespace owns, sorted by uid."""
+    """The ConfigMap whose owners are all InferenceModels of the namespace, sorted by uid."""
     metadata = sorted((model["metadata"] for model in models), key=lambda m: str(m["uid"]))
     return manifest(
         "v1",
@@ -57,7 +57,10 @@ def router_objects(
     secret: Object | None,
     new_key: Callable[[], bytes],
 ) -> tuple[Object, ...]:
-    """The router and what it needs. `secret`: the live one; its key is kept for ever."""
+    """The router and the objects that it needs.
+
+    `secret`: the live Secret, whose key is kept if it is valid. `new_key()`: bytes of a new key.
+    """
     owners = [owner("v1", "ConfigMap", names.ANCHOR, anchor_uid, controller=True)]
     common: dict[str, Any] = {"namespace": namespace, "labels": _LABELS, "owners": owners}
     key = _key(secret) or base64.b64encode(new_key().hex().encode()).decode()
@@ -83,7 +86,7 @@ def router_objects(
 
 
 def _key(secret: Object | None) -> str | None:
-    """The stored key, when it is one: base64 of at least 16 bytes in hex."""
+    """The stored key in base64 if it is valid (at least 16 bytes in hex), else None."""
     stored = str((secret or {}).get("data", {}).get(SECRET_KEY, ""))
     try:
         text = base64.b64decode(stored, validate=True).decode()

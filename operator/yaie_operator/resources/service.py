@@ -1,4 +1,4 @@
-"""The Service of one model: its EndpointSlices are how routers find the engines."""
+"""The Service of one model. Routers find the engines through its EndpointSlices."""
 
 from yaie_api import names
 from yaie_operator.cluster import Object
@@ -8,7 +8,7 @@ from yaie_operator.resources.shared import http_service, labels
 
 
 def engine_service(model: ServedModel) -> Object:
-    """Labels of a Service are copied to its EndpointSlices: routers select on them."""
+    """The Service. Kubernetes copies its labels to its EndpointSlices; routers select by them."""
     return http_service(
         name=model.name,
         namespace=model.namespace,

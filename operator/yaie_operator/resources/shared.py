@@ -1,5 +1,5 @@
-"""What engines and routers have in common: labels, ownership, the restricted security context,
-probes, and how a manifest is finished.
+"""Parts common to engines' and routers' manifests: labels, owner references, the restricted
+security context, probes, and the hash annotation.
 """
 
 import hashlib
@@ -11,11 +11,11 @@ from yaie_api import names
 from yaie_operator.cluster import Object
 
 ANNOTATION_APPLIED: Final = f"{names.GROUP}/applied"
-"""Hash of the whole manifest as last applied. It differs when a field is no longer wanted, which a
-comparison with the live object cannot see."""
+"""Hash of the whole manifest as last applied. It also changes when the operator stops setting a
+field, which a comparison with the live object cannot detect."""
 
 NOBODY: Final = 65532
-"""User and group of every container; the images run as it too."""
+"""User id and group id of every container, and of the images."""
 
 CONTAINER_SECURITY: Final = {
     "allowPrivilegeEscalation": False,
@@ -33,19 +33,20 @@ POD_SECURITY: Final = {
 """Pod Security Standards: restricted."""
 
 SETTLE_S: Final = 5
-"""Seconds between a pod's leaving the Services and its SIGTERM: routers see the change first."""
+"""Seconds between a pod's removal from its Services and its SIGTERM, so that routers notice the
+removal first."""
 EXIT_MARGIN_S: Final = 10
 """Seconds between the end of a drain and SIGKILL."""
 
 
 def digest(value: Any) -> str:
-    """Short stable hash of plain data, fit for a label."""
+    """Short stable hash of JSON data, valid as a label value."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def labels(component: str, model: str | None = None) -> dict[str, str]:
-    """Labels of an object that the operator makes."""
+    """Labels of an object that the operator creates."""
     common = {
         "app.kubernetes.io/name": "yaie",
         "app.kubernetes.io/component": component,
@@ -58,7 +59,7 @@ def labels(component: str, model: str | None = None) -> dict[str, str]:
 
 
 def owner(api_version: str, kind: str, name: str, uid: str, *, controller: bool) -> dict[str, Any]:
-    """An ownerReference. The garbage collector deletes what it stands on with the owner."""
+    """An ownerReference: the garbage collector deletes the dependent object with the owner."""
     reference = {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid}
     return reference | ({"controller": True} if controller else {})
 
@@ -74,7 +75,7 @@ def manifest(
     annotations: Mapping[str, str] | None = None,
     **body: Any,
 ) -> Object:
-    """A complete manifest that carries the hash of itself."""
+    """A complete manifest, with the hash of its contents as an annotation."""
     metadata: dict[str, Any] = {
         "name": name,
         "namespace": namespace,

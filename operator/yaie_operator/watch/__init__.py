@@ -1,1 +1,1 @@
-"""The cluster as events and calls: watches, the work queue, leader election."""
+"""Connection to the cluster: watches, API calls, the work queue, leader election."""

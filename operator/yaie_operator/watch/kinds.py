@@ -1,4 +1,4 @@
-"""The resource types that the operator touches, as the port names them."""
+"""The resource types that the operator reads or writes."""
 
 from typing import Final
 
@@ -17,9 +17,9 @@ ROLE_BINDING: Final = Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "roleb
 CHILDREN: Final = (
     DEPLOYMENT, SERVICE, POD, CONFIG_MAP, SECRET, SERVICE_ACCOUNT, ROLE_BINDING,
 )  # fmt: skip
-"""Kinds that carry our label; pods are made by the Deployments' controllers."""
+"""Kinds whose objects carry the operator's label; Deployment controllers create the pods."""
 
 OURS: Final = {names.LABEL_MANAGED_BY: names.MANAGED_BY}
-"""Label selector of everything that the operator made."""
+"""Label selector of all objects that the operator created."""
 
 BY_NAME: Final = {kind.kind: kind for kind in (INFERENCE_MODEL, *CHILDREN)}

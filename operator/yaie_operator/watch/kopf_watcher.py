@@ -1,7 +1,7 @@
-"""kopf's part: watch, and wake the queue. This is the only file that knows kopf.
+"""Watches the cluster with kopf and passes changes on. No other file imports kopf.
 
-kopf runs in a thread and an event loop of its own: inside ours it would replace the SIGTERM handler
-and take seconds to stop. It only lists and watches; it writes nothing, to no object.
+kopf runs in its own thread and event loop: in the operator's loop it would replace the SIGTERM
+handler and take seconds to stop. It only lists and watches; it writes to no object.
 """
 
 import asyncio
@@ -20,23 +20,23 @@ from yaie_operator.watch.kube_api import load_configuration
 
 log = logging.getLogger(__name__)
 RELOGIN: Final = timedelta(minutes=5)
-"""Tokens of service accounts rotate; kopf asks for new ones this often."""
+"""Interval at which kopf reloads credentials, because service account tokens rotate."""
 
 QUIET: Final = {
-    "kopf.objects": logging.WARNING,  # a line for each event
+    "kopf.objects": logging.WARNING,  # logs a line per event
     "kopf.activities": logging.WARNING,
     "kopf._core.engines.activities": logging.WARNING,
-    "kopf._core.reactor.running": logging.ERROR,  # warns that signals are ours to handle
+    "kopf._core.reactor.running": logging.ERROR,  # warns that it does not handle signals
 }
 
 IDENTITY: Final = names.FIELD_MANAGER
-"""Without one kopf asks for the user's name, and a pod's user may have none."""
+"""kopf's identity. Without one kopf looks up the user's name, which a pod's user may not have."""
 
 Push = Callable[[Change], None]
 
 
 class Watcher:
-    """kopf in its thread. `push` takes the changes; `died` is called should it end by itself."""
+    """kopf in its own thread. `push` receives changes; `died` is called if kopf ends by itself."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Watcher:
         self._thread.start()
 
     def stop(self, *, timeout_s: float = 5.0) -> None:
-        """End the watches and wait for the thread. Blocks: call it in a thread."""
+        """Stop the watches and wait for the thread. Blocks, so call it from another thread."""
         self._stop.set()
         self._thread.join(timeout_s)
 
@@ -111,14 +111,14 @@ def _registry(push: Push, kubeconfig: str | None) -> kopf.OperatorRegistry:
 def _handler(kind: Kind, push: Push) -> Callable[..., Any]:
     async def changed(event: Mapping[str, Any], **_: Any) -> None:
         typed = {"apiVersion": kind.api_version, "kind": kind.kind}
-        # No type: the object was listed when the watch began.
+        # No type means that the object was listed when the watch began.
         push(Change(event["type"] or "ADDED", {**event["object"], **typed}))
 
     return changed
 
 
 async def connection(kubeconfig: str | None) -> kopf.ConnectionInfo:
-    """The operator's own credentials in kopf's words."""
+    """The operator's credentials as kopf's type."""
     configuration = await load_configuration(kubeconfig)
     token = await configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
     scheme, _, secret = (token or "").rpartition(" ")

@@ -1,4 +1,4 @@
-"""The port's adapter to a real API server."""
+"""Adapter of the `Cluster` port to a real API server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -13,18 +13,18 @@ from yaie_operator.watch.kube_api import KubeApi, Request
 APPLY: Final = "application/apply-patch+yaml"
 PAGE: Final = "500"
 ONLY_NAMES: Final = {"secrets": names.ROUTER_SECRET}
-"""Kinds of which the operator may read one name only; the list asks for that name."""
+"""Kinds of which RBAC lets the operator read only one name; lists select that name."""
 
 
 class Feed:
-    """Changes on their way from a watching thread to the loop that reconciles."""
+    """Passes changes from the watching thread to the event loop that reconciles."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[Change] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
 
     def push(self, change: Change) -> None:
-        """Hand a change over. Safe in any thread; after the loop's end it is dropped."""
+        """Queue a change. Thread-safe; after the loop is closed, changes are dropped."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._queue.put_nowait, change)
 
@@ -34,7 +34,7 @@ class Feed:
 
 
 class KubeCluster:
-    """See `cluster.Cluster`. `namespaces`: what is listed when no namespace is asked for."""
+    """Implements `cluster.Cluster`. `namespaces`: those listed if a call names none; (): all."""
 
     def __init__(self, api: KubeApi, feed: Feed, *, namespaces: tuple[str, ...] = ()) -> None:
         self._api = api
@@ -64,7 +64,7 @@ class KubeCluster:
             answer = await self._api.send(
                 Request("GET", path_of(kind, namespace=namespace), tuple(page))
             )
-            # Items of a list do not repeat their type.
+            # The items of a list have no apiVersion and kind.
             typed = {"apiVersion": kind.api_version, "kind": kind.kind}
             found = (*found, *({**item, **typed} for item in answer["items"]))
             token = answer["metadata"].get("continue", "")
@@ -84,8 +84,8 @@ class KubeCluster:
         return self._feed.changes()
 
     async def apply(self, manifest: Object, *, observed: Object | None) -> Object:
-        """A new object is applied without force: should somebody else create one of this name
-        meanwhile, the selectors differ and the API server answers 409.
+        """As in `Cluster`. A new object is applied without force: if another owner creates one of
+        this name meanwhile, the field values differ and the API server answers 409.
         """
         if observed is None:
             await self._must_be_free(manifest)
@@ -140,7 +140,7 @@ async def serves_models(api: KubeApi) -> bool:
     """Whether discovery lists InferenceModels.
 
     Raises:
-        RefusedError: the API server refuses to tell.
+        RefusedError: the API server refuses the request.
         UnreachableError: the API server does not answer.
 
     """
@@ -165,7 +165,7 @@ def _path_to(obj: Object) -> str:
 
 
 def _identity(observed: Object) -> dict[str, str]:
-    """What makes the API server answer 409 to a stale writer."""
+    """The metadata with which the API server answers 409 if the object has changed."""
     metadata = observed["metadata"]
     return {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
 

@@ -1,7 +1,7 @@
-"""Requests to a Kubernetes API server: authentication, time limits, errors in the port's words.
+"""Requests to a Kubernetes API server: authentication, timeouts, and errors as the port's classes.
 
-The official asyncio client brings credentials and connections; requests are plain REST, so that a
-server-side apply carries exactly our fields.
+The official asyncio client supplies credentials and connections. Requests are plain REST, so that a
+server-side apply sends exactly the operator's fields.
 """
 
 import json
@@ -18,14 +18,14 @@ from yaie_operator.cluster import ConflictError, GoneError, RefusedError, Unreac
 
 
 class NoCredentialsError(Exception):
-    """Nothing says which API server to talk to, and as whom."""
+    """No configuration names an API server and credentials."""
 
 
 async def load_configuration(kubeconfig: str | None) -> Configuration:
     """Credentials: a kubeconfig file, else the pod's service account, else the default kubeconfig.
 
     Raises:
-        NoCredentialsError: there are none; the error says where was looked.
+        NoCredentialsError: there are none; the error names the places that were searched.
 
     """
     try:
@@ -51,7 +51,7 @@ async def _load(kubeconfig: str | None) -> Configuration:
 
 @dataclass(frozen=True)
 class Request:
-    """One REST call. `body` is JSON; `media` is its type where that matters."""
+    """One REST call. `body` is JSON data; `media` is its content type."""
 
     method: str
     path: str
@@ -61,7 +61,7 @@ class Request:
 
 
 class KubeApi:
-    """Sends requests. Every one ends within `timeout_s`."""
+    """Sends requests; each ends within `timeout_s`."""
 
     def __init__(self, configuration: Configuration, *, timeout_s: float = 10.0) -> None:
         self._client = ApiClient(configuration)
@@ -72,7 +72,7 @@ class KubeApi:
         await self._client.close()
 
     async def send(self, request: Request) -> Any:
-        """The answer's JSON.
+        """Send a request and return the response's JSON.
 
         Raises:
             ConflictError: the object changed since it was observed.
@@ -105,7 +105,7 @@ class KubeApi:
 
 
 def _message(data: bytes) -> str:
-    """The API server's own words, from its Status object."""
+    """The message of the API server's Status object, else the beginning of the response."""
     try:
         status: Mapping[str, Any] = json.loads(data)
         return str(status["message"])

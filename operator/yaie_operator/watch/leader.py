@@ -1,8 +1,9 @@
-"""One leader at a time, by a Lease in the operator's namespace.
+"""Leader election by a Lease in the operator's namespace.
 
-Nobody's clock is trusted but our own monotonic one: a lease has expired when it was *seen*
-unchanged for its whole duration. A leader that cannot renew ends its process before others may take
-over; a thread watches that deadline, so that a blocked event loop cannot outlive its lease.
+Only the local monotonic clock is used, as in client-go's leader election: a lease counts as expired
+when this process has seen it unchanged for its whole duration. A leader that cannot renew its lease
+ends its process before another may take over. A thread watches that deadline, so that a process
+with a blocked event loop does not outlive its lease.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ Lease = dict[str, Any]
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds. `renew_s` < `deadline_s` < `duration_s`: a leader is gone before its lease is."""
+    """Times in seconds. renew_s < deadline_s < duration_s, so a leader ends before its lease."""
 
     duration_s: int = 15
     deadline_s: float = 10.0
@@ -33,7 +34,7 @@ class Timing:
 
 
 class Leases(Protocol):
-    """Where the one Lease is kept. Raises what the port raises."""
+    """Storage of the one Lease. Methods raise the errors of `cluster.Cluster`."""
 
     async def read(self) -> Lease | None: ...
     async def create(self, spec: dict[str, Any]) -> None: ...
@@ -41,7 +42,7 @@ class Leases(Protocol):
 
 
 class KubeLeases:
-    """The Lease object of an API server. Updates carry the resourceVersion that was read."""
+    """The Lease object on an API server. Updates send the resourceVersion that was read."""
 
     def __init__(self, api: KubeApi, *, namespace: str, name: str) -> None:
         self._api = api
@@ -77,7 +78,7 @@ class KubeLeases:
 
 
 class Deadline:
-    """Calls `expired` in a thread of its own when the deadline passes without being moved."""
+    """Calls `expired` in its own thread if the deadline passes without being moved."""
 
     def __init__(self, expired: Callable[[], None], clock: Callable[[], float]) -> None:
         self._expired = expired
@@ -110,13 +111,13 @@ class Deadline:
 
 
 def end_process() -> None:
-    """The lease may be another's in a moment: stop writing at once, whatever hangs."""
+    """Exit at once, even if the event loop hangs: another process may take the lease soon."""
     log.critical("lease lost: this process ends")
     os._exit(1)
 
 
 class Leader:
-    """Competes for the lease, leads while it holds it, and gives it back."""
+    """Competes for the lease, leads while holding it, and releases it."""
 
     def __init__(
         self,
@@ -138,7 +139,10 @@ class Leader:
     async def run(
         self, stop: asyncio.Event, lead: Callable[[asyncio.Event], Awaitable[None]]
     ) -> None:
-        """Wait for the lease, then `lead(stop)` while renewing. Returns after `stop`, released."""
+        """Wait for the lease, run `lead(stop)` while renewing the lease, then release it.
+
+        Returns without leading if `stop` is set first.
+        """
         while not await self.attempt():
             if await _wait(stop, self._timing.renew_s):
                 return
@@ -152,7 +156,7 @@ class Leader:
             await self.release()
 
     async def attempt(self) -> bool:
-        """Take or renew the lease. False: it is another's, or the API server did not say."""
+        """Take or renew the lease. False: another process holds it, or the request failed."""
         started = self._clock()
         try:
             held = await self._attempt(started)
@@ -160,7 +164,7 @@ class Leader:
             log.warning("lease not renewed", extra=fields(error=str(error)))
             return False
         if held:
-            # The lease counts from when the request was sent: the server wrote it after that.
+            # Count from the time of the request: the server wrote the lease later than that.
             self._deadline.move(started + self._timing.deadline_s)
         self.is_leader = self.is_leader or held
         return held
@@ -198,7 +202,7 @@ class Leader:
         }
 
     async def release(self) -> None:
-        """Give the lease back, so that a standby leads at once."""
+        """Release the lease, so that a standby can lead at once."""
         self.is_leader = False
         self._deadline.disarm()
         try:
@@ -219,7 +223,7 @@ MICRO_TIME: Final = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
 async def _wait(stop: asyncio.Event, timeout_s: float) -> bool:
-    """Whether `stop` was set within the time."""
+    """Wait for `stop`; whether it was set within the time."""
     try:
         async with asyncio.timeout(timeout_s):
             await stop.wait()

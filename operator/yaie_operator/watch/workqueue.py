@@ -1,7 +1,8 @@
-"""A queue of keys: each key is in it at most once, and one worker at a time works on it.
+"""A queue of keys, like client-go's workqueue: each key is queued at most once, and at most one
+worker processes it at a time.
 
-A key that is added while it is being worked on is queued again when that is done. Delayed keys keep
-their earliest time. Only the event loop that calls it may touch a queue.
+A key that is added while a worker processes it is queued again when the worker is done. A delayed
+key keeps its earliest time. A queue belongs to one event loop and is not thread-safe.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ from collections.abc import Callable
 
 
 class WorkQueue:
-    """Keys to reconcile. `jitter` spreads retries; it multiplies each back-off."""
+    """Keys to reconcile. Each back-off is multiplied by `jitter()`, which spreads retries."""
 
     def __init__(
         self,
@@ -30,11 +31,11 @@ class WorkQueue:
         self._wakeup = asyncio.Event()
 
     def __len__(self) -> int:
-        """Keys that wait for a worker now; delayed keys are not counted."""
+        """Number of keys that wait for a worker, without delayed keys."""
         return len(self._ready)
 
     def add(self, key: str) -> None:
-        """Queue a key, unless it is queued already."""
+        """Queue a key unless it is already queued."""
         if key in self._queued:
             return
         self._queued.add(key)
@@ -43,7 +44,7 @@ class WorkQueue:
             self._wakeup.set()
 
     def add_after(self, key: str, delay_s: float) -> None:
-        """Queue a key later. An earlier time that was asked for before stands."""
+        """Queue a key after a delay, unless an earlier time is already set for it."""
         loop = asyncio.get_running_loop()
         pending = self._timers.get(key)
         if pending is not None and pending.when() <= loop.time() + delay_s:
@@ -62,11 +63,11 @@ class WorkQueue:
         return delay_s
 
     def forget(self, key: str) -> None:
-        """The key was done well: its next failure starts from the shortest back-off."""
+        """Reset a key's back-off after a success."""
         self._failures.pop(key, None)
 
     async def get(self) -> str:
-        """The next key; the caller must hand it back with `done`."""
+        """Wait for the next key; the caller must call `done` with it."""
         while not self._ready:
             self._wakeup.clear()
             await self._wakeup.wait()
@@ -76,7 +77,7 @@ class WorkQueue:
         return key
 
     def done(self, key: str) -> None:
-        """Hand a key back; it is queued again if it was added meanwhile."""
+        """Finish a key; it is queued again if it was added meanwhile."""
         self._active.discard(key)
         if key in self._queued:
             self._ready.append(key)
@@ -89,7 +90,7 @@ class WorkQueue:
         self._timers.clear()
 
     def check(self) -> None:
-        """Each queued key waits in the deque once, unless it is in somebody's hands."""
+        """Integrity check: the deque holds each queued key once, except those being processed."""
         waiting = list(self._ready)
         assert len(waiting) == len(set(waiting)), waiting  # noqa: S101 - integrity check for tests
         assert set(waiting) == self._queued - self._active, waiting  # noqa: S101 - same

@@ -1,8 +1,9 @@
-"""OpenAI's wire types, as yaie speaks them: what a request may hold and what an answer looks like.
+"""OpenAI's wire types with yaie's extensions: the fields of requests and the usage in responses.
 
-`parse` is the one door: JSON values in, a frozen request out, or an InvalidRequestError that names
-the field. Null means omitted; unknown fields are accepted; a field that would change the output and
-that this server does not implement is refused, so that nothing is silently ignored.
+All requests go through `parse`: it takes JSON values and returns a frozen request, or raises an
+InvalidRequestError that names the field. Null means omitted, and unknown fields are accepted. A
+field that would change the output but is not implemented is refused, so that it is not silently
+ignored.
 """
 
 from yaie_api.http.openai.chat import MAX_TEMPLATE_VARIABLES, ChatCompletionRequest

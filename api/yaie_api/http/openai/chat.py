@@ -53,7 +53,7 @@ class ChatCompletionRequest(GenerationRequest):
 
     @property
     def output_limit(self) -> int | None:
-        """The newer field wins."""
+        """The output's limit in tokens: max_completion_tokens, else the older max_tokens."""
         if self.max_completion_tokens is not None:
             return self.max_completion_tokens
         return self.max_tokens
@@ -72,7 +72,7 @@ class ChatCompletionRequest(GenerationRequest):
 
     @property
     def tool_mode(self) -> Literal["none", "auto", "required", "named"]:
-        """How tools are used. Tools alone mean auto."""
+        """How tools are used; the default with tools is auto, without tools none."""
         if self.tools is None:
             return "none"
         if isinstance(self.tool_choice, NamedTool):
@@ -81,7 +81,7 @@ class ChatCompletionRequest(GenerationRequest):
 
     @property
     def template_variables(self) -> dict[str, Any]:
-        """What the template reads besides the messages. Tools are there unless they are off."""
+        """The chat template's variables besides the messages; tools unless tool_mode is none."""
         found: dict[str, Any] = {}
         if self.tools is not None and self.tool_mode != "none":
             found["tools"] = [tool.for_template() for tool in self.tools]
@@ -93,24 +93,24 @@ class ChatCompletionRequest(GenerationRequest):
 
     @property
     def num_characters(self) -> int:
-        """Roughly how much there is to read: decides where it is read."""
+        """Approximate size of the prompt, which decides where it is rendered and tokenized."""
         return sum(one.num_characters for one in (*self.messages, *(self.tools or ())))
 
     @property
     def form_size(self) -> int:
-        """Tools are a form too."""
+        """As in `GenerationRequest`, plus the tools, whose calls constrain the output too."""
         return super().form_size + sum(tool.num_characters for tool in self.tools or ())
 
     def conversation(self) -> list[dict[str, Any]]:
-        """The messages as templates read them."""
+        """The messages in the form that chat templates read."""
         return conversation(self.messages)
 
 
 def check_turns(*, add_generation_prompt: bool | None, continue_final_message: bool) -> None:
-    """Check that a prompt has one end.
+    """Check that the two fields do not contradict each other.
 
     Raises:
-        InvalidRequestError: it should end in two ways.
+        InvalidRequestError: both are true.
 
     """
     if continue_final_message and add_generation_prompt:
@@ -121,7 +121,8 @@ def check_turns(*, add_generation_prompt: bool | None, continue_final_message: b
 
 
 def opens_turn(*, add_generation_prompt: bool | None, continue_final_message: bool) -> bool:
-    """Whether a prompt ends with the beginning of the assistant's turn; None: unless the last
-    message goes on.
+    """Whether a prompt ends with the beginning of the assistant's turn.
+
+    `add_generation_prompt=None` means yes, unless the last message is to be continued.
     """
     return not continue_final_message if add_generation_prompt is None else add_generation_prompt

@@ -13,9 +13,9 @@ MAX_OUTPUTS: Final = 1024
 
 
 class CompletionRequest(GenerationRequest):
-    """Prompts to continue. A prompt is a text or token ids; a list of them is a batch.
+    """Prompts to continue. A prompt is a text or token ids; a list of prompts is a batch.
 
-    `logprobs`: how many of the likeliest tokens to tell beside each token.
+    `logprobs`: number of most likely tokens to return for each token.
     """
 
     prompt: (
@@ -32,10 +32,11 @@ class CompletionRequest(GenerationRequest):
         return None if self.logprobs is False else self.logprobs
 
     def prompts(self) -> list[str | list[int]]:
-        """The prompts one by one, each a text or token ids. At least one, none without tokens.
+        """The list of prompts, each a text or token ids.
 
         Raises:
-            InvalidRequestError: no prompt, one without tokens, or too many prompts or outputs.
+            InvalidRequestError: there is no prompt, a prompt has no tokens, or there are too many
+                prompts or outputs.
 
         """
         found = _as_prompts(self.prompt)

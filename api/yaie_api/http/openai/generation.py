@@ -1,4 +1,4 @@
-"""The fields that chat and text completions share: how to sample, what to stream, what to keep."""
+"""The fields that chat and text completions share: sampling, streaming, output format."""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ JsonObject = dict[str, Any]
 
 
 class StreamOptions(Wire):
-    """What a stream carries besides the text."""
+    """What a stream contains besides the text."""
 
     include_usage: bool | None = False
     continuous_usage_stats: bool | None = False
@@ -36,14 +36,14 @@ class JsonSchema(Wire):
 
 
 class ResponseFormat(Wire):
-    """The form that the answer must have."""
+    """The form that the output must have."""
 
     type: Literal["text", "json_object", "json_schema", "structural_tag"]
     json_schema: JsonSchema | None = None
 
 
 class StructuredOutputs(Wire):
-    """vLLM's spelling of the same, and more kinds of it. Exactly one of the fields is given."""
+    """vLLM's field for the form of the output, with more kinds. Exactly one field is given."""
 
     json_: Annotated[JsonObject | bool | str | None, Field(alias="json")] = None
     regex: str | None = None
@@ -54,8 +54,10 @@ class StructuredOutputs(Wire):
 
 
 class GenerationRequest(ModelRequest):
-    """Ranges of sampling fields are checked by the engine's sampling parameters, types here.
-    Numbers that are None take the model's default.
+    """The fields that chat and text completions share.
+
+    Types of sampling fields are checked here, their ranges by the engine's sampling parameters. A
+    number that is None takes the model's default.
     """
 
     n: Integer = 1
@@ -116,7 +118,7 @@ class GenerationRequest(ModelRequest):
 
     @property
     def num_logprobs(self) -> int | None:
-        """How many of the likeliest tokens to tell beside each output token; None: not asked."""
+        """Number of most likely tokens to return per output token; None: no log-probabilities."""
         return None
 
     @property
@@ -124,14 +126,14 @@ class GenerationRequest(ModelRequest):
         """`logit_bias` by token id.
 
         Raises:
-            InvalidRequestError: a key is no token id.
+            InvalidRequestError: a key is not a token id.
 
         """
         return {_token_id(key): bias for key, bias in (self.logit_bias or {}).items()}
 
     @property
     def formats(self) -> dict[str, Any]:
-        """The fields that say which form the output must have, as the client wrote them."""
+        """The fields that specify the form of the output, as the client sent them."""
         extra = self.model_extra or {}
         found: dict[str, Any] = {name: extra[name] for name in FORMATS if name in extra}
         for name in ("response_format", "structured_outputs"):
@@ -142,13 +144,13 @@ class GenerationRequest(ModelRequest):
 
     @property
     def form_size(self) -> int:
-        """Characters of `formats`: decides where they are read."""
+        """Size of `formats` in characters, which decides where they are translated."""
         formats = self.formats
         return len(json.dumps(formats)) if formats else 0
 
     @property
     def unknown_fields(self) -> list[str]:
-        """What the client sent and nobody here knows."""
+        """Fields that the client sent and this server does not know."""
         known = IGNORED.union(FORMATS, NOT_IMPLEMENTED)
         return [name for name in self.model_extra or () if name not in known]
 

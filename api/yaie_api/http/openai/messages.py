@@ -1,4 +1,4 @@
-"""The turns of a conversation, and how chat templates read them."""
+"""The messages of a conversation, and their form for chat templates."""
 
 import json
 from collections.abc import Iterable
@@ -14,11 +14,11 @@ MAX_PARTS: Final = 2048
 MAX_CALLS: Final = 128
 
 TEXT_PARTS: Final = frozenset({"text", "input_text", "output_text"})
-"""Types of parts that hold text, in OpenAI's chat and responses."""
+"""Types of parts that contain text, in OpenAI's chat and responses APIs."""
 
 
 class ContentPart(Wire):
-    """A piece of a message's content. Only text: this server fetches and decodes nothing."""
+    """A part of a message's content. Only text: this server fetches and decodes no media."""
 
     type: Annotated[str, Field(max_length=64)]
     text: str | None = None
@@ -44,21 +44,21 @@ class ContentPart(Wire):
 
 
 class CalledFunction(Wire):
-    """What was called. `arguments` is JSON as the model wrote it."""
+    """The function of a tool call. `arguments` is JSON text as the model wrote it."""
 
     name: Annotated[str, Field(max_length=256)]
     arguments: str = ""
 
 
 class MessageToolCall(Wire):
-    """A call that the assistant has made in an earlier turn."""
+    """A tool call that the assistant made in an earlier turn."""
 
     id: Annotated[str, Field(max_length=256)] | None = None
     type: Literal["function"] = "function"
     function: CalledFunction
 
     def for_template(self) -> dict[str, Any]:
-        """The call as templates read it: its arguments are values where they are JSON."""
+        """The call in the form that templates read: with decoded arguments if they are JSON."""
         function = {"name": self.function.name, "arguments": _values(self.function.arguments)}
         call: dict[str, Any] = {"type": "function", "function": function}
         return call if self.id is None else {"id": self.id} | call
@@ -106,13 +106,13 @@ class Message(Wire):
 
     @property
     def num_characters(self) -> int:
-        """Roughly how much there is to read."""
+        """Approximate size in characters."""
         calls = self.tool_calls or ()
         thoughts = self.reasoning_content or self.reasoning or ""
         return len(self.text) + len(thoughts) + sum(len(c.function.arguments) for c in calls)
 
     def for_template(self) -> dict[str, Any]:
-        """The message as templates read it: `developer` is today's word for `system`."""
+        """The message in the form that templates read; role `developer` becomes `system`."""
         role = "system" if self.role == "developer" else self.role
         thoughts = self.reasoning_content or self.reasoning
         found: dict[str, Any] = {"role": role, "content": self.text}
@@ -129,12 +129,12 @@ Messages = Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES,
 
 
 def conversation(messages: Iterable[Message] | None) -> list[dict[str, Any]]:
-    """The messages as templates read them."""
+    """The messages in the form that chat templates read."""
     return [message.for_template() for message in messages or ()]
 
 
 def _values(arguments: str) -> Any:
-    """Arguments as JSON values. What a model has written wrong stays the text that it is."""
+    """The decoded arguments; text that is not valid JSON (or nested too deeply) stays text."""
     if not arguments.strip():
         return {}
     try:

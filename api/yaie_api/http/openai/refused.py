@@ -1,7 +1,7 @@
-"""Fields that are known and not served: refused when they ask for something, or ignored.
+"""Known fields that this server does not implement: which are refused and which are ignored.
 
-A field that would change the output is never ignored. Those that only describe the request to its
-sender's provider are.
+A field that would change the output is never ignored: it is refused unless its value requests
+nothing. Fields that only describe the request, such as `user`, are ignored.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ Harmless = Callable[[Any], bool]
 
 
 def only(*values: Any) -> Harmless:
-    """The field may be sent with a value that asks for nothing."""
+    """A predicate that accepts only these values, which request nothing."""
     return lambda value: any(value == v and type(value) is type(v) for v in values)
 
 
@@ -23,13 +23,13 @@ FORMATS: Final = (
     "response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice",
     "guided_grammar", "regex", "ebnf", "json_schema", "grammar",
 )  # fmt: skip
-"""Spellings of the form that the output must have: OpenAI's, vLLM's, SGLang's and llama.cpp's."""
+"""Fields for the form of the output: those of OpenAI, vLLM, SGLang and llama.cpp."""
 
 CONSTRAINTS: Final = (
     "guided_whitespace_pattern", "structural_tag", "stop_regex", "logits_processors",
     "thinking_token_budget",
 )  # fmt: skip
-"""Fields that promise something of the output which nobody here can keep."""
+"""Fields that constrain the output in ways that this server cannot guarantee."""
 
 NOT_IMPLEMENTED: Final[Mapping[str, Harmless]] = {
     "use_beam_search": only(False),
@@ -44,7 +44,7 @@ NOT_IMPLEMENTED: Final[Mapping[str, Harmless]] = {
     "prompt_embeds": NEVER,
     "add_special_tokens": only(False),
 } | dict.fromkeys(CONSTRAINTS, NEVER)
-"""Field → whether a value of it asks for nothing. Any other value is refused with its name."""
+"""Field → predicate of values that request nothing. Any other value is refused."""
 
 INSTEAD: Final = {
     "functions": "use tools",
@@ -61,15 +61,16 @@ IGNORED: Final = frozenset({
     "prompt_cache_retention", "verbosity", "request_id", "length_penalty", "early_stopping",
     "spaces_between_special_tokens", "mm_processor_kwargs", "guided_decoding_backend",
 })  # fmt: skip
-"""Fields that change nothing here, and that clients send with good reason."""
+"""Fields that clients may legitimately send and that have no effect here."""
 
 
 def refuse_not_implemented(given: Mapping[str, Any], served: frozenset[str]) -> None:
-    """Refuse fields of a generation that ask for what nobody here does. `served`: fields that this
-    kind of request has after all.
+    """Refuse fields of a generation that request something not implemented.
+
+    `served`: fields that this type of request implements.
 
     Raises:
-        InvalidRequestError: a field asks for that; the error names the first.
+        InvalidRequestError: there is such a field; the error names the first.
 
     """
     refuse_all_but(NOT_IMPLEMENTED, INSTEAD, given, served)
@@ -81,11 +82,12 @@ def refuse_all_but(
     given: Mapping[str, Any],
     served: frozenset[str],
 ) -> None:
-    """Refuse fields of a table that ask for something. `served`: fields that are not meant;
-    `instead`: what to do about a field.
+    """Refuse fields of `table` whose values request something.
+
+    `served`: fields to accept anyway. `instead`: advice by field, for the message.
 
     Raises:
-        InvalidRequestError: a field asks for something; the error names the first.
+        InvalidRequestError: there is such a field; the error names the first.
 
     """
     for name in sorted((given.keys() & table.keys()) - served):
@@ -98,11 +100,12 @@ def refuse_all_but(
 
 
 def refuse_forms(given: Mapping[str, Any], instead: str) -> None:
-    """Refuse fields that ask for a form of the output in the words of another API. `instead`: where
-    this API has it.
+    """Refuse fields by which other APIs specify the form of the output.
+
+    `instead`: this API's field for it.
 
     Raises:
-        InvalidRequestError: one is given; the error names the first.
+        InvalidRequestError: there is such a field; the error names the first.
 
     """
     for name in (*FORMATS, *CONSTRAINTS, "output_format"):

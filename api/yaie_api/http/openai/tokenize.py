@@ -54,7 +54,7 @@ class TokenizeRequest(ModelRequest):
 
     @property
     def num_characters(self) -> int:
-        """Roughly how much there is to read: decides where it is read."""
+        """Approximate size of the messages, which decides where they are rendered."""
         return sum(one.num_characters for one in (*(self.messages or ()), *(self.tools or ())))
 
     def conversation(self) -> list[dict[str, Any]]:

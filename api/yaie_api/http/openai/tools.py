@@ -1,4 +1,4 @@
-"""Tools as clients declare them, and how they choose among them."""
+"""Tools that clients declare, and the `tool_choice` among them."""
 
 import json
 import re
@@ -41,12 +41,12 @@ class Tool(Wire):
 
     @property
     def num_characters(self) -> int:
-        """Roughly how much there is to read."""
+        """Approximate size in characters."""
         function = self.function
         return len(json.dumps(function.parameters)) + len(function.description or "")
 
     def for_template(self) -> dict[str, Any]:
-        """The tool as chat templates read it."""
+        """The tool in the form that chat templates read."""
         function = self.function
         found: dict[str, Any] = {"name": function.name}
         if function.description is not None:
@@ -61,13 +61,13 @@ _NO_PARAMETERS: Final = {"type": "object", "properties": {}}
 
 
 class NamedFunction(Wire):
-    """Which function."""
+    """The function that must be called."""
 
     name: str
 
 
 class NamedTool(Wire):
-    """A `tool_choice` that demands one function."""
+    """A `tool_choice` that requires a call of one function."""
 
     type: Literal["function"] = "function"
     function: NamedFunction
@@ -78,10 +78,11 @@ ToolChoice = Literal["none", "auto", "required"] | NamedTool
 
 
 def check_tools(tools: list[Tool] | None, choice: "ToolChoice | None") -> None:
-    """Check that the tools and the choice among them fit.
+    """Check that the tools and the choice are consistent.
 
     Raises:
-        InvalidRequestError: an empty list, two tools of one name, or a choice without its tool.
+        InvalidRequestError: the list is empty, two tools have the same name, or the choice needs a
+            tool that is not in the list.
 
     """
     if tools == []:
@@ -98,7 +99,7 @@ def check_tools(tools: list[Tool] | None, choice: "ToolChoice | None") -> None:
 
 
 def check_schema(schema: Any, param: str) -> None:
-    """Refuse a schema that is too large or too deep.
+    """Check the size and depth of a JSON schema.
 
     Raises:
         InvalidRequestError: it is deeper than MAX_SCHEMA_DEPTH or larger than MAX_SCHEMA_BYTES.

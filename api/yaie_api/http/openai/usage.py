@@ -1,4 +1,4 @@
-"""What an answer says of the tokens that it took."""
+"""The token counts in a response (`usage`)."""
 
 from typing import Any
 
@@ -6,8 +6,10 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Usage(BaseModel):
-    """Tokens of one request. `cached_tokens` of the prompt came from the prefix cache;
-    `reasoning_tokens` of the completion are the model's reasoning.
+    """Token counts of one request.
+
+    `cached_tokens`: tokens of the prompt found in the prefix cache. `reasoning_tokens`: tokens of
+    the completion that are the model's reasoning.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -1,1 +1,1 @@
-"""`yaie chat`: the client of a conversation and its screens."""
+"""`yaie chat`: the client of a conversation and its terminal interface."""

@@ -1,4 +1,4 @@
-"""The client side of a streamed chat: request, server-sent events, measurements. Bare aiohttp."""
+"""Client of a streamed chat: request, server-sent events, measurements. Needs only aiohttp."""
 
 import json
 import time
@@ -17,7 +17,7 @@ LINE_BYTES: Final = 1024 * 1024
 
 @dataclass(frozen=True)
 class ChatOptions:
-    """Where to talk to, as whom, and how to sample. `model` None: the first one listed."""
+    """Endpoint, credentials and sampling. `model=None`: the first model that the endpoint lists."""
 
     endpoint: str
     model: str | None = None
@@ -28,7 +28,7 @@ class ChatOptions:
 
 @dataclass(frozen=True)
 class AnswerStats:
-    """Measurements of one answer. `tokens` is the server's count, or 0 when it told none."""
+    """Measurements of one answer. `tokens` is the server's count, or 0 if it sent none."""
 
     ttft_s: float
     seconds: float
@@ -39,7 +39,7 @@ class AnswerStats:
 
     @property
     def tokens_per_s(self) -> float:
-        """Rate after the first token."""
+        """Tokens per second after the first token."""
         after_first_s = self.seconds - self.ttft_s
         return (self.tokens - 1) / after_first_s if self.tokens > 1 and after_first_s > 0 else 0.0
 
@@ -48,11 +48,11 @@ class AnswerStats:
 
 
 class ChatError(YaieError):
-    """The server refused, or its answer ended in an error."""
+    """The server refused the request, or its answer ended in an error."""
 
 
 class ChatClient:
-    """One endpoint. Use as an async context manager."""
+    """Client of one endpoint. Use it as an async context manager."""
 
     def __init__(self, options: ChatOptions) -> None:
         self._base = base_url(options.endpoint)
@@ -76,8 +76,8 @@ class ChatClient:
         """Names of the models that the endpoint serves.
 
         Raises:
-            UnavailableError: nothing listens there.
-            ChatError: the server refused.
+            UnavailableError: the endpoint cannot be reached.
+            ChatError: the server refused the request.
 
         """
         async with self._request("GET", "/v1/models") as response:
@@ -96,8 +96,8 @@ class ChatClient:
         """Stream one answer to `on_text` and return its measurements.
 
         Raises:
-            UnavailableError: nothing listens, or the connection broke.
-            ChatError: the server refused, or ended the answer with an error.
+            UnavailableError: the endpoint cannot be reached, or the connection broke.
+            ChatError: the server refused the request, or ended the answer with an error.
 
         """
         body = {"model": model, "messages": list(messages), "stream": True} | self._sampling
@@ -116,7 +116,7 @@ class ChatClient:
 
 
 class _Meter:
-    """Collects what one stream tells."""
+    """Collects the measurements of one stream."""
 
     def __init__(self) -> None:
         self._started_s = self._last_s = time.perf_counter()
@@ -128,7 +128,7 @@ class _Meter:
         """The text of one event.
 
         Raises:
-            ChatError: the event tells an error.
+            ChatError: the event reports an error.
 
         """
         if event.get("error"):
@@ -158,7 +158,7 @@ class _Meter:
 
 
 class _Checked:
-    """A request whose failures speak yaie's errors."""
+    """A request whose failures are raised as yaie's errors."""
 
     def __init__(self, request: Any, base: str) -> None:
         self._request = request
@@ -182,7 +182,7 @@ class _Checked:
 
 
 def base_url(endpoint: str) -> str:
-    """`host:port`, `http://host:port/` and `http://host:port/v1` all mean the same."""
+    """The base URL: the same for `host:port`, `http://host:port/` and `http://host:port/v1`."""
     url = endpoint if "://" in endpoint else f"http://{endpoint}"
     return url.rstrip("/").removesuffix("/v1").rstrip("/")
 
@@ -197,7 +197,7 @@ def unreachable(base: str, error: Exception) -> str:
 
 
 def message_of(body: Any) -> str:
-    """The message in an error body, whichever of the common forms it has."""
+    """The message of an error body in any of the common forms."""
     error = body.get("error") if isinstance(body, dict) else None
     if isinstance(error, dict) and error.get("message"):
         return str(error["message"])
@@ -212,7 +212,10 @@ def _refusal(status: int, text: str) -> str:
 
 
 async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
-    """Events of a stream up to [DONE]. A stream that ends without it was cut off."""
+    """Yield the events of a stream up to [DONE].
+
+    Raises ChatError if the stream ends without [DONE] or an event is not JSON.
+    """
     async for line in response.content:
         if not line.startswith(b"data:"):
             continue

@@ -1,4 +1,4 @@
-"""One prompt, one answer: the answer to standard output, its measurements to standard error."""
+"""Answers one prompt: prints the answer to standard output, measurements to standard error."""
 
 import sys
 
@@ -10,7 +10,7 @@ async def answer_once(options: ChatOptions, prompt: str) -> int:
     """Print the answer to one prompt and return the exit status.
 
     Raises:
-        YaieError: there is no answer.
+        YaieError: the endpoint gives no answer.
 
     """
     async with ChatClient(options) as client:
@@ -29,7 +29,7 @@ async def first_model(client: ChatClient) -> str:
     """The name of the first model that the endpoint serves.
 
     Raises:
-        ChatError: the endpoint serves none.
+        ChatError: the endpoint serves no model.
 
     """
     names = await client.models()
@@ -39,6 +39,6 @@ async def first_model(client: ChatClient) -> str:
 
 
 def opening(system: str | None, prompt: str) -> list[dict[str, str]]:
-    """The messages of a new conversation."""
+    """The first messages of a conversation."""
     before = [{"role": "system", "content": system}] if system else []
     return [*before, {"role": "user", "content": prompt}]

@@ -1,4 +1,4 @@
-"""The conversation on a terminal: prompt, commands, streamed answers, history."""
+"""A conversation on a terminal: prompt, commands, streamed answers, history."""
 
 import asyncio
 import os
@@ -31,16 +31,16 @@ Ctrl-C stops an answer."""
 
 
 class Reader(Protocol):
-    """Asks the user for a line."""
+    """Reads a line from the user."""
 
     async def __call__(self, prompt: str) -> str: ...
 
 
 async def converse(options: ChatOptions) -> int:
-    """Run until the user leaves.
+    """Run the conversation until the user leaves, and return the exit status.
 
     Raises:
-        YaieError: the endpoint cannot be reached at all.
+        YaieError: the endpoint cannot be reached, or serves no model.
 
     """
     async with ChatClient(options) as client:
@@ -55,7 +55,7 @@ async def converse(options: ChatOptions) -> int:
 
 
 class Conversation:
-    """The messages so far and what the user can do with them."""
+    """The messages of a conversation, and the user's commands."""
 
     def __init__(self, client: ChatClient, model: str, system: str | None) -> None:
         self._client = client
@@ -72,7 +72,7 @@ class Conversation:
         }
 
     async def handle(self, text: str) -> bool:
-        """Answer a message or obey a command; False: the user wants to leave."""
+        """Answer a message or execute a command; False if the user wants to leave."""
         command, _, rest = text.partition(" ")
         if command in ("/bye", "/exit", "/quit"):
             return False
@@ -137,7 +137,7 @@ class Conversation:
 
 
 async def interruptible(work: Awaitable[AnswerStats]) -> AnswerStats | None:
-    """The result of `work`, or None when the user pressed Ctrl-C meanwhile."""
+    """The result of `work`, or None if the user pressed Ctrl-C meanwhile."""
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(work)
     loop.add_signal_handler(signal.SIGINT, task.cancel)
@@ -153,7 +153,7 @@ async def interruptible(work: Awaitable[AnswerStats]) -> AnswerStats | None:
 
 
 async def read_message(reader: Reader) -> str | None:
-    """The next message; None at the end of input. Ctrl-C empties the line."""
+    """The next message; None at the end of input, "" after Ctrl-C."""
     try:
         text = await reader(">>> ")
         while text.startswith(QUOTES) and not text[len(QUOTES) :].rstrip().endswith(QUOTES):
@@ -185,7 +185,7 @@ def terminal_reader() -> Reader:
 
 
 def _history() -> History:
-    """Kept in the user's state folder, readable by the user only."""
+    """The history file in the user's state folder, readable only by the user."""
     if os.environ.get(ENV_NO_HISTORY):
         return InMemoryHistory()
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"

@@ -1,4 +1,4 @@
-"""Writing a model's text to a terminal or a pipe."""
+"""Writes a model's text to a terminal or a pipe."""
 
 import sys
 from typing import TextIO
@@ -7,8 +7,10 @@ _KEPT = "\n\t"
 
 
 class TextWriter:
-    """Writes pieces as they come. On a terminal, control characters of the model are left out:
-    an answer must not move the cursor or set a title. A pipe gets the text as it is.
+    """Writes pieces of text immediately.
+
+    On a terminal, control characters are removed, so that an answer cannot move the cursor or set
+    a title. A pipe gets the unchanged text.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -28,7 +30,7 @@ class TextWriter:
 
 
 def harmless(text: str) -> str:
-    """The text without control characters, except line ends and tabs."""
+    """The text without control characters other than newlines and tabs."""
     if text.isprintable():
         return text
     return "".join(c for c in text if c in _KEPT or not _is_control(c))

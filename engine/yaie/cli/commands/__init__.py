@@ -1,1 +1,1 @@
-"""One module for each command; `yaie.cli.main` imports the one that is called."""
+"""One module per command; `yaie.cli.main` imports only the module of the command that is called."""

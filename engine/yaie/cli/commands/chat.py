@@ -1,7 +1,7 @@
 """`yaie chat`: a conversation with a model behind any OpenAI-compatible endpoint.
 
-On a terminal it is a loop with history and commands; with `--prompt` or piped input it prints one
-answer and ends.
+On a terminal it is an interactive loop with history and commands; with `--prompt` or piped input it
+prints one answer and ends.
 """
 
 import argparse
@@ -80,7 +80,7 @@ def options_of(args: argparse.Namespace) -> "ChatOptions":
 
 
 def _single_prompt(given: str | None) -> str | None:
-    """The prompt of a one-answer run; None means a conversation on the terminal."""
+    """The prompt if a single answer is requested; None for a conversation on the terminal."""
     if given is not None:
         return given
     return None if sys.stdin.isatty() else standard_input()

@@ -52,7 +52,8 @@ def run(args: argparse.Namespace) -> int:
     from yaie.server.batch.run import run_file
 
     setup(args.log_level, args.log_format)
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # nothing is left
+    # treat SIGTERM as Ctrl-C, so that no process is left behind
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     summary = run_file(
         batch_options(args),
         args.input_file,

@@ -1,4 +1,4 @@
-"""`yaie serve MODEL`: one model behind an OpenAI-compatible API. Flags have vLLM's names."""
+"""`yaie serve MODEL`: serve one model with an OpenAI-compatible API. Flags have vLLM's names."""
 
 import argparse
 import os
@@ -46,10 +46,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def serve_options(args: argparse.Namespace) -> "ServeOptions":
-    """What the flags say of the HTTP process.
+    """The options of the HTTP process, from the flags.
 
     Raises:
-        InvalidRequestError: there is no such parser or template.
+        InvalidRequestError: a parser or the chat template does not exist.
 
     """
     return replace(
@@ -70,10 +70,10 @@ def serve_options(args: argparse.Namespace) -> "ServeOptions":
 
 
 def batch_options(args: argparse.Namespace) -> "ServeOptions":
-    """What the flags say where nobody listens: the engine, and how it is spoken to.
+    """The options that do not concern HTTP, from the flags: the engine and the form of answers.
 
     Raises:
-        InvalidRequestError: there is no such parser or template.
+        InvalidRequestError: a parser or the chat template does not exist.
 
     """
     from yaie.server.options import ServeOptions
@@ -97,13 +97,13 @@ def batch_options(args: argparse.Namespace) -> "ServeOptions":
 
 
 def settings(args: argparse.Namespace) -> dict[str, Any]:
-    """The flags as the admin port tells them: all but the keys."""
+    """The flags for the admin port's /server_info: all except the API keys."""
     shown = {name: value for name, value in vars(args).items() if name not in ("run", "api_key")}
     return {name: str(v) if isinstance(v, Path) else v for name, v in shown.items()}
 
 
 def engine_config(args: argparse.Namespace) -> "EngineConfig":
-    """The engine's configuration: each flag is named after its field."""
+    """The engine's configuration, from the flags that have the names of its fields."""
     from msgspec.structs import fields
 
     from yaie_api.engine_config import EngineConfig
@@ -115,7 +115,7 @@ def engine_config(args: argparse.Namespace) -> "EngineConfig":
 def engine_command(
     config: "EngineConfig", log_level: str, log_format: str
 ) -> Callable[[str], Sequence[str]]:
-    """The argument list of an engine process that connects to an address."""
+    """A function that returns the argument list of an engine process for an address."""
     import msgspec
 
     encoded = msgspec.json.encode(config).decode()
@@ -125,5 +125,5 @@ def engine_command(
 
 
 def api_keys(flags: Sequence[str], environment: str | None) -> tuple[str, ...]:
-    """Keys from the flags, else from the environment; an empty one protects nothing."""
+    """API keys from the flags, else from the environment variable; empty keys are ignored."""
     return tuple(key for key in (flags or [environment or ""]) if key)

@@ -1,4 +1,4 @@
-"""`yaie warmup MODEL`: compile a model's kernels into Triton's cache, ahead of the first server."""
+"""`yaie warmup MODEL`: compile a model's kernels into Triton's cache before a server starts."""
 
 import argparse
 import time

@@ -1,1 +1,1 @@
-"""What commands ask of `yaie up` on this machine."""
+"""`yaie up` on this machine, and the client with which other commands control it."""

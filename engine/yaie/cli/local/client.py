@@ -1,6 +1,6 @@
-"""The commands' side of the REST API of a running `yaie up`: HTTP over its unix socket.
+"""Client of the REST API of a running `yaie up`: HTTP over its unix socket.
 
-Standard library only, so that `yaie ps` answers at once.
+Uses only the standard library, so that commands such as `yaie ps` start quickly.
 """
 
 import argparse
@@ -32,14 +32,14 @@ def add_state_flags(parser: argparse.ArgumentParser) -> None:
 
 
 class LocalClient:
-    """One `yaie up`. Every method raises UnavailableError when none runs."""
+    """Client of one `yaie up`. Every method raises UnavailableError if none is running."""
 
     def __init__(self, socket_path: Path) -> None:
         self._socket_path = socket_path
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> "LocalClient":
-        """The client for the state folder that the flags name."""
+        """The client for the state folder given by the flags."""
         from yaie_local.state import StateFolder
 
         folder = StateFolder(Path(args.state_dir)) if args.state_dir else StateFolder.default()
@@ -54,12 +54,12 @@ class LocalClient:
         content_type: str = "application/json",
         query: Mapping[str, str] | None = None,
     ) -> tuple[int, dict[str, Any]]:
-        """The status and the JSON body.
+        """Send a request and return the status and the JSON body.
 
         Raises:
             InvalidRequestError: the server refuses the request.
-            NotFoundError: the server has no such object.
-            UnavailableError: the server does not answer, or says that it cannot.
+            NotFoundError: the object does not exist.
+            UnavailableError: the server does not answer, or answers 503.
 
         """
         connection = self._connect(_TIMEOUT_S)
@@ -78,7 +78,7 @@ class LocalClient:
         return response.status, decoded
 
     def lines(self, path: str, query: Mapping[str, str] | None = None) -> Iterator[bytes]:
-        """The lines of an answer that may never end."""
+        """Yield the lines of a response that may have no end."""
         connection = self._connect(None)
         try:
             connection.request("GET", _url(path, query))
@@ -98,7 +98,7 @@ class LocalClient:
         return items
 
     def pods(self, namespace: str, selector: str) -> list[dict[str, Any]]:
-        """Pods with the labels, e.g. `yaie.dev/model=demo`."""
+        """Pods that a label selector matches, e.g. `yaie.dev/model=demo`."""
         _, found = self.call(
             "GET", f"/api/v1/namespaces/{namespace}/pods", query={"labelSelector": selector}
         )
@@ -161,10 +161,10 @@ def _url(path: str, query: Mapping[str, str] | None) -> str:
 
 
 def _check(status: int, text: bytes) -> None:
-    """Refuse an answer that tells a failure.
+    """Raise an error for a response that reports a failure.
 
     Raises:
-        YaieError: the status is 400 or more; the class goes by the status.
+        YaieError: the status is 400 or more; the status determines the class.
 
     """
     if status < 400:

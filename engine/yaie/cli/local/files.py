@@ -1,4 +1,4 @@
-"""Objects from the files that a user names with `-f`, ready to be stored."""
+"""Loads the objects of the files that a user gives with `-f`."""
 
 import argparse
 import sys
@@ -11,20 +11,20 @@ from yaie_api import names
 from yaie_api.errors import InvalidRequestError
 
 KINDS: Final = (names.KIND, "Secret", "ConfigMap")
-"""What files may hold. Everything else is made by the operator."""
+"""Kinds that files may contain; the operator creates all other objects."""
 DEFAULT_NAMESPACE: Final = "default"
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """One object and where it stands, as `FILE:LINE`."""
+    """One object and its position, as `FILE:LINE`."""
 
     where: str
     object: dict[str, Any]
 
     @property
     def name(self) -> str:
-        """`inferencemodel/demo`, as kubectl writes it."""
+        """The name in kubectl's form, e.g. `inferencemodel/demo`."""
         return f"{self.object['kind'].lower()}/{self.object['metadata']['name']}"
 
 
@@ -42,11 +42,11 @@ def add_files_flag(parser: argparse.ArgumentParser, *, required: bool) -> None:
 
 
 def load(paths: Sequence[str], namespace: str) -> list[Loaded]:
-    """Every object of the files, in order; all of them belong to `namespace`.
+    """Load all objects of the files, in order; all of them must belong to `namespace`.
 
     Raises:
-        InvalidRequestError: files cannot be used; a line for each problem: `FILE:LINE: field:
-            what`.
+        InvalidRequestError: a file is invalid; the message has one line per problem: `FILE:LINE:
+            field: problem`.
 
     """
     from yaie_api.resource.manifest import ManifestError
@@ -75,7 +75,7 @@ def load(paths: Sequence[str], namespace: str) -> list[Loaded]:
 
 
 def standard_input() -> str:
-    """What is piped in.
+    """The text on standard input.
 
     Raises:
         InvalidRequestError: it is not UTF-8 text.
@@ -93,7 +93,7 @@ def _placed(obj: Mapping[str, Any], where: str, namespace: str) -> Loaded:
 
 
 def _texts(paths: Sequence[str]) -> Iterable[tuple[str, str]]:
-    """Names and contents.
+    """Yield names and contents of the files.
 
     Raises:
         InvalidRequestError: a file cannot be read.

@@ -1,5 +1,5 @@
-"""What `yaie up` shows while models start: one line per model, rewritten in place on a terminal,
-otherwise one line for each news.
+"""Progress of `yaie up` while models start: one line per model, rewritten in place on a terminal;
+otherwise one line per change.
 """
 
 import os
@@ -11,7 +11,7 @@ from typing import Any, Self, TextIO
 
 @dataclass(frozen=True)
 class ModelState:
-    """One model as its status tells. `settled`: nothing more is awaited."""
+    """The state of one model, from its status. `settled`: it is ready or suspended."""
 
     name: str
     settled: bool
@@ -34,7 +34,7 @@ class ModelState:
 
 
 class StartProgress:
-    """Writes to `stream`; `show` is called with every model at each look."""
+    """Writes progress to `stream`; call `show` with all models at each update."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -43,7 +43,7 @@ class StartProgress:
         self._told: dict[str, ModelState] = {}
 
     def show(self, models: Iterable[ModelState], elapsed_s: float) -> None:
-        """Bring the display up to date."""
+        """Update the display."""
         states = list(models)
         if self._live:
             self._redraw(states, elapsed_s)
@@ -58,12 +58,12 @@ class StartProgress:
         self._stream.flush()
 
     def finish(self) -> None:
-        """Leave the lines as they are; from now on news are plain lines."""
+        """Keep the lines as they are; later changes are printed as new lines."""
         self._live = False
         self._lines = 0
 
     def remember(self, models: Iterable[ModelState]) -> None:
-        """What has been told already."""
+        """Record states as already shown."""
         self._told = {state.name: state for state in models}
 
     def _redraw(self, states: list[ModelState], elapsed_s: float) -> None:
@@ -76,5 +76,5 @@ class StartProgress:
 
 
 def line(state: ModelState, elapsed_s: float) -> str:
-    """`demo: Starting (12 s): Pod demo-… starts: it loads the model`."""
+    """The line of a model, e.g. `demo: Starting (12 s): Pod demo-… starts: it loads the model`."""
     return f"{state.name}: {state.phase} ({elapsed_s:.0f} s): {state.message}"

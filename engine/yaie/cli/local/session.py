@@ -1,7 +1,7 @@
-"""One run of `yaie up`: the machine, the operator on it, progress, and the end of all of it.
+"""One run of `yaie up`: the machine, the operator on it, progress, and shutdown.
 
-bind the port → open the machine → start the operator → store the objects → show progress
-    → ready: say how to chat, or run the command → wait for a signal → end everything
+bind the port → open the machine → store the objects → start the operator → show progress
+    → ready: print how to chat, or run the command → wait for a signal → end everything
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _DEBOUNCE_S: Final = 0.02
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asked for."""
+    """Options of `yaie up` from the command line."""
 
     state: StateFolder
     namespace: str
@@ -48,7 +48,7 @@ class Options:
 
 
 class Session:
-    """Runs once. `run` returns the exit status."""
+    """One run of `yaie up`. `run` returns the exit status and may be called once."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -58,13 +58,13 @@ class Session:
         self._was_ready = False
 
     async def run(self) -> int:
-        """Until a signal, the command's end or the operator's failure.
+        """Run until a signal, the command's end or a failure of the operator.
 
         Raises:
             InvalidRequestError: an object is refused, there is nothing to run, or the command
                 cannot run.
             StateError: the state folder or the port cannot be used.
-            UnavailableError: the models are not ready in time.
+            UnavailableError: the models are not ready within the time limit.
 
         """
         published = bind(self._options.namespace, names.ROUTER, self._options.port)
@@ -83,7 +83,7 @@ class Session:
     async def _serve(
         self, machine: Machine, published: Published, operator: asyncio.Task[None]
     ) -> int:
-        """Wait for Ready, then for the end; the exit status."""
+        """Wait until all models are ready, then for the end; returns the exit status."""
         began = time.monotonic()
         await self._until_ready(machine, operator, began)
         if not self._was_ready:
@@ -100,10 +100,10 @@ class Session:
     async def _until_ready(
         self, machine: Machine, operator: asyncio.Task[None], began: float
     ) -> None:
-        """Show the progress until every model is settled, a signal or the operator's end.
+        """Show progress until every model is settled, a signal arrives or the operator ends.
 
         Raises:
-            UnavailableError: the time is over.
+            UnavailableError: the time limit has passed.
 
         """
         limit_s = self._options.timeout_s
@@ -120,7 +120,7 @@ class Session:
             await self._pause()
 
     def _store_objects(self, machine: Machine) -> None:
-        """Check all, then store all.
+        """Check all objects, then store all of them.
 
         Raises:
             InvalidRequestError: an object is refused (with its file and line), or there is nothing
@@ -137,7 +137,7 @@ class Session:
             raise InvalidRequestError("nothing to run; name a file: yaie up -f model.yaml")
 
     async def _run_command(self, published: Published) -> int:
-        """The command's exit status. While it runs, Ctrl-C is its own affair."""
+        """Run the command and return its exit status. Meanwhile only the command handles Ctrl-C."""
         program, *rest = self._options.command
         argv = [*PROGRAMS.get(program, (program,)), *rest]
         env = {**os.environ, ENV_ENDPOINT: published.url}
@@ -180,11 +180,11 @@ class Session:
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            if signal.getsignal(number) is not signal.SIG_IGN:  # ignored e.g. under nohup
                 loop.add_signal_handler(number, self._signalled)
 
     def _signalled(self) -> None:
-        """The first signal ends everything politely, the second by force."""
+        """Handle a signal: the first starts an orderly shutdown, the second kills processes."""
         if self._stop.is_set() and self._machine is not None:
             self._machine.hurry()
         self._stop.set()
@@ -192,7 +192,7 @@ class Session:
 
 @contextlib.asynccontextmanager
 async def _operating(machine: Machine, published: Published) -> AsyncIterator[asyncio.Task[None]]:
-    """The operator on the machine; its own failure is raised when the block ends."""
+    """Run the operator on the machine; its failure, if any, is raised when the block ends."""
     config = OperatorConfig(endpoint_format=f"{published.url}/v1", debounce_s=_DEBOUNCE_S)
     ending = asyncio.Event()
     task = asyncio.create_task(Manager(machine.cluster, config).run(ending))
@@ -204,7 +204,7 @@ async def _operating(machine: Machine, published: Published) -> AsyncIterator[as
 
 
 def _where(options: Options) -> str:
-    """The flags by which another command finds the same models."""
+    """The flags with which other commands find the same models."""
     words: list[str] = []
     if options.state.path != StateFolder.default().path:
         words += ["--state-dir", str(options.state.path)]
@@ -218,6 +218,6 @@ def _states(machine: Machine) -> list[ModelState]:
 
 
 def _settings() -> Settings:
-    """Pods inherit this environment without what is meant for `yaie` itself."""
+    """The machine's settings: pods inherit this environment without the YAIE_* variables."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("YAIE_")}
     return Settings(environ=inherited, gpu_ids=tuple(gpus.detect(os.environ)))

@@ -1,9 +1,9 @@
-"""Transformers' attention interface, twice: once to find out what a model's attention layers ask
-for, and once to answer it from our pages.
+"""Two implementations of transformers' attention interface: a probe, which records what a model's
+attention layers need, and the paged one, which computes attention over our pages.
 
-Both are registered under a name that a model's configuration selects. The probe comes with a mask
-interface of its own, so that every layer is handed the meaning of its mask instead of the mask; the
-paged one comes with none, and transformers then makes no masks at all.
+Both are registered under names that a model's configuration selects. The probe also registers a
+mask interface, so that every layer receives the meaning of its mask (`Visible`) instead of a mask
+tensor; the paged one registers none, and then transformers creates no masks.
 """
 
 import threading
@@ -39,14 +39,14 @@ WITHOUT_MEANING = frozenset({
     "sliding_window",
     "use_cache",
 })  # fmt: skip
-"""Arguments that change nothing here. A window and causality are read from the mask: that is what
-transformers' own eager attention obeys.
+"""Arguments that have no effect here. The window and causality are taken from the mask, as in
+transformers' own eager attention.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionLayer:
-    """One attention layer as the probe saw it: `asked` are the scaling and softcap it passes."""
+    """One attention layer as recorded by the probe. `asked`: its arguments scaling and softcap."""
 
     module: Any
     asked: tuple[Any, Any]
@@ -56,7 +56,7 @@ class AttentionLayer:
 
 
 class LayerProbe:
-    """Collects the attention layers of one run, in the order of their calls."""
+    """Records the attention layers of one forward pass, in the order of their calls."""
 
     def __init__(self, longest: int) -> None:
         self.longest = longest
@@ -74,7 +74,7 @@ class LayerProbe:
         softcap: float | None = None,
         **others: Any,
     ) -> tuple[torch.Tensor, None]:
-        """Note the layer; zeros come back: only shapes matter here."""
+        """Record the layer and return zeros: only shapes matter in this pass."""
         if isinstance(attention_mask, UnfitError):
             raise attention_mask
         if not isinstance(attention_mask, Visible):
@@ -95,7 +95,7 @@ class LayerProbe:
 
 
 class PagedStep:
-    """Answers the attention calls of one forward pass: the i-th call is that of layer i."""
+    """Computes the attention calls of one forward pass; the i-th call is that of layer i."""
 
     def __init__(self, layers: tuple[AttentionLayer, ...], step: StepInput) -> None:
         self._layers = layers
@@ -111,10 +111,10 @@ class PagedStep:
         attention_mask: Any,
         **others: Any,
     ) -> tuple[torch.Tensor, None]:
-        """Write keys and values [1, heads, T, size], attend; [1, T, heads, value size] comes back.
+        """Write keys and values [1, heads, T, size] and attend -> [1, T, heads, value size].
 
         Raises:
-            UnfitError: another layer than the probe saw, or one that asks for something else.
+            UnfitError: the layer or its arguments differ from those that the probe recorded.
 
         """
         if self.calls == len(self._layers):
@@ -136,10 +136,10 @@ class PagedStep:
         return output.to(query.dtype).unsqueeze(0), None
 
     def finish(self) -> None:
-        """Check that every layer attended.
+        """Check that every layer was called.
 
         Raises:
-            UnfitError: a layer was left out of a step.
+            UnfitError: a layer was not called in this step.
 
         """
         if self.calls != len(self._layers):
@@ -175,10 +175,10 @@ def _rows(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def refuse_unknown(others: dict[str, Any]) -> None:
-    """Refuse arguments that nobody here understands.
+    """Refuse attention arguments that are not supported.
 
     Raises:
-        UnfitError: one of them has a value that asks for something.
+        UnfitError: an unknown argument has a value that may have an effect.
 
     """
     for name, value in others.items():
@@ -194,7 +194,7 @@ def _number(value: Any) -> float:
 
 
 class _Active(threading.local):
-    """Who answers this thread's attention calls."""
+    """The object that handles this thread's attention calls."""
 
     answer: LayerProbe | PagedStep | None = None
 
@@ -203,7 +203,7 @@ _active = _Active()
 
 
 class answering:  # noqa: N801 - reads as a verb: `with answering(probe):`
-    """While open, attention calls of this thread go to `answer`."""
+    """Context manager in which `answer` handles this thread's attention calls."""
 
     def __init__(self, answer: LayerProbe | PagedStep) -> None:
         self._answer = answer
@@ -222,8 +222,10 @@ def _called(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, None]:
 
 
 def _mask(*, mask_function: Any, attention_mask: Any = None, **_: Any) -> Visible | UnfitError:
-    """Mask interface of the probe: what the mask means, or why it means nothing that we can do.
-    It matters only where a layer uses the mask: some models make more masks than they use.
+    """The probe's mask interface: returns the mask's meaning, or why it is not supported.
+
+    An unsupported mask is returned, not raised, because some models make masks that they do not
+    use; the layer that receives it raises it.
     """
     if attention_mask is not None and not bool(torch.as_tensor(attention_mask).all()):
         return UnfitError("it hides tokens by a mask of its own")
@@ -236,7 +238,7 @@ def _mask(*, mask_function: Any, attention_mask: Any = None, **_: Any) -> Visibl
 
 
 def register() -> None:
-    """Make both implementations known to transformers. Does nothing the second time."""
+    """Register both implementations with transformers. Further calls have no effect."""
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
 
@@ -246,7 +248,7 @@ def register() -> None:
 
 
 def select(model: Any, name: str) -> list[tuple[Any, str]]:
-    """Let every part of `model` use the attention `name`; returns what to give `restore`."""
+    """Let all modules of `model` use attention `name`; returns the argument for `restore`."""
     configs = {id(part.config): part.config for part in model.modules() if hasattr(part, "config")}
     before = [
         (config, config._attn_implementation_internal)  # noqa: SLF001 - as below
@@ -254,7 +256,8 @@ def select(model: Any, name: str) -> list[tuple[Any, str]]:
         if hasattr(config, "_attn_implementation_internal")
     ]
     for config, _ in before:
-        # The public setter refuses models whose source it does not recognise; the probe finds out.
+        # The public setter refuses models whose source it does not recognise; the probe checks them
+        # instead.
         config._attn_implementation_internal = name  # noqa: SLF001
     return before
 

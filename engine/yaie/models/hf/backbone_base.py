@@ -1,5 +1,5 @@
-"""What all transformers models share, wherever their keys and values are: a body and a head, split
-by `backbone_split`, and no classes.
+"""Common base of transformers models, independent of their cache: a body and a head, separated by
+`backbone_split`, and no classes.
 """
 
 from typing import Any
@@ -11,9 +11,9 @@ from yaie.models.hf.backbone_split import Split
 
 
 class HalvedTransformer:
-    """The part of `models.model.Model` that stands after the body's last layer.
+    """The part of `models.model.DecoderModel` after the body's last layer.
 
-    A subclass calls `halve` once its model can run, and runs the body.
+    A subclass calls `halve` when its model can run, and runs the body itself.
     """
 
     num_labels = 0
@@ -24,10 +24,10 @@ class HalvedTransformer:
         self._model = model
 
     def halve(self, **arguments: Any) -> None:
-        """Run the model once with `arguments` to tell its halves apart.
+        """Run the model once with `arguments` to find its body and head.
 
         Raises:
-            UnfitError: the model has no such halves.
+            UnfitError: the model cannot be divided into body and head.
 
         """
         self._split = Split(self._model, **arguments)
@@ -39,9 +39,9 @@ class HalvedTransformer:
         return self._split.logits(hidden)
 
     def classify(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Raise: a language model has no class logits."""
+        """Raise NotImplementedError: a language model has no class logits."""
         raise NotImplementedError(f"{self.architecture} has no labels; given {hidden.shape}")
 
     def parameters(self) -> NamedTensors:
-        """Every parameter once."""
+        """All parameters, each once."""
         yield from self._model.named_parameters()

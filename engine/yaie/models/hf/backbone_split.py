@@ -1,8 +1,8 @@
-"""A causal language model in two halves: a body that makes hidden states, a head that makes logits.
+"""Divides a causal language model into a body (hidden states) and a head (logits).
 
-Models scale, soft-cap and bias their logits in their own forward method, so the head is that very
-method, with the body's forward replaced by one that returns the hidden states at hand. The body is
-what the model itself calls: found by watching one call, with the arguments it is given.
+Models scale, soft-cap and bias their logits in their own forward method. So the head is that
+method, with the body's forward replaced by a function that returns given hidden states. The body is
+the module that the model itself calls; it is found, with its arguments, by observing one call.
 """
 
 from collections.abc import Iterator
@@ -16,14 +16,14 @@ from yaie.models.hf.errors import UnfitError
 
 
 class Split:
-    """The halves of `model`, found by running it once.
+    """Body and head of `model`, found by running it once.
 
     Args:
         model: a causal language model of transformers.
-        arguments: keyword arguments of that run; `input_ids` [1, T] among them.
+        arguments: keyword arguments of that run, including `input_ids` [1, T].
 
     Raises:
-        UnfitError: the model has no such halves.
+        UnfitError: the model cannot be divided into body and head.
 
     """
 
@@ -54,14 +54,15 @@ class Split:
         self._output = type(output)
 
     def hidden(self, **arguments: Any) -> Any:
-        """Run the body; its output's `last_hidden_state` is [1, T, hidden]. Arguments that the
-        model did not hand on to its body are left out.
+        """Run the body; its output's `last_hidden_state` is [1, T, hidden].
+
+        Arguments that the model did not pass to its body are omitted.
         """
         taken = {name: value for name, value in arguments.items() if name in self.takes}
         return self.body(**(self._kept | taken))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Hidden [N, hidden] -> [N, vocab], as the model's own forward method makes them."""
+        """Hidden [N, hidden] -> logits [N, vocab], computed by the model's own forward method."""
         ids = torch.zeros((1, len(hidden)), dtype=torch.int64, device=hidden.device)
         with self._given(hidden.unsqueeze(0)):
             logits: torch.Tensor = self.model(input_ids=ids, use_cache=False).logits
@@ -69,13 +70,13 @@ class Split:
 
     @contextmanager
     def _given(self, hidden: torch.Tensor) -> Iterator[None]:
-        """While open, the body returns `hidden` whatever it is called with."""
+        """Context manager in which the body returns `hidden` for any arguments."""
         output = self._output(last_hidden_state=hidden)
         self.body.forward = lambda *_args, **_kwargs: output
         try:
             yield
         finally:
-            del self.body.forward  # the class's own method shows again
+            del self.body.forward  # restores the class's method
 
 
 def _hidden(output: Any) -> Any:
@@ -83,14 +84,15 @@ def _hidden(output: Any) -> Any:
 
 
 def _by_name(body: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call of the body, all by name."""
+    """All arguments of a call of the body, by name."""
     names = list(signature(type(body).forward).parameters)[1:]
     return dict(zip(names, args, strict=False)) | kwargs
 
 
 def _kept(given: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """What the body is always called with: all that the caller did not name. Tensors that the
-    model computed for its body could not be repeated for other inputs.
+    """The arguments that the model adds when it calls its body, for every later call.
+
+    Raises UnfitError if one is a tensor: the model computed it from this run's input.
     """
     kept = {name: value for name, value in given.items() if name not in arguments}
     computed = [name for name, value in kept.items() if isinstance(value, torch.Tensor)]

@@ -1,7 +1,7 @@
-"""A transformers model on transformers' own cache: one sequence at a time, its tokens in order.
+"""A transformers model with transformers' own cache: one sequence at a time, its tokens in order.
 
-For models that paged attention cannot honour: recurrent ones, and those whose attention adds biases
-or reads its mask itself. The scheduler must give it one sequence at a time, from position 0 on.
+For models that paged attention does not support: recurrent ones, and those whose attention adds
+biases or reads its mask itself. The scheduler must run one sequence at a time, from position 0 on.
 """
 
 from enum import Enum
@@ -17,11 +17,11 @@ from yaie.models.hf.backbone_base import HalvedTransformer
 from yaie.models.hf.errors import UnfitError
 
 CACHE_NAMES = ("past_key_values", "cache_params", "state", "mems", "past_buckets_states")
-"""What models call the cache that they take and give back."""
+"""Names of the argument and output by which models receive and return their cache."""
 
 
 class CacheMode(Enum):
-    """What a model can take after its first tokens. The order is that of preference."""
+    """What a model can process with its cache after the first call, in order of preference."""
 
     CHUNKS = "any number of tokens"
     TOKENS = "one token at a time"
@@ -29,18 +29,18 @@ class CacheMode(Enum):
 
 
 class CachedTransformer(HalvedTransformer):
-    """Implements `models.model.Model`, with nothing in our pages.
+    """Implements `models.model.DecoderModel`, without a cache in our pages.
 
     Args:
-        model: transformers' model, filled.
+        model: transformers' model, with weights.
         options: its device and dtype.
         carry: how its cache is used.
-        told: what it is told in each step beside tokens: position_ids, attention_mask, or nothing.
-            Some models count by themselves only, some by what they are told, and some take a mask
-            for one of this step's tokens.
+        told: arguments to pass in each step besides the tokens: position_ids, attention_mask, both
+            or none. Some models derive positions from their cache, some from these arguments, and
+            some treat a mask as one for this step's tokens only.
 
     Raises:
-        UnfitError: the model has no cache that can be handed back to it.
+        UnfitError: the model has no cache that can be passed back to it.
 
     """
 
@@ -66,7 +66,7 @@ class CachedTransformer(HalvedTransformer):
         """Ids [T] int64 of one sequence -> hidden states [T, hidden].
 
         Raises:
-            ValueError: tokens of two sequences, or not those that follow the last ones.
+            ValueError: the step has several sequences, or does not continue the last tokens.
 
         """
         (segment,) = step.segments
@@ -95,7 +95,7 @@ class CachedTransformer(HalvedTransformer):
         return hidden[-n_tokens:]
 
     def _arguments(self, ids: torch.Tensor, start: int) -> dict[str, Any]:
-        """What a language model is called with, as far as this one takes it."""
+        """The arguments of a call, restricted to those that this model accepts."""
         end = start + ids.shape[1]
         ids = ids.to(self.options.device)
         arguments: dict[str, Any] = {

@@ -1,10 +1,10 @@
-"""The check at load: what we compute is compared with transformers' own forward pass.
+"""The check at load: compares our logits with those of transformers' own forward pass.
 
-The yardstick is the model's own rounding noise: how far its logits move when every layer's output
-is off by at most one rounding error of its dtype. Two right ways to compute a model differ by about
-that much; a wrong one (a lost mask, positions off by one, tokens of a neighbour) by far more. The
-ratio holds for any weights and dtype, where a fixed tolerance would be too strict for strong
-weights and blind for weak ones.
+The unit of comparison is the model's rounding noise: how much its logits change if every layer's
+output is perturbed by at most one rounding error of its dtype. Two correct computations of a model
+differ by about that much; an incorrect one (a lost mask, positions off by one, tokens of another
+sequence) by far more. This works for any weights and dtype, while a fixed tolerance would be too
+strict for large weights and too lax for small ones.
 """
 
 import math
@@ -21,17 +21,18 @@ from yaie.models.hf.errors import UnfitError
 from yaie.models.model import DecoderModel
 
 RMS_RATIO, MAX_RATIO = 4.0, 8.0
-"""Errors allowed, in multiples of the noise. Measured on tiny models, strong weights: right ones
-reach 3.4 (mixtures in bfloat16, where noise changes routes), most stay below 2; positions off by
-one or a neighbour's tokens give 10,000 and more in float32, and 4.9 to 45 in bfloat16.
+"""Allowed errors as multiples of the noise. Measured on tiny models with large weights: correct
+computations reach 3.4 (mixtures of experts in bfloat16, where noise changes routes), most stay
+below 2; positions off by one or another sequence's tokens give 10,000 and more in float32, and 4.9
+to 45 in bfloat16.
 """
 NOISE_DRAWS = 2
 Logits = Sequence[torch.Tensor]
-"""For each sequence [T, vocab], the logits after each of its tokens."""
+"""For each sequence the logits after each of its tokens, [T, vocab]."""
 
 
 def sequences(config: Any, lengths: Sequence[int], vocab_size: int) -> list[torch.Tensor]:
-    """Random token ids [T] for each length, none of them one that the configuration names."""
+    """Random token ids [T] for each length, without the special ids in the configuration."""
     values = [value for name, value in vars(config).items() if name.endswith("token_id")]
     named = {token for value in values for token in (value if isinstance(value, list) else [value])}
     usable = torch.tensor([token for token in range(min(vocab_size, 4096)) if token not in named])
@@ -42,7 +43,7 @@ def sequences(config: Any, lengths: Sequence[int], vocab_size: int) -> list[torc
 
 
 class Yardstick:
-    """Transformers' own logits for some sequences, and how far noise moves them."""
+    """transformers' own logits for some sequences, and the size of their rounding noise."""
 
     def __init__(self, model: Any, ids: Sequence[torch.Tensor]) -> None:
         self.ids = [tokens.to(model.device) for tokens in ids]
@@ -57,15 +58,15 @@ class Yardstick:
         self._rms, self._largest = _distance(moved, self.exact * NOISE_DRAWS)
 
     def ratios(self, ours: Logits) -> tuple[float, float]:
-        """RMS and largest error of `ours` in multiples of the noise."""
+        """RMS and largest error of `ours` as multiples of the noise."""
         rms, largest = _distance(ours, self.exact)
         return _ratio(rms, self._rms), _ratio(largest, self._largest)
 
     def judge(self, ours: Logits) -> None:
-        """Check that `ours` are within the noise.
+        """Check that the error of `ours` is within the allowed multiples of the noise.
 
         Raises:
-            UnfitError: their error is too many times the noise.
+            UnfitError: it is not.
 
         """
         rms, largest = self.ratios(ours)
@@ -76,7 +77,7 @@ class Yardstick:
 
 
 def _ratio(error: float, noise: float) -> float:
-    """NaN counts as infinitely wrong; no error at all is right without any noise too."""
+    """The error as a multiple of the noise: NaN gives infinity, no error gives 0."""
     if error == 0.0:
         return 0.0
     return error / noise if noise > 0.0 and error < math.inf else math.inf
@@ -95,7 +96,7 @@ def _distance(ours: Logits, exact: Logits) -> tuple[float, float]:
 
 @contextmanager
 def _noise(layers: Sequence[nn.Module], seed: int, device: torch.device) -> Iterator[None]:
-    """While open, the output of each of `layers` is off by up to one rounding error."""
+    """Context manager that perturbs the output of each layer by up to one rounding error."""
     generator = torch.Generator(device).manual_seed(seed)
 
     def moved(tensor: torch.Tensor) -> torch.Tensor:
@@ -117,8 +118,8 @@ def _noise(layers: Sequence[nn.Module], seed: int, device: torch.device) -> Iter
 
 
 def _layers(model: Any, ids: torch.Tensor) -> list[nn.Module]:
-    """The layers of the decoder: of the lists of modules that run for the text `ids` (an encoder of
-    images does not), the one that holds the most parameters.
+    """The decoder's layers: of all module lists that run for the text `ids` (an image encoder does
+    not), the one with the most parameters.
     """
     lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
     ran: set[nn.Module] = set()
@@ -140,15 +141,15 @@ def _layers(model: Any, ids: torch.Tensor) -> list[nn.Module]:
 PAGE_SIZE = 16
 TABLES = ((3, 1), (2, 5, 4))
 CHUNKS = ((20, 17), (1, 19), (1, 1))
-"""Tokens of two sequences in each step: prefill of both, a decode beside a chunk, two decodes."""
+"""Tokens of the two sequences per step: prefill of both, a decode and a chunk, two decodes."""
 LENGTHS = (22, 37)
 
 
 def prove_paged(model: DecoderModel, yardstick: Yardstick) -> None:
-    """Run two sequences through our pages, one of them in chunks, and judge the logits.
+    """Run two sequences with our pages, one of them in chunks, and check the logits.
 
     Raises:
-        UnfitError: they are not transformers' own.
+        UnfitError: the logits differ from transformers' own.
 
     """
     options = model.options
@@ -174,7 +175,7 @@ def prove_paged(model: DecoderModel, yardstick: Yardstick) -> None:
 def _paged_step(
     done: Sequence[int], counts: Sequence[int], caches: Any, device: torch.device
 ) -> StepInput:
-    """One step of all sequences: those with one token in a segment of their own, as decodes are."""
+    """One step of all sequences; those with one token form a separate segment, as decodes do."""
     rows = range(len(counts))
     positions = [range(at, at + n) for at, n in zip(done, counts, strict=True)]
     slots = [
@@ -219,16 +220,16 @@ def _segment(
 
 
 ALONE = ((9, 2, 1, 1, 3, 6), (20, 3, 2, 1, 10, 1))
-"""The same sequences one after the other, each in chunks of its own. Chunks of two and three tokens
-are shorter than the usual convolution of four, whose state they must not overwrite.
+"""Chunks of the two sequences when run one after the other. Chunks of two and three tokens are
+shorter than the usual convolution of four, whose state they must not overwrite.
 """
 
 
 def prove_cached(model: DecoderModel, yardstick: Yardstick) -> None:
-    """Run the sequences one after the other, in chunks and single tokens, and judge the logits.
+    """Run the sequences one after the other, in chunks and single tokens, and check the logits.
 
     Raises:
-        UnfitError: they are not transformers' own.
+        UnfitError: the logits differ from transformers' own.
 
     """
     ours = []

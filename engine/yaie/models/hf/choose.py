@@ -1,5 +1,5 @@
-"""Which way a transformers model runs: in our pages where that is proved right, on transformers'
-own cache otherwise, and not at all where neither agrees with its own forward pass.
+"""Selects how a transformers model runs: with our pages if that passes the check, else with
+transformers' own cache. It is refused if neither agrees with its own forward pass.
 """
 
 import logging
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 FATAL = (torch.OutOfMemoryError, torch.AcceleratorError)
-"""These say nothing about the model."""
+"""Errors of the device, which do not mean that the model is unsupported."""
 UNCOMMON = "its layers do not attend in the common way"
 TOLD = (
     frozenset[str](),
@@ -31,11 +31,11 @@ TOLD = (
     frozenset({"attention_mask"}),
     frozenset({"position_ids", "attention_mask"}),
 )
-"""What a model on its own cache may need to be told; the first that proves right is taken."""
+"""Arguments that a model with its own cache may need; the first set that passes is used."""
 
 
 class Chosen(NamedTuple):
-    """A model that passed its self-check. `carry`: None where it lives in our pages."""
+    """A model that passed its check. `carry`: how it uses its own cache; None: it uses pages."""
 
     model: DecoderModel
     carry: CacheMode | None
@@ -46,7 +46,7 @@ def choose(model: Any, options: TensorOptions, max_model_len: int) -> Chosen:
     """Return the best way to run `model` that agrees with its own forward pass.
 
     Raises:
-        InvalidRequestError: there is none; the message says why.
+        InvalidRequestError: there is none; the message gives the reasons.
 
     """
     attention.register()
@@ -112,7 +112,10 @@ def _vocab_size(model: Any) -> int:
 
 
 def _try(make: Callable[[], T], otherwise: str) -> tuple[str, T | None]:
-    """What `make` returns, or why it cannot: `otherwise`, where foreign code raises whatever."""
+    """("", result of `make`), or (reason, None) if it fails.
+
+    The reason is that of an UnfitError, else `otherwise`: a model's code may raise any exception.
+    """
     try:
         return "", make()
     except FATAL:

@@ -1,7 +1,7 @@
-"""Why a model cannot run in some way. Never reaches a user as it is: the next way is tried, and in
-the end the reason becomes part of a refusal.
+"""The error for a way of running a model that is not possible. Users do not see it directly: the
+next way is tried, and if all fail, the reason becomes part of the final error.
 """
 
 
 class UnfitError(Exception):
-    """One way of running the model would be wrong or impossible; the text completes "because"."""
+    """One way of running the model is wrong or impossible; the message completes "because …"."""

@@ -1,5 +1,5 @@
-"""From config.json and safetensors to transformers' own model, without transformers touching the
-folder: it gets a table of settings and a table of tensors, both read and checked by us.
+"""Builds transformers' own model from config.json and safetensors. transformers does not access the
+folder: it receives settings and tensors that are read and checked here.
 """
 
 import logging
@@ -29,12 +29,12 @@ CODE_KEYS = frozenset({
     "_experts_implementation",
     "_experts_implementation_internal",
 })  # fmt: skip
-"""Settings that choose code or files. Some of them can name kernels to download: never taken."""
+"""Settings that select code or files, some even kernels to download. They are removed."""
 
 LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "context_length")
-"""What configurations call the longest sequence."""
+"""Names of the longest sequence in configurations."""
 DEFAULT_LENGTH = 8192
-"""For models without positions, such as recurrent ones."""
+"""Longest sequence of models without positions, such as recurrent ones."""
 UNLIMITED = 2**24
 BUFFERS = (
     ".rotary_emb.inv_freq",
@@ -44,19 +44,19 @@ BUFFERS = (
     ".attention.masked_bias",
     ".position_ids",
 )
-"""Endings of tensors that old checkpoints keep and that are computed here."""
+"""Suffixes of buffers that old checkpoints contain; they are computed here instead."""
 OTHER_MODALITIES = ("vision", "visual", "image", "audio", "speech", "multi_modal", "vqmodel")
-"""Words in the names of tensors that a model of text has no use for."""
+"""Words in the names of tensors that a text model does not use."""
 MAX_LAYERS = 1024
-"""Far above any real model: a hostile number must not make us build a billion of anything."""
+"""Far more than any real model has; a hostile number must not make the loader build a billion."""
 LAYERS = ("num_hidden_layers", "num_layers", "n_layers", "n_layer", "decoder_layers")
 
 
 def config_of(raw: dict[str, Any]) -> Any:
-    """Return transformers' configuration object for the content of config.json.
+    """Return transformers' configuration object for the contents of config.json.
 
     Raises:
-        InvalidRequestError: an unknown model type, or settings that its class does not take.
+        InvalidRequestError: the model type is unknown, or its class refuses the settings.
 
     """
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_MAPPING_NAMES
@@ -78,7 +78,7 @@ def config_of(raw: dict[str, Any]) -> Any:
 
 
 def max_positions(config: Any) -> int | None:
-    """The longest sequence that the configuration allows; None where it names none."""
+    """The configuration's longest sequence; None if it names none."""
     text = config.get_text_config(decoder=True)
     for name in LENGTHS:
         value = getattr(text, name, None) if name in vars(text) | text.attribute_map else None
@@ -88,11 +88,11 @@ def max_positions(config: Any) -> int | None:
 
 
 def class_of(config: Any, raw: dict[str, Any]) -> tuple[Any, type[Any]]:
-    """Return the configuration and the class of the causal language model: those of the text part
-    where the configuration has several parts.
+    """Return the configuration and class of the causal language model; if the configuration has
+    several parts, those of the text part.
 
     Raises:
-        InvalidRequestError: not a causal language model, or one that lacks a dependency.
+        InvalidRequestError: it is not a causal language model, or needs a missing package.
 
     """
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -119,10 +119,10 @@ def class_of(config: Any, raw: dict[str, Any]) -> tuple[Any, type[Any]]:
 def model_of(
     config: Any, kind: type[Any], options: TensorOptions, folder: Path | None, seed: int = 0
 ) -> Any:
-    """Build the model and fill it: from the safetensors in `folder`, or at random without one.
+    """Build the model with the weights in `folder`, or (None) with random weights.
 
     Raises:
-        InvalidRequestError: it cannot be built, or its checkpoint lacks tensors.
+        InvalidRequestError: it cannot be built, or the checkpoint's tensors do not match it.
 
     """
     try:
@@ -156,7 +156,7 @@ def _filled(
 
 
 def _check_found(found: dict[str, Any]) -> None:
-    """Refuse a checkpoint whose tensors are not those of the model."""
+    """Refuse a checkpoint whose tensors do not match those of the model."""
     weights.report_missing(found["missing_keys"])
     for name, stored, asked in sorted(found["mismatched_keys"]):
         raise weights.misshapen(name, stored, asked)
@@ -164,7 +164,7 @@ def _check_found(found: dict[str, Any]) -> None:
 
 
 def _is_no_weight(name: str) -> bool:
-    """Whether a tensor is nothing that the model learned, or learned for another modality."""
+    """Whether a tensor is a computed buffer, or belongs to another modality."""
     return name.endswith(BUFFERS) or any(word in name for word in OTHER_MODALITIES)
 
 
@@ -182,7 +182,7 @@ def _check_layers(table: dict[str, Any]) -> None:
 
 
 def _settings(value: Any) -> Any:
-    """A copy without the keys that choose code, at any depth; infinite numbers are tables there."""
+    """A copy without CODE_KEYS at any depth; `{"__float__": text}` becomes the number."""
     if isinstance(value, dict) and value.keys() == {"__float__"}:
         return float(value["__float__"])
     if isinstance(value, dict):
@@ -208,7 +208,7 @@ def _other_kind(model_type: str, name: str | None) -> str:
 
 
 def _needed(error: ImportError) -> str:
-    """The name of the missing module where the error says so."""
+    """The name of the missing module, or the beginning of the error message."""
     named = re.search(r"requires the (\S+) library", str(error))
     return error.name or (named[1] if named else str(error).strip().splitlines()[0][:120])
 

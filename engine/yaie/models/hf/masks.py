@@ -1,8 +1,9 @@
-"""What a mask function of transformers lets a token see, found by asking it, far beyond any test
-prompt: a window of 4,096 tokens or chunks of 8,192 do not show in a short comparison.
+"""Determines what a mask function of transformers lets a token see, by evaluating it for positions
+up to the longest sequence: a window of 4,096 tokens or chunks of 8,192 would not be noticed in a
+comparison of short sequences.
 
-A mask function takes index tensors (batch, head, query, key), which broadcast, and returns a bool
-tensor: may the query see the key.
+A mask function takes broadcastable index tensors (batch, head, query, key) and returns a bool
+tensor: whether the query sees the key.
 """
 
 from collections.abc import Callable
@@ -16,21 +17,21 @@ MaskFunction = Callable[
     [torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor | bool
 ]
 BEYOND = 3
-"""Keys after the query that are asked for too: none of them may be visible."""
+"""Number of keys after the query that are also evaluated; none of them may be visible."""
 
 
 @dataclass(frozen=True, slots=True)
 class Visible:
-    """What every token sees: the last `window` tokens, itself included; None: all before it."""
+    """Every token sees the last `window` tokens, itself included; None: all up to itself."""
 
     window: int | None
 
 
 def visible(function: MaskFunction, longest: int) -> Visible:
-    """Find out what `function` shows in sequences of up to `longest` tokens.
+    """Determine what `function` makes visible in sequences of up to `longest` tokens.
 
     Raises:
-        UnfitError: neither plain causal attention nor a sliding window.
+        UnfitError: it is neither causal attention nor a sliding window.
 
     """
     window = _width(function, longest - 1)
@@ -42,7 +43,7 @@ def visible(function: MaskFunction, longest: int) -> Visible:
 
 
 def _width(function: MaskFunction, query: int) -> int:
-    """How many keys `query` sees, which must be the last ones up to itself."""
+    """Number of keys that `query` sees, which must be the last ones up to itself."""
     keys = torch.arange(query + 1 + BEYOND)
     zero = torch.zeros(1, dtype=torch.int64)
     seen = torch.as_tensor(function(zero, zero, torch.tensor([query]), keys)).expand(keys.shape)

@@ -1,5 +1,5 @@
-"""A transformers model whose keys and values live in our pages. All sequences of a step run as one
-row of tokens [1, T]: only attention mixes tokens, and attention is ours.
+"""A transformers model with keys and values in our pages. All sequences of a step run as one row of
+tokens [1, T], because only attention mixes tokens, and attention is ours.
 """
 
 from typing import Any
@@ -13,19 +13,19 @@ from yaie.models.hf.backbone_base import HalvedTransformer
 from yaie.models.hf.errors import UnfitError
 
 ROTARY_BY_LENGTH = frozenset({"dynamic", "longrope"})
-"""Rotary kinds whose angles depend on the longest sequence of the batch."""
+"""Kinds of rotary embedding whose angles depend on the longest sequence of the batch."""
 
 
 class PagedTransformer(HalvedTransformer):
-    """Implements `models.model.Model`.
+    """Implements `models.model.DecoderModel`.
 
     Args:
-        model: transformers' model, filled. Its attention is ours from now on.
+        model: transformers' model, with weights. Its attention is replaced by ours.
         options: its device and dtype.
         max_model_len: longest sequence in tokens.
 
     Raises:
-        UnfitError: the model does something that paged attention cannot honour.
+        UnfitError: the model needs something that paged attention does not support.
 
     """
 
@@ -71,7 +71,7 @@ def _refuse_by_config(model: Any, max_model_len: int) -> None:
 
 
 def _rope_tables(parameters: Any) -> list[dict[str, Any]]:
-    """One table, or one for each kind of layer."""
+    """The tables of rotary parameters: one, or one per layer type."""
     if not isinstance(parameters, dict):
         return []
     nested = [value for value in parameters.values() if isinstance(value, dict)]

@@ -1,1 +1,1 @@
-"""What form an output must have: from what requests say to one grammar."""
+"""Structured outputs: converts a request's fields to one grammar."""

@@ -1,7 +1,8 @@
-"""Every way in which a request can ask for a form of its output becomes one `Grammar`.
+"""Converts the request fields that specify the form of the output to one `Grammar`.
 
-OpenAI's `response_format`, vLLM's `structured_outputs` and its older `guided_*` fields, SGLang's
-and llama.cpp's fields: the same few kinds under many names, and only one of them in a request.
+The fields are OpenAI's `response_format`, vLLM's `structured_outputs` and its older `guided_*`
+fields, and those of SGLang and llama.cpp. They have the same few kinds under many names; a request
+may use only one of them.
 """
 
 import json
@@ -26,13 +27,13 @@ _LARK_START: Final = re.compile(
 
 
 def grammar_of(fields: Mapping[str, Any]) -> Grammar | None:
-    """Return the form that a request asks for; None: any text.
+    """Return the grammar that a request specifies; None: any text is allowed.
 
-    `fields`: the values of those of `FIELDS` that the request has; None counts as absent.
+    `fields`: the request's values of the fields in `FIELDS`; None counts as absent.
 
     Raises:
-        InvalidRequestError: two kinds at once, a kind that is not supported, or a value that is
-            wrong; `param` names the field.
+        InvalidRequestError: two fields specify a form, a kind is not supported, or a value is
+            invalid; `param` names the field.
 
     """
     asked = [(name, value) for name, value in fields.items() if name in _READERS]
@@ -47,7 +48,7 @@ def grammar_of(fields: Mapping[str, Any]) -> Grammar | None:
 
 
 def after_reasoning(grammar: Grammar, block: FreeBlock | None) -> Grammar:
-    """Let the model reason freely first: the form begins where the reasoning ends."""
+    """The grammar that applies only after the reasoning, which is free text."""
     return msgspec.structs.replace(grammar, after=block)
 
 
@@ -66,7 +67,7 @@ def _response_format(value: Any, param: str) -> Grammar | None:
 
 
 def _json_schema_format(value: Mapping[str, Any], param: str) -> Grammar:
-    """OpenAI wraps the schema with its name; others put it beside `type`."""
+    """Read the schema from `json_schema` (OpenAI's form), or from beside `type` (others' form)."""
     inner = value.get("json_schema")
     wrapped = _mapping(value if inner is None else inner, param)
     schema = wrapped.get("schema")
@@ -76,7 +77,7 @@ def _json_schema_format(value: Mapping[str, Any], param: str) -> Grammar:
 
 
 def _structured_outputs(value: Any, param: str) -> Grammar | None:
-    """Read vLLM's object: one kind, and options that say how another engine would go about it."""
+    """Read vLLM's object: one kind; options for vLLM's own backends are ignored."""
     given = {key: item for key, item in _mapping(value, param).items() if item is not None}
     for option in _HARMLESS_OPTIONS:
         given.pop(option, None)
@@ -128,7 +129,7 @@ def _choice(value: Any, param: str) -> Grammar:
 
 
 def _grammar(value: Any, param: str) -> Grammar:
-    """A grammar in Lark, or in the EBNF of llama.cpp whose first rule is `root`."""
+    """Read a grammar in Lark, or in llama.cpp's EBNF (GBNF), whose start rule is `root`."""
     text = _text(value, param, "a grammar", MAX_GRAMMAR_CHARACTERS)
     if _LARK_START.search(text):
         return Grammar("lark", text, param)

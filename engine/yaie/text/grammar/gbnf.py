@@ -1,7 +1,7 @@
-"""Translates llama.cpp's grammars (GBNF, `root ::= …`) into the dialect of Lark that is compiled.
+"""Translates llama.cpp's grammars (GBNF, `root ::= …`) into llguidance's dialect of Lark.
 
-Rules without recursion, made of characters only, become terminals: the lexer follows those, which
-is far cheaper than the parser. Newlines separate nothing: a rule ends where the next one begins.
+Rules without recursion become terminals, because the lexer is much cheaper than the parser.
+Newlines have no meaning: a rule ends where the next rule begins.
 """
 
 import itertools
@@ -12,7 +12,7 @@ from typing import Final
 from yaie.text.grammar import lark
 
 MAX_DEPTH: Final = 64
-"""Of parentheses."""
+"""Deepest nesting of parentheses."""
 MAX_REPEAT: Final = 2000
 
 _TOKEN: Final = re.compile(
@@ -32,7 +32,7 @@ _ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 class GbnfError(ValueError):
-    """The grammar cannot be read; the message says where."""
+    """The grammar cannot be read; the message names the line or rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class _Token:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """`body`: Lark pieces; a piece that names a rule is ("name", …), any other ("text", …)."""
+    """A rule. `body`: pieces of Lark; ("name", …) refers to a rule, others are ("text", …)."""
 
     name: str
     body: tuple[tuple[str, str], ...]
@@ -55,10 +55,10 @@ class _Rule:
 
 
 def to_lark(text: str) -> str:
-    """Translate a grammar whose first rule to be tried is `root`.
+    """Translate a grammar whose start rule is `root`.
 
     Raises:
-        GbnfError: it is no grammar.
+        GbnfError: the text is not a valid grammar.
 
     """
     rules = {rule.name: rule for rule in _rules(_tokens(text))}
@@ -94,7 +94,7 @@ def _rules(tokens: list[_Token]) -> list[_Rule]:
 
 
 def _rule(tokens: list[_Token]) -> _Rule:
-    """Check the order of the signs and translate them one by one."""
+    """Check the order of a rule's tokens and translate them one by one."""
     name, body = tokens[0].text, tokens[2:]
     pieces: list[tuple[str, str]] = []
     depth, may_repeat = 0, False
@@ -112,7 +112,7 @@ def _rule(tokens: list[_Token]) -> _Rule:
 
 
 def _with_empty_alternatives(pieces: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """An alternative may be empty; Lark wants that spelled out."""
+    """Write empty alternatives as `""`, which Lark requires."""
     out: list[tuple[str, str]] = []
     for piece in [*pieces, ("text", ")")]:
         after_start = not out or out[-1] in {("text", "("), ("text", "|")}
@@ -137,7 +137,7 @@ def _piece(token: _Token) -> tuple[str, str]:
 
 
 def _set(token: _Token) -> str:
-    """A set such as `[^a-z]`, each character written as its code point."""
+    """Translate a set such as `[^a-z]`, with each character written as its code point."""
     inner = token.text[1:-1]
     negated = inner.startswith("^")
     characters = _CHARACTER.findall(inner[1:] if negated else inner)
@@ -175,7 +175,7 @@ def _repeat(token: _Token) -> str:
 
 
 def _terminals(rules: dict[str, _Rule]) -> frozenset[str]:
-    """Rules that reach only characters and such rules; `root` stays a rule."""
+    """Rules that refer only to characters and to other such rules; `root` stays a rule."""
     known: set[str] = set()
     users: dict[str, list[str]] = {name: [] for name in rules}
     open_references = {name: set(rule.references) for name, rule in rules.items()}
@@ -196,7 +196,7 @@ def _terminals(rules: dict[str, _Rule]) -> frozenset[str]:
 
 
 def _names(rules: dict[str, _Rule], terminals: frozenset[str]) -> dict[str, str]:
-    """Lark tells terminals and rules apart by case."""
+    """Names in Lark, which distinguishes terminals and rules by case."""
     names = {
         name: f"T{index}" if name in terminals else f"r{index}" for index, name in enumerate(rules)
     }
@@ -204,7 +204,7 @@ def _names(rules: dict[str, _Rule], terminals: frozenset[str]) -> dict[str, str]
 
 
 def _body(rule: _Rule, names: dict[str, str]) -> str:
-    """Repeats stick to what they repeat."""
+    """The body of a rule as Lark text, with repeats directly after the repeated piece."""
     text = ""
     for kind, piece in rule.body:
         glued = kind == "text" and piece[0] in "*+?{"

@@ -1,7 +1,7 @@
-"""Reads a user's JSON schema: within limits, and refused by name where it cannot be honoured.
+"""Checks a user's JSON schema: its size, its depth, and that every keyword can be enforced.
 
-Every keyword of a JSON Schema draft is enforced, or the error names it. What only describes is left
-out: titles, examples, words and formats that no draft knows, unless they look like misspelt ones.
+Every keyword of a JSON Schema draft is either enforced or refused by name. Annotations are removed:
+titles, examples, and keywords and formats of no draft, unless they look like misspelt known ones.
 """
 
 import difflib
@@ -18,23 +18,23 @@ MAX_SCHEMA_DEPTH: Final = 32
 MAX_PATTERN_CHARACTERS: Final = 4096
 MAX_PLAIN_BYTES: Final = 4096
 MAX_UNKNOWN_WORDS: Final = 64
-"""Different ones in a schema: each is compared with all known ones, for about 0.1 ms."""
+"""Most different unknown words in a schema: comparing one with all known words takes 0.1 ms."""
 MAX_MISSPELT_CHARACTERS: Final = 32
-"""No longer word is close to a known one."""
+"""Longest word that can be close to a known word."""
 
 
 def check_schema(schema: Any, *, param: str, where: str = "") -> dict[str, Any] | bool:
-    """Return the schema without what only describes.
+    """Check a schema and return it without annotations.
 
     Raises:
-        InvalidRequestError: it is no schema, over a limit, or has a keyword that is not supported.
+        InvalidRequestError: it is not a schema, exceeds a limit, or has an unsupported keyword.
 
     """
     return _Reader(param, where).read(schema)
 
 
 def is_plain(schema: Any) -> bool:
-    """Whether a schema can be honoured for all that is known: small, with simple keywords only."""
+    """Whether a schema is certain to be enforceable: small, with simple keywords only."""
     try:
         small = len(json.dumps(schema)) <= MAX_PLAIN_BYTES
         return small and _has_plain_keywords(check_schema(schema, param=""))
@@ -55,7 +55,7 @@ def _has_plain_keywords(schema: Any) -> bool:
 
 
 class _Reader:
-    """`where`: words for the messages, such as "of tool 'x'"."""
+    """Reads one schema. `where`: text for the messages, such as "of tool 'x'"."""
 
     def __init__(self, param: str, where: str) -> None:
         self._param = param
@@ -90,7 +90,7 @@ class _Reader:
         return _with_narrowed_format(read)
 
     def _says_nothing(self, keyword: str, value: Any, path: str, schema: Mapping[str, Any]) -> bool:
-        if keyword in {"$id", "id"}:  # they change what a reference refers to
+        if keyword in {"$id", "id"}:  # these change the meaning of references
             if path == "#" or not self._has_references:
                 return True
             raise self._error(f"uses {keyword!r} (at {path}), which is not supported.")
@@ -103,7 +103,7 @@ class _Reader:
         return self._is_unknown(keyword, keywords.SUPPORTED, "keyword", path)
 
     def _is_unknown(self, word: Any, known: tuple[str, ...], what: str, path: str) -> bool:
-        """Whether no draft knows this word; one that is nearly a known one is refused."""
+        """Whether no draft has this word; raises if the word is close to a known one."""
         if not isinstance(word, str) or word in known or word in keywords.UNSUPPORTED_FORMATS:
             return False
         if word.startswith(("_", "x-")) or len(word) > MAX_MISSPELT_CHARACTERS:
@@ -149,7 +149,10 @@ class _Reader:
 
 @functools.lru_cache(maxsize=1024)
 def _nearest(word: str, known: tuple[str, ...]) -> str | None:
-    """Remembered: the same few words (`description`, `title`) describe every property."""
+    """The known word closest to `word`, or None.
+
+    Cached, because the same few words (`description`, `title`) occur in every property.
+    """
     return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=0.85)), None)
 
 
@@ -163,7 +166,7 @@ def _with_narrowed_format(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_numeric_bounds(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Draft 4 wrote `"minimum": 5, "exclusiveMinimum": true` for `"exclusiveMinimum": 5`."""
+    """Convert draft 4's `"minimum": 5, "exclusiveMinimum": true` to `"exclusiveMinimum": 5`."""
     rewritten = dict(schema)
     for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if isinstance(flag := schema.get(exclusive), bool):
@@ -174,7 +177,9 @@ def _with_numeric_bounds(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _may_be_string(schema: Mapping[str, Any]) -> bool:
-    """Formats speak of strings only; `int64` beside a number says how it is stored."""
+    """Whether the schema allows strings. Only for strings is `format` a constraint; for a number a
+    format such as `int64` describes its storage.
+    """
     types = schema.get("type", "string")
     return "string" in (types if isinstance(types, list) else [types])
 
@@ -211,7 +216,7 @@ def _check_pattern(value: Any) -> str | None:
 
 
 def ends_escaping(pattern: str) -> bool:
-    """Whether a pattern's last backslash escapes nothing. The grammar's builder would drop it."""
+    """Whether a pattern ends with an incomplete escape, which the grammar's builder would drop."""
     return (len(pattern) - len(pattern.rstrip("\\"))) % 2 == 1
 
 

@@ -1,4 +1,4 @@
-"""The keywords and formats of JSON Schema: which are enforced, and how those are read."""
+"""The keywords and formats of JSON Schema: which are enforced, and what their values are."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -39,7 +39,7 @@ UNSUPPORTED: Final = frozenset(
         *("$dynamicAnchor", "$recursiveAnchor", "extends", "disallow", "divisibleBy"),
     }
 )
-"""Keywords of some draft that constrain and that grammars cannot express, or do not yet."""
+"""Keywords of any draft that constrain values and that grammars here do not express."""
 UNSUPPORTED_FORMATS: Final = frozenset(
     {
         *("idn-email", "idn-hostname", "uri-reference", "iri", "iri-reference", "uri-template"),
@@ -54,7 +54,7 @@ NO_CONSTRAINT: Final[Mapping[str, Any]] = {
     "propertyNames": True,
     "not": False,
 }
-"""Values with which these keywords, not supported otherwise, allow everything."""
+"""Values with which these otherwise unsupported keywords allow everything."""
 _LEAP_YEAR: Final = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
 _DATE: Final = (
     f"^(?:[0-9]{{4}}-(?:(?:0[13-9]|1[0-2])-[0-9]{{2}}|02-(?:[01][0-9]|2[0-8]))|{_LEAP_YEAR}-02-29)"
@@ -66,7 +66,7 @@ NARROWED_FORMATS: Final = {
     "email": r"^[^@]{1,64}@(?:[^.@]{1,63}\.){0,9}[^.@]{1,63}$",
     "hostname": "^.{1,253}$",
 }
-"""What formats demand beside their shape: days that exist, lengths of names. The 60th second exists
-at few times of few days, which a grammar cannot count.
+"""Patterns for what formats require besides their shape: existing days, lengths of names. Second 60
+is excluded, because leap seconds exist at only a few times, which a grammar cannot express.
 """
 SUPPORTED: Final = tuple(sorted(ONE_SCHEMA | SCHEMA_LISTS | SCHEMA_MAPS | VALUES))

@@ -1,1 +1,1 @@
-"""From messages and texts to token ids and back: tokenizers, chat templates, their bounds."""
+"""Converts messages and texts to token ids and back: tokenizers, chat templates, their limits."""

@@ -1,5 +1,5 @@
-"""How a vocabulary spells bytes. Where this is known, text is exactly the tokens' bytes, joined and
-decoded as UTF-8, and no token needs to know its neighbours.
+"""How a vocabulary's tokens encode bytes. If this is known, a text is exactly its tokens' bytes,
+joined and decoded as UTF-8, so a token can be decoded without its neighbours.
 """
 
 import re
@@ -14,14 +14,18 @@ _FALLBACK_DECODERS: Final = (["Replace", "ByteFallback", "Fuse"], ["Strip"])
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """`bytes_of`: a token's bytes. `strips_space`: one space at the text's beginning is no text."""
+    """The byte encoding of a vocabulary.
+
+    `bytes_of`: returns a token's bytes. `strips_space`: one space at the beginning of a text is
+    removed.
+    """
 
     bytes_of: Callable[[str], bytes]
     strips_space: bool = False
 
 
 def spelling_of(decoder: Mapping[str, Any] | None) -> Spelling | None:
-    """The spelling that a decoder of tokenizer.json undoes; None: not one made of bytes."""
+    """The byte encoding that a decoder in tokenizer.json reverses; None if it is another kind."""
     if decoder is None:
         return None
     if decoder.get("type") == "ByteLevel":
@@ -43,7 +47,7 @@ def _marks_spaces(replace: Mapping[str, Any]) -> bool:
 
 
 def _byte_level(token: str) -> bytes:
-    """GPT-2's form; a token with other characters (an added token) stands for itself."""
+    """A token in GPT-2's byte alphabet; a token with other characters (an added one) is literal."""
     try:
         return bytes(_BYTE_OF_CHARACTER[c] for c in token)
     except KeyError:
@@ -51,14 +55,16 @@ def _byte_level(token: str) -> bytes:
 
 
 def _byte_fallback(token: str) -> bytes:
-    """Sentencepiece's form: pieces with a mark for spaces, and 256 tokens for single bytes."""
+    """A token in SentencePiece's form: `▁` for spaces, and 256 tokens `<0x..>` for single bytes."""
     if (byte := _BYTE_TOKEN.fullmatch(token)) is not None:
         return bytes.fromhex(byte[1])
     return token.replace(_SPACE_MARK, " ").encode()
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's printable stand-ins: visible Latin-1 for itself, the rest from U+0100 upwards."""
+    """GPT-2's printable characters for bytes (`bytes_to_unicode` of its encoder): visible Latin-1
+    stands for itself, the other bytes for characters from U+0100 on.
+    """
     visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(256) if byte not in visible]
     table = {chr(byte): byte for byte in visible}

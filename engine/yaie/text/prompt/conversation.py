@@ -1,4 +1,4 @@
-"""A checked conversation as token ids: the way of server and `LLM` through the template."""
+"""Converts a checked conversation to token ids, for the server and `LLM`."""
 
 from yaie.text.prompt.template import RENDER_S
 from yaie.text.prompt.tokenizer import Tokenizer
@@ -15,10 +15,10 @@ def conversation_ids(
     limit_s: float = RENDER_S,
     limit_tokens: int | None = None,
 ) -> list[int]:
-    """Render and tokenize a conversation. Limits: see `Tokenizer.encode_chat`.
+    """Render and tokenize a conversation. For the limits see `Tokenizer.encode_chat`.
 
     Raises:
-        InvalidRequestError: no chat template, or one that refuses the messages.
+        InvalidRequestError: there is no chat template, or it refuses the messages.
         TemplateTimeoutError: the template takes too long.
 
     """

@@ -1,9 +1,9 @@
-"""Where chat templates run: a sandbox that ends what takes too long or grows too large.
+"""The sandbox of chat templates, which limits the time and the output size of rendering.
 
-The standard sandbox keeps templates from reaching Python's insides, but not from running for ever
-or filling the memory. Here every turn of a loop and every call of a macro looks at the clock, and
-no operator, filter or method makes a text beyond `MAX_CHARACTERS`. So a template needs no process
-of its own: it stops by itself, in the thread that renders it.
+jinja2's sandbox keeps templates from accessing Python internals, but not from running endlessly or
+filling the memory. Here every loop iteration and every macro call checks the clock, and no
+operator, filter or method can create a text longer than `MAX_CHARACTERS`. So a template can be
+rendered in any thread and needs no separate process.
 """
 
 import datetime as dt
@@ -30,19 +30,19 @@ _PADDING: Final = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs"})
 
 
 class TemplateRefusedError(jinja2.TemplateError):
-    """The template itself objects, in words that are meant for the user."""
+    """The template called `raise_exception`; its message is for the user."""
 
 
 class TemplateLimitError(Exception):
-    """The result would be too large."""
+    """A text would become too large."""
 
 
 class TemplateTimeoutError(Exception):
-    """Rendering has taken too long."""
+    """Rendering takes too long."""
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """The environment of all templates. Safe to share between threads."""
+    """The jinja2 environment of all templates. Thread-safe."""
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
 
@@ -67,7 +67,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     @contextmanager
     def limit(self, seconds: float) -> Iterator[None]:
-        """Rendering in this block, in this thread, must end in time."""
+        """Limit the time of rendering in this block and thread."""
         self._of_thread.deadline = time.monotonic() + seconds
         try:
             yield
@@ -75,10 +75,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
             del self._of_thread.deadline
 
     def tick(self) -> str:
-        """Called at each turn of a loop.
+        """Check the time; templates call this at each loop iteration and macro call.
 
         Raises:
-            TemplateTimeoutError: the time is over.
+            TemplateTimeoutError: the time limit has passed.
 
         """
         deadline = getattr(self._of_thread, "deadline", None)
@@ -87,7 +87,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return ""
 
     def concat_all(self, *values: Any) -> str:
-        """The `~` operator."""
+        """Implements the `~` operator, with a check of the size."""
         texts = [str(value) for value in values]
         _check_size(sum(map(len, texts)))
         return "".join(texts)
@@ -110,10 +110,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return super().call(context, function, *args, **named)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        """A string's `format`, without widths.
+        """A string's `format` method, with a check of the size.
 
         Raises:
-            TemplateLimitError: a width in the pattern is itself a field.
+            TemplateLimitError: a width in the pattern is given by a field.
 
         """
         wrapped = super().wrap_str_format(value)
@@ -140,7 +140,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return template
 
     def _format(self, pattern: str, *values: Any, **named: Any) -> str:
-        """`%` and the filter of that name, without widths: they make texts of any length."""
+        """Implements `%` and the filter `format`, with a check of widths and of the size."""
         text = str(pattern)
         if "*" in text:
             raise TemplateLimitError
@@ -149,7 +149,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
 
 class GenerationBlock(Extension):
-    """`{% generation %}…{% endgeneration %}` marks training text; here it is only its content."""
+    """Renders the content of `{% generation %}…{% endgeneration %}`, which marks text to train."""
 
     tags = {"generation"}  # noqa: RUF012 - jinja2's own declaration
 
@@ -159,13 +159,13 @@ class GenerationBlock(Extension):
 
 
 def _call(method: str, values: list[nodes.Expr], lineno: int) -> nodes.Call:
-    """A call of a method of the environment, in a template's code."""
+    """A template node that calls a method of the environment."""
     target = nodes.EnvironmentAttribute(method, lineno=lineno)
     return nodes.Call(target, values, [], None, None, lineno=lineno)
 
 
 def _replace_concats(node: nodes.Node) -> None:
-    """Turn every `a ~ b` below this node into a call that looks at the size first."""
+    """Replace every `a ~ b` below this node by a call that checks the size first."""
     for field, value in list(node.iter_fields()):
         items = value if isinstance(value, list) else [value]
         changed = [_without_concat(item) for item in items]
@@ -199,7 +199,7 @@ def _check_power(base: Any, exponent: Any) -> None:
 
 
 def _check_method(text: str, method: str, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-    """Refuse methods of strings whose result would be too long."""
+    """Refuse a call of a string method whose result could be too long."""
     if method in _PADDING and any(isinstance(arg, int) and arg > _MAX_WIDTH for arg in args):
         raise TemplateLimitError
     if method == "replace" and len(args) >= 2:
@@ -216,7 +216,7 @@ def _check_replacement(text: str, old: str, new: str) -> None:
 
 
 def _check_filled(pattern: str, mark: str, values: list[Any]) -> None:
-    """Refuse a pattern with widths, and one that a text fills beyond the limit."""
+    """Refuse a pattern with large widths, or whose result could exceed the limit."""
     if any(len(run) > 4 for run in _digit_runs(pattern)):
         raise TemplateLimitError
     longest = max((len(value) for value in values if isinstance(value, str)), default=0)
@@ -239,7 +239,7 @@ def _replace(value: Any, old: str, new: str, count: int | None = None) -> str:
 
 
 def _bounded_filter(original: Callable[..., str]) -> Callable[..., str]:
-    """Of `indent`: its first argument is a width or a text."""
+    """Wrap the filter `indent`, whose first argument is a width or a text, with a size check."""
 
     def bounded(value: Any, width: int | str = 4, *args: Any, **named: Any) -> str:
         length = width if isinstance(width, int) else len(width)

@@ -1,7 +1,8 @@
-"""Special-token strings in what clients send: found, broken with a guard character, put back.
+"""Escapes special-token strings in clients' messages with a guard character.
 
-A message that holds `<|im_end|>` must not end its turn. Before the template is rendered a guard is
-put into each such string; afterwards only unbroken ones are control tokens.
+A message that contains `<|im_end|>` must not end its turn. Before the template is rendered, a guard
+character is inserted into each such string; afterwards only unbroken strings become control tokens,
+and the guards are removed.
 """
 
 import re
@@ -11,20 +12,20 @@ from typing import Any, Final
 from yaie_api.errors import InvalidRequestError
 
 _GUARDS: Final = tuple(chr(code) for code in range(0xFDD0, 0xFDF0))
-"""Unicode noncharacters: reserved for internal use, so ordinary text has none of them."""
+"""Unicode noncharacters, which are reserved for internal use and do not occur in normal text."""
 
 
 def any_of(contents: Sequence[str]) -> re.Pattern[str] | None:
-    """One pattern for all strings, longest first, as the tokenizer matches them."""
+    """A pattern that matches any of the strings, longest first, as the tokenizer does."""
     longest_first = sorted((c for c in contents if c), key=len, reverse=True)
     return re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
 
 def guard_for(pattern: re.Pattern[str] | None, given: Any) -> str:
-    """A character that can break the strings of `pattern` in JSON values; "" when none occur.
+    """A guard character for the matches of `pattern` in JSON values; "" if there are no matches.
 
     Raises:
-        InvalidRequestError: every such character occurs in the values themselves.
+        InvalidRequestError: the values contain all guard characters.
 
     """
     texts = list(strings(given))
@@ -39,12 +40,12 @@ def guard_for(pattern: re.Pattern[str] | None, given: Any) -> str:
 
 
 def broken(value: Any, pattern: re.Pattern[str], guard: str) -> Any:
-    """The same JSON values with `guard` in each string that `pattern` finds."""
+    """The JSON values with `guard` inserted into each match of `pattern`."""
     return _map_strings(value, lambda text: _break_all(pattern, text, guard))
 
 
 def strings(value: Any) -> Iterator[str]:
-    """Every string in JSON values, keys too."""
+    """Yield all strings in JSON values, including keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -57,7 +58,7 @@ def strings(value: Any) -> Iterator[str]:
 
 
 def _break_all(pattern: re.Pattern[str], text: str, guard: str) -> str:
-    """Put `guard` after the first character of each match until none is left (they may nest)."""
+    """Insert `guard` after the first character of each match until none is left (they may nest)."""
     while pattern.search(text):
         text = pattern.sub(lambda match: match.group()[0] + guard + match.group()[1:], text)
     return text

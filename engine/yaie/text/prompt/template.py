@@ -1,7 +1,7 @@
-"""The chat template of a model: read from its folder, rendered in a sandbox with limits.
+"""A model's chat template: read from its folder, rendered in a sandbox with limits.
 
-Templates come from the model or from the operator, never from a request. The sandbox has what
-checkpoints on the hub rely on: loop controls, `generation` blocks, `tojson`, `raise_exception`,
+Templates come from the model or the server's operator, never from a request. The sandbox provides
+what templates on the hub need: loop controls, `generation` blocks, `tojson`, `raise_exception`,
 `strftime_now`.
 """
 
@@ -26,7 +26,7 @@ _SPECIAL_TOKENS: Final = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
 class ChatTemplate:
-    """A compiled template with the model's own special tokens as variables."""
+    """A compiled template, with the model's special tokens as variables."""
 
     def __init__(self, source: str, special_tokens: Mapping[str, str] | None = None) -> None:
         self.source = source
@@ -47,11 +47,11 @@ class ChatTemplate:
         variables: Mapping[str, Any],
         limit_s: float = RENDER_S,
     ) -> str:
-        """The text of a conversation.
+        """Render a conversation.
 
         Raises:
-            InvalidRequestError: the template refuses, or its output is too long.
-            TemplateTimeoutError: it takes longer than `limit_s`.
+            InvalidRequestError: the template refuses the messages, or its output is too long.
+            TemplateTimeoutError: rendering takes longer than `limit_s`.
 
         """
         if clash := RESERVED_VARIABLES & variables.keys():
@@ -86,7 +86,7 @@ _CANNOT_RENDER: Final = (
     jinja2.TemplateError, TypeError, ValueError, AttributeError, ArithmeticError, LookupError,
     RecursionError, MemoryError,
 )  # fmt: skip
-"""What a template's own code raises on messages that it was not written for."""
+"""Errors that a template's code raises for messages that it does not support."""
 
 
 def _refused(why: str) -> InvalidRequestError:
@@ -94,11 +94,11 @@ def _refused(why: str) -> InvalidRequestError:
 
 
 def load_chat_template(folder: Path, file: Path | None = None) -> ChatTemplate | None:
-    """`file` of the operator, else the model's `chat_template.jinja`, else the one in
-    `tokenizer_config.json`; None when there is none.
+    """Load `file` if given, else the model's `chat_template.jinja`, else the template in its
+    `tokenizer_config.json`; None if there is none.
 
     Raises:
-        InvalidRequestError: it cannot be read.
+        InvalidRequestError: the template cannot be read.
 
     """
     config = _read_json(folder / "tokenizer_config.json")

@@ -1,7 +1,7 @@
-"""Text to token ids and back, and the chat template. `tokenizers` and jinja2 only.
+"""Converts text to token ids and back, and applies the chat template. Needs no torch.
 
-Special-token strings that come inside messages or template variables never become control tokens:
-they are marked before the template is rendered and encoded as plain text afterwards.
+Special-token strings inside messages or template variables never become control tokens: they are
+marked before the template is rendered and encoded as plain text afterwards.
 """
 
 import json
@@ -19,17 +19,17 @@ from yaie.text.prompt.special_token_escape import any_of, broken, guard_for
 from yaie.text.prompt.template import RENDER_S, ChatTemplate, load_chat_template
 from yaie_api.errors import ContextLengthError, InvalidRequestError
 
-# Each text is encoded in the thread that asks: the library's own pool would gain nothing and warns
-# whenever a process that has used it starts another one.
+# Each text is encoded in the calling thread: the library's own thread pool would gain nothing, and
+# it warns whenever a process that has used it starts another process.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 MANY_IDS: Final = 4096
 MOST_NORMALIZED: Final = 4
-"""Bytes of a text that composed normal forms make one byte of, at most (rounded up)."""
+"""Most bytes of a text that a composing Unicode normalisation turns into one byte (rounded up)."""
 
 
 class Tokenizer:
-    """One model's tokenizer. Safe to share between threads: nothing changes after loading."""
+    """One model's tokenizer. Thread-safe: only a cache changes after loading."""
 
     def __init__(self, fast: FastTokenizer, template: ChatTemplate | None) -> None:
         fast.no_padding()
@@ -55,7 +55,7 @@ class Tokenizer:
         `chat_template`: a file to use instead of the model's own template.
 
         Raises:
-            InvalidRequestError: no tokenizer.json, or a file that cannot be read.
+            InvalidRequestError: there is no tokenizer.json, or a file cannot be read.
 
         """
         path = Path(folder) / "tokenizer.json"
@@ -80,13 +80,14 @@ class Tokenizer:
 
     @property
     def template_source(self) -> str | None:
-        """The chat template as it is written; None: there is none."""
+        """The source of the chat template; None if there is none."""
         return None if self._template is None else self._template.source
 
     @cached_property
     def most_bytes_of_a_token(self) -> int | None:
-        """No token stands for more bytes of a text; None: there is no such bound, since unknown
-        words or blanks of any length are one token.
+        """Most bytes of a text that one token can represent.
+
+        None: there is no bound, because unknown words or whitespace of any length are one token.
         """
         added = self._fast.get_added_tokens_decoder().values()
         if not self.byte_level or any(token.lstrip or token.rstrip for token in added):
@@ -95,11 +96,13 @@ class Tokenizer:
         return longest if self._fast.normalizer is None else MOST_NORMALIZED * longest
 
     def check_fits(self, text: str, limit_tokens: int, *, param: str) -> None:
-        """Refuse, before anybody counts its tokens, a text that has too many whatever they are: a
-        character takes at least a byte, and no token stands for more than so many.
+        """Refuse, before tokenization, a text that certainly has more than `limit_tokens` tokens.
+
+        A character has at least one byte, and a token represents at most
+        `most_bytes_of_a_token`.
 
         Raises:
-            ContextLengthError: it cannot fit.
+            ContextLengthError: the text cannot fit.
 
         """
         longest = self.most_bytes_of_a_token
@@ -111,16 +114,16 @@ class Tokenizer:
         """Token ids of a text; special-token strings in it become special tokens.
 
         Raises:
-            InvalidRequestError: the text is not Unicode (it holds half a surrogate pair).
+            InvalidRequestError: the text is not valid Unicode (it contains a lone surrogate).
 
         """
         return _encode(self._fast, text, add_special_tokens=add_special_tokens)
 
     def encode_pair(self, first: str, second: str) -> list[int]:
-        """Token ids of two texts, joined as the tokenizer's own template for pairs says.
+        """Token ids of two texts, joined by the tokenizer's template for pairs.
 
         Raises:
-            InvalidRequestError: a text is not Unicode.
+            InvalidRequestError: a text is not valid Unicode.
 
         """
         return _encode(self._fast, (first, second), add_special_tokens=True)
@@ -137,12 +140,12 @@ class Tokenizer:
     ) -> list[int]:
         """Token ids of a conversation, rendered with the model's chat template.
 
-        `continue_final_message`: end with the last message's text, so that the answer goes on
-        from there. `limit_tokens`: see `check_fits`.
+        `continue_final_message`: end with the last message's text, so that the answer continues
+        it. `limit_tokens`: see `check_fits`.
 
         Raises:
             ContextLengthError: the rendered text cannot fit in `limit_tokens`.
-            InvalidRequestError: no chat template, or the template refuses the messages.
+            InvalidRequestError: there is no chat template, or it refuses the messages.
             TemplateTimeoutError: the template takes longer than `limit_s`.
 
         """
@@ -173,10 +176,10 @@ class Tokenizer:
         variables: Mapping[str, Any] | None = None,
         limit_s: float = RENDER_S,
     ) -> str:
-        """The text of a conversation as the chat template writes it.
+        """The text of a conversation, rendered with the model's chat template.
 
         Raises:
-            InvalidRequestError: no chat template, or the template refuses the messages.
+            InvalidRequestError: there is no chat template, or it refuses the messages.
             TemplateTimeoutError: the template takes longer than `limit_s`.
 
         """
@@ -192,8 +195,9 @@ class Tokenizer:
         )
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """Text of token ids; unknown ids have none. Long lists leave the interpreter's lock free,
-        as `encode` does.
+        """Text of token ids; unknown ids give no text.
+
+        Long lists are decoded without the interpreter's lock (GIL), as in `encode`.
         """
         ids, skip = list(token_ids), skip_special_tokens
         text: str
@@ -205,19 +209,19 @@ class Tokenizer:
 
     @property
     def is_exact(self) -> bool:
-        """Whether text is exactly the tokens' bytes, joined and decoded as UTF-8."""
+        """Whether a text is exactly its tokens' bytes, joined and decoded as UTF-8."""
         return self._spelling is not None
 
     @property
     def strips_space(self) -> bool:
-        """Whether one space at the text's beginning is left out."""
+        """Whether one space at the beginning of the text is removed."""
         return self._spelling is not None and self._spelling.strips_space
 
     def is_special(self, token_id: int) -> bool:
         return token_id in self._special_ids
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Bytes of one token where `is_exact`; empty for an unknown id."""
+        """Bytes of one token (exact if `is_exact`); empty for an unknown id."""
         known = self._bytes.get(token_id)
         if known is None:
             text, spelling = self.token_text(token_id), self._spelling
@@ -226,12 +230,12 @@ class Tokenizer:
         return known
 
     def token_text(self, token_id: int) -> str:
-        """The token as the vocabulary spells it; empty for an unknown id."""
+        """The token's string in the vocabulary; empty for an unknown id."""
         token: str | None = self._fast.id_to_token(token_id)
         return token or ""
 
     def _encode_guarded(self, text: str, pattern: re.Pattern[str], guard: str) -> list[int]:
-        """Encode with only unbroken special tokens as such; broken ones are plain text again."""
+        """Encode unbroken special-token strings as special tokens, broken ones as plain text."""
         ids: list[int] = []
         position = 0
         for match in pattern.finditer(text):
@@ -251,8 +255,10 @@ class Tokenizer:
 def _encode(
     fast: FastTokenizer, text: str | tuple[str, str], *, add_special_tokens: bool
 ) -> list[int]:
-    """As a batch of one: `encode` itself holds the interpreter's lock, for seconds on megabytes,
-    and this does not (and keeps no offsets, which makes it three times as fast).
+    """Encode as a batch of one.
+
+    The library's `encode` holds the GIL, for seconds on megabytes; `encode_batch_fast` does not,
+    and is three times as fast because it keeps no offsets.
     """
     try:
         (encoding,) = fast.encode_batch_fast([text], add_special_tokens=add_special_tokens)
@@ -263,7 +269,7 @@ def _encode(
 
 
 def _until_last_message(text: str, messages: Sequence[Mapping[str, Any]]) -> str:
-    """The rendered text up to the end of the last message's own text."""
+    """The rendered text up to the end of the last message's text."""
     last = str(messages[-1]["content"]).strip()
     place = text.rfind(last) if last else -1
     if place < 0:

@@ -1,8 +1,8 @@
-"""Tools for models whose chat template knows none: written out in words, as the Hermes models
-learnt it.
+"""Describes tools in text, for models whose chat template does not support tools, in the format on
+which the Hermes models were trained.
 
 The list of tools goes into the system message, calls of earlier turns into the assistant's text,
-and results into messages of the user.
+and their results into user messages.
 """
 
 import json
@@ -29,10 +29,10 @@ Message = Mapping[str, Any]
 def spelled_out(
     messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], form: ToolFormat
 ) -> list[dict[str, Any]]:
-    """The same conversation without tool fields.
+    """The conversation with tools, calls and results as text instead of fields.
 
     Raises:
-        InvalidRequestError: the tool format in use is not the one that can be explained so.
+        InvalidRequestError: the tool format is not a Hermes format, which this text describes.
 
     """
     if form.name not in HERMES:

@@ -1,6 +1,6 @@
-"""Tool calls: how models write them, how they are read from a stream, how they are enforced.
+"""Tool calls: the models' formats, their parsers for streams, and grammars that enforce them.
 
-`format_for` picks a model's format once, from its chat template or by name.
+`format_for` selects a model's format, by its chat template or by name.
 """
 
 from typing import Final
@@ -30,9 +30,9 @@ FORMATS: Final = tuple(_CLASSES)
 
 
 def format_for(template: str | None, override: str | None = None) -> ToolFormat:
-    """Return the format of a model: the one named, or the one its chat template writes.
+    """The tool format of a model: `override`, or the one in its chat template.
 
-    Templates that know no tools, or write them in a way of their own, get the Hermes form, with
+    If the template has no tools or an unknown format, the result is the Hermes format with
     `in_template` False.
 
     Raises:

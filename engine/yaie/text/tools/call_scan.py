@@ -1,7 +1,7 @@
-"""Reads one call that a model writes as a JSON object, `{"name": …, "arguments": {…}}`, in pieces.
+"""Incremental parser of one call written as a JSON object, `{"name": …, "arguments": {…}}`.
 
-The keys may come in any order, and other keys are passed over. Arguments are shown exactly as they
-were written, as soon as the name is known.
+The keys may have any order, and other keys are ignored. Arguments are returned exactly as the model
+wrote them, as soon as the name is known.
 """
 
 import json
@@ -14,8 +14,8 @@ from yaie.text.tools.json_scan import ValueScanner, skip_blanks
 ARGUMENT_KEYS: Final = frozenset({"arguments", "parameters"})
 MAX_NAME_CHARACTERS: Final = 256
 _VALUES: Final = {"name": '"', "arguments": '{"n'}
-"""How the values of these keys begin: a name is a string; arguments are an object, JSON inside a
-string, or null.
+"""First characters of these keys' values: a name is a string; arguments are an object, a string
+that contains JSON, or null.
 """
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
@@ -23,13 +23,13 @@ _State = Callable[[str, int], int]
 
 
 class CallScanner:
-    """One call.
+    """Parses one call.
 
     Attributes:
-        name: the function's name, once it is read.
-        done: the object is complete.
-        broken: this is no call.
-        committed: the call is certain: it has a name and an object of arguments has begun.
+        name: the function's name, None until it has been read.
+        done: whether the object is complete.
+        broken: whether the text is not a valid call.
+        committed: whether the call is certain: it has a name, and its arguments have begun.
 
     """
 
@@ -66,11 +66,11 @@ class CallScanner:
 
     @property
     def written(self) -> str:
-        """All that was read, while the call is not committed."""
+        """All text read so far, if the call is not committed."""
         return "".join(self._written)
 
     def take_arguments(self) -> str:
-        """Text of the arguments that has come since the last call."""
+        """Text of the arguments read since the last call of this method."""
         if not self.committed:
             return ""
         fragments = "".join(self._fragments)
@@ -78,7 +78,7 @@ class CallScanner:
         return fragments
 
     def push(self, text: str, start: int) -> int:
-        """Read on from `start`; returns the index after what belongs to the call."""
+        """Read on from `start`; returns the index after the text that belongs to the call."""
         position = start
         while position < len(text) and not (self.done or self.broken):
             position = self._step(text, position)
@@ -93,7 +93,7 @@ class CallScanner:
                 return position
         return self._state(text, position)
 
-    # -- states: the position is at a character that is no blank, or inside a value ----------------
+    # -- states: `position` is at a character that is not whitespace, or inside a value ------------
 
     def _open(self, text: str, position: int) -> int:
         return self._expect(text, position, "{", self._read_key)
@@ -121,7 +121,7 @@ class CallScanner:
         return end
 
     def _set_key(self, key: Any) -> None:
-        """A call has one name and one object of arguments."""
+        """Set the current key. A repeated key makes the call broken."""
         self._key = "arguments" if key in ARGUMENT_KEYS else str(key)
         if self._key in self._seen:
             self.broken = True
@@ -160,7 +160,7 @@ class CallScanner:
 
     @property
     def _streams(self) -> bool:
-        """Whether the value that is being read is the object of arguments."""
+        """Whether the current value is the arguments' object, whose text is passed on at once."""
         return self._key == "arguments" and self._value_kind == "{"
 
     def _set_name(self, name: Any) -> None:
@@ -171,7 +171,7 @@ class CallScanner:
             self.broken = True
 
     def _set_arguments(self, value: Any) -> None:
-        """Arguments may be null, or JSON inside a string."""
+        """Set arguments that are null or a string with JSON."""
         text = "{}" if value is None else value
         if _is_text(text) and _is_object(text):
             self._fragments.append(text)
@@ -197,7 +197,7 @@ class CallScanner:
             self.committed = True
 
     def _decoded(self) -> Any:
-        """The value read into `_raw`: a string or a scalar."""
+        """The decoded value of the text in `_raw`, a string or a scalar."""
         raw, self._raw = "".join(self._raw), []
         try:
             return json.loads(raw)
@@ -207,12 +207,12 @@ class CallScanner:
 
 
 def _is_text(value: Any) -> TypeGuard[str]:
-    """A string that can be sent: escapes may write half a character, which is none."""
+    """Whether the value is a string without lone surrogates, which escapes can produce."""
     return isinstance(value, str) and not _SURROGATE.search(value)
 
 
 def _is_object(text: str) -> bool:
-    """Whether a whole object is written here, as far as the scanner tells."""
+    """Whether the text is a complete object, as far as `ValueScanner` checks."""
     scanner = ValueScanner()
     end = scanner.push(text, 0)
     return text.startswith("{") and scanner.done and not text[end:].strip()

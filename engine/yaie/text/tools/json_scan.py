@@ -1,4 +1,4 @@
-"""Finds where a JSON value ends while its text comes in pieces. Each character is seen once."""
+"""Finds the end of a JSON value whose text arrives in pieces. Each character is read once."""
 
 import re
 from typing import Final
@@ -11,17 +11,17 @@ _SCALAR: Final = re.compile(r"[-+.0-9A-Za-z]*")
 
 
 def skip_blanks(text: str, start: int) -> int:
-    """Index of the first character that is no blank."""
+    """Index of the first character from `start` on that is not whitespace."""
     found = _BLANKS.match(text, start)
     return found.end() if found else start
 
 
 class ValueScanner:
-    """One value. Give it text that begins with the value; blanks before it are the caller's.
+    """Scans one value. The text must begin with the value, without whitespace before it.
 
     Attributes:
-        done: the value is complete.
-        broken: this is no JSON value. Brackets and strings are checked, not what is between them.
+        done: whether the value is complete.
+        broken: whether the text is not a JSON value. Only brackets and strings are checked.
 
     """
 
@@ -37,7 +37,7 @@ class ValueScanner:
         self.broken = False
 
     def push(self, text: str, start: int) -> int:
-        """Read on from `start`; returns the index after the last character that is its own."""
+        """Read on from `start`; returns the index after the text that belongs to the value."""
         position = start
         while position < len(text) and not (self.done or self.broken):
             if self._in_string:

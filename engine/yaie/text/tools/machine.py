@@ -1,8 +1,9 @@
-"""The frame of every tool parser: states that read on from a position in the text at hand.
+"""The state machine of all tool parsers.
 
-A state returns the position it has read to; when it neither moved nor changed the state, it waits
-for more text. What it leaves unread is held: a piece of a tag or a name, so of bounded length, and
-the whole is linear in the text whatever the chunks.
+A state is a method that reads the text from a position on and returns the position up to which it
+has read. If it neither advances nor changes the state, it waits for more text. Unread text is kept
+for the next call; it is part of a tag or a name, so its length is bounded, and the total time is
+linear in the text for any chunks.
 """
 
 from collections.abc import Callable
@@ -16,11 +17,11 @@ from yaie.text.tools.parts import NewCallId, PartList
 State = Callable[[str, int], int]
 
 MAX_HELD_BLANKS: Final = 64
-"""Blanks before a call are left out of the text; more than this are somebody's layout."""
+"""Most whitespace before a call that is removed from the text; more counts as intended layout."""
 
 
 class Call(Protocol):
-    """A call that is being read: `CallScanner` or `NamedCall`."""
+    """A call that is being parsed: `CallScanner` or `NamedCall`."""
 
     name: str | None
     done: bool
@@ -36,8 +37,10 @@ class Call(Protocol):
 
 
 class ToolParser:
-    """Text until `opening`, then what the format says. Formats implement `_opened`, and `_closed`
-    for what follows a complete call.
+    """Parses text up to `opening`, then the format's calls.
+
+    Formats implement `_opened`, the state after `opening`, and `_closed`, the state after a
+    complete call.
     """
 
     opening: str = ""
@@ -49,7 +52,7 @@ class ToolParser:
         self._state: State = self._text
         self._call: Call | None = None
         self._begun = False
-        self._as_text: list[str] = []  # what to show when no call comes of it
+        self._as_text: list[str] = []  # text to return if this turns out not to be a call
         self._over = False
 
     @property
@@ -58,12 +61,12 @@ class ToolParser:
         return self.special_tokens
 
     def push(self, text: str) -> list[Part]:
-        """The parts that this text makes certain."""
+        """Add text and return the parts that are now final."""
         self._run(self._held + text)
         return self._parts.take()
 
     def finish(self) -> list[Part]:
-        """What was held back: the output is over."""
+        """End the output and return the parts that were held back."""
         self._over = True
         self._run(self._held)
         self._give_up()
@@ -83,13 +86,14 @@ class ToolParser:
         raise NotImplementedError
 
     def _begin(self, call: Call) -> None:
-        """Read a call from here on."""
+        """Start to parse a call."""
         self._call, self._begun = call, False
         self._state = self._reading
 
     def _literal(self, text: str, position: int, expected: str, then: State) -> int | None:
-        """Blanks and then `expected`, after which `then` reads on. None: something else is there.
-        A position that has not moved: it may still come.
+        """Read whitespace and `expected`, then continue in state `then`; returns the new position.
+
+        An unchanged position means that `expected` may still arrive; None means other text.
         """
         start = skip_blanks(text, position)
         if start - position > MAX_HELD_BLANKS:
@@ -101,7 +105,7 @@ class ToolParser:
         return position if self._may_come(text, start, expected) else None
 
     def _past_blanks(self, text: str, position: int) -> int:
-        """Index of what comes after a few blanks; of the first one where there are more."""
+        """Index after whitespace; `position` itself if there are more than MAX_HELD_BLANKS."""
         found = skip_blanks(text, position)
         return found if found - position <= MAX_HELD_BLANKS else position
 
@@ -109,11 +113,11 @@ class ToolParser:
         return not self._over and expected.startswith(text[position:])
 
     def _remember(self, text: str) -> None:
-        """Show this after all should no call come of it."""
+        """Keep text that is returned as text if no valid call follows."""
         self._as_text.append(text)
 
     def _give_up(self, position: int = 0) -> int:
-        """No call here: show what was read for it as text, and go on with text."""
+        """Return what was read for a call as text, and continue in the state for text."""
         if self._call is not None and not self._begun:
             self._remember(self._call.written)
         self._call = None
@@ -137,7 +141,7 @@ class ToolParser:
         return end
 
     def _plain(self, text: str, position: int) -> int:
-        """Show what cannot belong to a tag, nor be the blanks before one."""
+        """Return text that cannot belong to a tag or to the whitespace before a tag."""
         if self._over:
             return position
         end = max(position, len(text) - unfinished(text, self.opening))

@@ -1,10 +1,10 @@
-"""Reads the arguments of a call whose name is known already, in pieces, as `CallScanner` does."""
+"""Incremental parser of a call's arguments after its name, with the interface of `CallScanner`."""
 
 from yaie.text.tools.json_scan import ValueScanner, skip_blanks
 
 
 class NamedCall:
-    """One call; attributes as those of `CallScanner`. It is certain once an object begins."""
+    """Parses one call; attributes as in `CallScanner`. It is committed when its object begins."""
 
     __slots__ = ("_fragments", "_value", "_written", "broken", "committed", "done", "name")
 
@@ -19,7 +19,7 @@ class NamedCall:
 
     @property
     def written(self) -> str:
-        """Blanks."""
+        """The whitespace before the arguments."""
         return "".join(self._written)
 
     def take_arguments(self) -> str:

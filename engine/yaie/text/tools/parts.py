@@ -1,4 +1,4 @@
-"""Collects the parts that one chunk of text makes certain."""
+"""Collects the parts that a parser finds in one chunk of text."""
 
 import secrets
 import string
@@ -11,19 +11,19 @@ _ALPHANUMERIC = string.ascii_letters + string.digits
 
 
 def call_id() -> str:
-    """An id as OpenAI writes them."""
+    """A random call id in OpenAI's form."""
     return f"call_{secrets.token_hex(12)}"
 
 
 def short_call_id() -> str:
-    """An id as Mistral's templates demand it: nine letters or digits."""
+    """A random call id in the form that Mistral's templates require: nine letters or digits."""
     return "".join(secrets.choice(_ALPHANUMERIC) for _ in range(9))
 
 
 class PartList:
-    """Text pieces that follow each other become one part; calls are numbered in their order.
+    """A list of parts. Adjacent pieces of text become one part; calls are numbered in order.
 
-    `ends_in_call`: no text came after the last call.
+    `ends_in_call`: whether there is a call and no text after it.
     """
 
     def __init__(self, new_call_id: NewCallId) -> None:
@@ -53,7 +53,7 @@ class PartList:
             self._parts.append(ToolCallPart(self._n_calls - 1, arguments))
 
     def take(self) -> list[Part]:
-        """What was added since the last call."""
+        """The parts added since the last `take`."""
         self._flush()
         parts, self._parts = self._parts, []
         return parts

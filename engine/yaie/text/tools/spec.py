@@ -1,4 +1,4 @@
-"""What a request says about tools: the functions, and whether one must be called."""
+"""A request's tools: the functions, and whether one must be called."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,8 +25,10 @@ class ToolSpec:
 
     @property
     def arguments_schema(self) -> Mapping[str, Any]:
-        """The schema that grammars enforce: always an object, and one that lists its properties has
-        no others (fewer values, all of them allowed: a weak model invents no parameters).
+        """The schema that grammars enforce, which is always an object.
+
+        A schema that lists its properties allows no others. This is stricter than JSON Schema, but
+        valid, and keeps weak models from inventing parameters.
         """
         schema = self.parameters
         if not schema:
@@ -45,7 +47,7 @@ class ToolChoice:
 
 
 def _lists_required(schema: Mapping[str, Any]) -> bool:
-    """Whether every required property is a listed one: otherwise others must stay allowed."""
+    """Whether all required properties are listed; if not, other properties must stay allowed."""
     properties, required = schema.get("properties"), schema.get("required", [])
     listed = properties if isinstance(properties, Mapping) else {}
     return isinstance(required, list) and all(name in listed for name in required)

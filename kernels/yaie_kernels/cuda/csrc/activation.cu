@@ -1,4 +1,4 @@
-// Rows (gate | up), 16 bytes of each a thread.
+// silu(gate) * up (SwiGLU, arXiv:2002.05202) of rows (gate | up); a thread takes 16 bytes of each.
 #include "yaie/device.cuh"
 
 namespace yaie::cuda {

@@ -1,5 +1,5 @@
-// torch.ops.yaie.*: checks arguments, allocates results, and hands raw pointers to the CPU or CUDA
-// version. Shapes and meanings: yaie_kernels/ops.py. The only file that includes torch.
+// torch.ops.yaie.*: checks arguments, allocates results, and passes raw pointers to the CPU or CUDA
+// version. Shapes and meanings: yaie_kernels/ops.py. No other file includes torch.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -48,7 +48,7 @@ void launch(const Tensor& on, const Params& params) {
 #endif
 }
 
-// Numbers in messages: `<<` of an integer crashed where torch came with a libstdc++ of its own.
+// Formats numbers for messages: `<<` of an integer crashed if torch brought its own libstdc++.
 std::string text(int64_t number) { return std::to_string(number); }
 
 void check_rows(const char* name, const Tensor& x, int64_t dims) {
@@ -163,7 +163,8 @@ void swap_blocks(const Tensor& source_cache, Tensor target_cache, const Tensor& 
   copy_between(source_cache, target_cache, source, target);
 }
 
-// As it is, or a copy where rows do not begin at multiples of 16 bytes, as CUDA kernels read them.
+// The tensor itself, or a copy if its rows do not begin at multiples of 16 bytes, which the CUDA
+// kernels require.
 Tensor aligned(const Tensor& x) {
   const int64_t size = x.element_size();
   bool fits = reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
@@ -171,9 +172,9 @@ Tensor aligned(const Tensor& x) {
   return fits || x.is_cpu() ? x : x.clone(at::MemoryFormat::Contiguous);
 }
 
-constexpr int64_t kPrograms = 264;     // two a multiprocessor: more parts cost bandwidth
-constexpr int64_t kLeastTokens = 64;   // the smallest share of a part
-constexpr int64_t kMostTokens = 2048;  // longer shares make one sequence the tail of the batch
+constexpr int64_t kPrograms = 264;     // two per multiprocessor: with more parts bandwidth falls
+constexpr int64_t kLeastTokens = 64;   // smallest share of a part
+constexpr int64_t kMostTokens = 2048;  // with longer shares the batch waits for one sequence
 constexpr int64_t kMaxSplits = 64;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -1,12 +1,12 @@
-// Whole blocks from cache to cache. Pinned host memory is read and written in place, over the bus,
-// so that a swap is one launch that never waits and can be captured.
+// Copies of whole blocks between caches. Pinned host memory is accessed directly over the bus, so a
+// swap is one launch that does not synchronise and that a CUDA graph can capture.
 #include "yaie/device.cuh"
 
 namespace yaie::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kEach = 4;  // units of a thread, loaded before the first is stored
+constexpr int kEach = 4;  // units per thread; all are loaded before the first is stored
 
 template <class Unit>
 __global__ void copy_blocks_kernel(CopyBlocks p) {

@@ -7,7 +7,7 @@
 namespace yaie::cpu {
 namespace {
 
-// How many keys query `token` sees.
+// Number of keys that query `token` sees.
 template <class Params>
 int64_t seen(const Params& p, int64_t token) {
   return p.causal ? std::max<int64_t>(token + 1 + p.kv_len - p.q_len, 0) : p.kv_len;
@@ -32,10 +32,10 @@ void forward_row(const FlashForward& p, int64_t batch, int64_t head, int64_t tok
   }
   T* out = static_cast<T*>(p.out) + at * p.dim;
   for (int64_t i = 0; i < p.dim; ++i) out[i] = static_cast<T>(total > 0 ? acc[i] / total : W(0));
-  static_cast<W*>(p.lse)[at] = best + std::log(total);  // -inf where nothing is seen
+  static_cast<W*>(p.lse)[at] = best + std::log(total);  // -inf if the query sees no key
 }
 
-// Gradients of one batch and KV head, added up in float (or double) and rounded once.
+// Gradients of one batch and KV head, summed in float (or double) and rounded once.
 template <class T>
 void backward_head(const FlashBackward& p, int64_t batch, int64_t kv_head) {
   using W = Wide<T>;

@@ -1,6 +1,7 @@
-// Gradients of flash attention on tensor cores, in passes that each write every element once, so
-// that the result is the same in every run: one over blocks of queries for grad_q, one over blocks
-// of keys for grad_k and grad_v (two where both sums do not fit in the registers).
+// Gradients of FlashAttention-2 (Dao 2023, arXiv:2307.08691) on tensor cores. Each pass writes every
+// element once, without atomic additions, so the result is the same in every run: one pass over
+// blocks of queries for grad_q, one over blocks of keys for grad_k and grad_v (two if both sums do
+// not fit in the registers).
 //
 // With s = scale q k^T, p = exp(s - lse), delta = sum(grad_out * out):
 //   grad_v = p^T grad_out,  ds = p * (grad_out v^T - delta),
@@ -23,7 +24,7 @@ struct Backward {
   static constexpr int kWarps = 4;
   static constexpr int kThreads = kWarps * kWarp;
   static constexpr int kRows = kWarps * 16;
-  static constexpr int kOther = D == 256 ? 32 : 64;  // rows of a tile of the other side
+  static constexpr int kOther = D == 256 ? 32 : 64;  // rows per tile of the other side
   static constexpr int kRowBytes = kRows * D * 2;
   static constexpr int kTileBytes = kOther * D * 2;
   static constexpr int kBytes = 2 * kRowBytes + 4 * kTileBytes + 2 * 2 * kOther * 4;
@@ -40,10 +41,10 @@ __global__ void __launch_bounds__(Backward<D>::kThreads) flash_backward_kernel(F
   const int q_len = p.q_len, kv_len = p.kv_len, context = kv_len - q_len;
   const int group = p.q_heads / p.kv_heads;
   const int batch = blockIdx.z;
-  // blocks with the most tiles first: the last queries, the first keys
+  // start the blocks with the most tiles first: the last queries, the first keys
   const int block = kKeyRows ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
   const int first = block * Shape::kRows;
-  const int row = warp * 16;  // the warp's first in the block
+  const int row = warp * 16;  // the warp's first row in the block
   const int kv_head = kKeyRows ? blockIdx.y : blockIdx.y / group;
   const int row_limit = kKeyRows ? kv_len : q_len, other_limit = kKeyRows ? q_len : kv_len;
 
@@ -143,7 +144,7 @@ __global__ void __launch_bounds__(Backward<D>::kThreads) flash_backward_kernel(F
       }
     }
 
-    // whether some pair of this warp's tile is out of bounds or hidden
+    // whether any pair in this warp's tile is out of bounds or masked
     const bool edge = first + row + 16 > row_limit || at + kOther > other_limit ||
                       (p.causal && (kKeyRows ? first + row + 15 > at + context
                                              : at + kOther - 1 > first + row + context));

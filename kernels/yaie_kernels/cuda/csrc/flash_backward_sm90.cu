@@ -1,6 +1,6 @@
-// The passes of flash_backward.cu on the warpgroup products of sm_90a, heads of 64 and 128. Two
-// warpgroups have 64 rows each. The sums of a round are still being multiplied when the scores of
-// the next begin; a third stage of shared memory keeps what they read.
+// The passes of flash_backward.cu with the warpgroup products (wgmma) of sm_90a, for heads of 64
+// and 128. Two warpgroups have 64 rows each. The products of one iteration's sums overlap with the
+// next iteration's scores; a third stage of shared memory keeps the tiles that they read.
 #include "yaie/flash.cuh"
 #include "yaie/wgmma.cuh"
 
@@ -17,7 +17,7 @@ struct Backward90 {
   static constexpr int kBytes = kSwizzleAtom + 2 * kRowBytes + kStages * 2 * kTileBytes + kSumBytes;
 };
 
-// KEYS: rows are keys, the sums grad_k and grad_v; else rows are queries, the sum grad_q.
+// KEYS: rows are keys and the sums are grad_k and grad_v; else rows are queries, the sum is grad_q.
 template <class T, int D, bool KEYS>
 __global__ void __launch_bounds__(Backward90<D>::kThreads)
     flash_backward_sm90_kernel(FlashBackward p) {
@@ -30,9 +30,9 @@ __global__ void __launch_bounds__(Backward90<D>::kThreads)
   const int q_len = p.q_len, kv_len = p.kv_len, context = kv_len - q_len;
   const int group = p.q_heads / p.kv_heads;
   const int batch = blockIdx.z;
-  // blocks with the most tiles first: the last queries, the first keys
+  // start the blocks with the most tiles first: the last queries, the first keys
   const int first = (KEYS ? blockIdx.x : gridDim.x - 1 - blockIdx.x) * kRows;
-  const int row = warp * 16;  // of this warp in the block
+  const int row = warp * 16;  // the warp's first row in the block
   const int kv_head = KEYS ? blockIdx.y : blockIdx.y / group;
   const int row_limit = KEYS ? kv_len : q_len, other_limit = KEYS ? q_len : kv_len;
   const float factor = static_cast<float>(p.scale) * kLog2e;
@@ -107,13 +107,14 @@ __global__ void __launch_bounds__(Backward90<D>::kThreads)
   if (rounds > 0) fetch(0);
   commit_copies();
 
-  // the first round overwrites them: zeros set here would make ptxas serialise all products
+  // uninitialised: the first iteration overwrites them, and zeros here would make ptxas serialise
+  // all products
   float acc1[D / 8][4], acc2[KEYS ? D / 8 : 1][4];
   Matrices left1[kOther / 16], left2[KEYS ? kOther / 16 : 1];
   for (int round = 0; round < rounds; ++round) {
     wait_copies<0>();
     publish_shared();
-    __syncthreads();  // this tile is there; of the older ones only the last is still read
+    __syncthreads();  // this tile has arrived; of the older ones only the last is still read
     if (round + 1 < rounds) fetch(round + 1);
     commit_copies();
     const int stage = round % kStages;
@@ -129,9 +130,9 @@ __global__ void __launch_bounds__(Backward90<D>::kThreads)
     commit_products();
     multiply_tiles<T, D, kRows, kOther>(slopes, rows2 + mine, tile2);
     commit_products();
-    wait_products<1>();  // for the sums of the round before, too
+    wait_products<1>();  // also for the sums of the previous iteration
     hold(shares);
-    // whether some pair of this warp's tile is out of bounds or hidden
+    // whether any pair in this warp's tile is out of bounds or masked
     const bool edge = first + row + 16 > row_limit || at + kOther > other_limit ||
                       (p.causal && (KEYS ? first + row + 15 > at + context
                                          : at + kOther - 1 > first + row + context));

@@ -1,6 +1,7 @@
-// Flash attention on tensor cores. A block takes BM queries of a head and walks the key tiles they
-// see; keys and values of the next tile are on their way while this one is computed. A warp owns
-// whole rows, so the softmax needs no exchange between warps.
+// FlashAttention-2 (Dao 2023, arXiv:2307.08691) on tensor cores. A block takes kQueries queries of
+// a head and loops over the key tiles that they see; the next tile's keys and values are copied
+// while this one is computed. A warp owns whole rows, so the softmax needs no exchange between
+// warps.
 #include "yaie/flash.cuh"
 
 namespace yaie::cuda {
@@ -12,7 +13,7 @@ struct Forward {
   static constexpr int kQueries = 128;
   static constexpr int kKeys = D == 256 ? 32 : 64;
   static constexpr int kThreads = kWarps * kWarp;
-  static constexpr int kBlocks = kQueries / kWarps / 16;  // of 16 rows, a warp
+  static constexpr int kBlocks = kQueries / kWarps / 16;  // blocks of 16 rows per warp
   static constexpr int kTileBytes = kKeys * D * 2;
   static constexpr int kQueryBytes = kQueries * D * 2;
   static constexpr int kBytes = kQueryBytes + 4 * kTileBytes;
@@ -24,7 +25,7 @@ __global__ void __launch_bounds__(Forward<D>::kThreads) flash_forward_kernel(Fla
   constexpr int kKeys = Shape::kKeys, kBlocks = Shape::kBlocks, kThreads = Shape::kThreads;
   extern __shared__ __align__(128) unsigned char memory[];
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  const int first = (gridDim.x - 1 - blockIdx.x) * Shape::kQueries;  // longest blocks first
+  const int first = (gridDim.x - 1 - blockIdx.x) * Shape::kQueries;  // start longest blocks first
   const int head = blockIdx.y, batch = blockIdx.z;
   const int kv_head = head / (p.q_heads / p.kv_heads);
   const T* q = head_of<T>(p.q, batch, head);
@@ -52,11 +53,11 @@ __global__ void __launch_bounds__(Forward<D>::kThreads) flash_forward_kernel(Fla
   float best[kBlocks][2], total[kBlocks][2] = {};
 #pragma unroll
   for (int m = 0; m < kBlocks; ++m) best[m][0] = best[m][1] = -INFINITY;
-  const int row = warp * kBlocks * 16;  // the warp's first in the block
+  const int row = warp * kBlocks * 16;  // the warp's first row in the block
 
   for (int tile = 0; tile < tiles; ++tile) {
     wait_copies<0>();
-    __syncthreads();  // this tile is there, and nobody reads the one before it any more
+    __syncthreads();  // this tile has arrived, and no warp reads the previous one any more
     if (tile + 1 < tiles) fetch(tile + 1);
     commit_copies();
     const uint32_t keys = stages + tile % 2 * 2 * Shape::kTileBytes;
@@ -101,7 +102,7 @@ __global__ void __launch_bounds__(Forward<D>::kThreads) flash_forward_kernel(Fla
         for (int n = 0; n < kKeys / 8; ++n)
           peak = fmaxf(peak, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
         peak = row_max(peak);
-        const float level = peak == -INFINITY ? 0.f : peak;  // a row may have seen nothing yet
+        const float level = peak == -INFINITY ? 0.f : peak;  // the row may have seen no key yet
         const float shrink = power_of_two((best[m][half] - level) * factor);
         best[m][half] = peak;
         float sum = 0;

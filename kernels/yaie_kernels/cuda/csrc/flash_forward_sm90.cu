@@ -1,6 +1,7 @@
-// Flash attention on the warpgroup products of sm_90a, heads of 64 and 128. Two warpgroups take 64
-// queries each. The scores of the next tile are computed while this tile's values are multiplied,
-// and the softmax of the next runs beside that: products never wait for exponentials.
+// FlashAttention-2 with the warpgroup products (wgmma) of sm_90a, for heads of 64 and 128. Two
+// warpgroups take 64 queries each. As in FlashAttention-3 (Shah et al. 2024, arXiv:2407.08608), the
+// next tile's scores and softmax overlap with the product of this tile's values, so products do not
+// wait for exponentials.
 #include "yaie/flash.cuh"
 #include "yaie/wgmma.cuh"
 
@@ -23,7 +24,7 @@ __global__ void __launch_bounds__(Forward90<D>::kThreads) flash_forward_sm90_ker
   constexpr int kKeys = Shape::kKeys, kQueries = Shape::kQueries, kThreads = Shape::kThreads;
   extern __shared__ unsigned char memory[];
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  const int first = (gridDim.x - 1 - blockIdx.x) * kQueries;  // longest blocks first
+  const int first = (gridDim.x - 1 - blockIdx.x) * kQueries;  // start the longest blocks first
   const int head = blockIdx.y, batch = blockIdx.z;
   const int kv_head = head / (p.q_heads / p.kv_heads);
   const T* k = head_of<T>(p.k, batch, kv_head);
@@ -56,8 +57,8 @@ __global__ void __launch_bounds__(Forward90<D>::kThreads) flash_forward_sm90_ker
   fetch_values(0);
   commit_copies();
 
-  const int row = warp * 16;  // of this warp in the block
-  const uint32_t mine = queries + warp / 4 * 64 * kSwizzleRow;  // of this warpgroup
+  const int row = warp * 16;  // the warp's first row in the block
+  const uint32_t mine = queries + warp / 4 * 64 * kSwizzleRow;  // this warpgroup's queries
   using Scores = float[kKeys / 8][4];
   float acc[D / 8][4] = {};
   float best[2] = {-INFINITY, -INFINITY}, total[2] = {}, shrink[2];
@@ -66,7 +67,7 @@ __global__ void __launch_bounds__(Forward90<D>::kThreads) flash_forward_sm90_ker
   auto multiply_keys = [&](Scores& scores, int tile) {
     multiply_tiles<T, D, kQueries, kKeys>(scores, mine, keys + tile % 2 * Shape::kTileBytes);
   };
-  // Scores of a tile become exponentials; shrink is what the sums so far are to be scaled by.
+  // Replaces a tile's scores by exponentials; `shrink` is the factor for the sums so far.
   auto soften = [&](Scores& scores, int tile) {
     const int key = tile * kKeys + lane % 4 * 2;
     const bool edge = (tile + 1) * kKeys > kv_len ||
@@ -87,7 +88,7 @@ __global__ void __launch_bounds__(Forward90<D>::kThreads) flash_forward_sm90_ker
       for (int n = 0; n < kKeys / 8; ++n)
         peak = fmaxf(peak, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
       peak = row_max(peak);
-      const float level = peak == -INFINITY ? 0.f : peak * factor;  // a row may have seen nothing
+      const float level = peak == -INFINITY ? 0.f : peak * factor;  // may have seen no key yet
       shrink[half] = power_of_two(best[half] * factor - level);
       best[half] = peak;
       float sum = 0;
@@ -115,7 +116,7 @@ __global__ void __launch_bounds__(Forward90<D>::kThreads) flash_forward_sm90_ker
     wait_copies<1>();
     publish_shared();
     __syncthreads();
-    Scores scores;  // not read: the first product overwrites it
+    Scores scores;  // uninitialised: the first product overwrites it
     begin_products();
     multiply_keys(scores, 0);
     commit_products();
@@ -127,7 +128,7 @@ __global__ void __launch_bounds__(Forward90<D>::kThreads) flash_forward_sm90_ker
   for (int tile = 0; tile + 1 < tiles; ++tile) {
     wait_copies<0>();
     publish_shared();
-    __syncthreads();  // keys of tile + 1 and values of tile are there; older tiles are free
+    __syncthreads();  // keys of tile + 1 and values of tile have arrived; older tiles are free
     Scores scores;
     hold(acc);
     begin_products();

@@ -1,7 +1,7 @@
-// Flash attention in float32, whose products tensor cores would round. The passes are those of
-// flash_forward.cu and flash_backward.cu; a block has 32 rows of its own and walks tiles of 32
-// rows of the other side. Eight neighbouring lanes share a row: lane i of them has its scores with
-// rows i, i + 8, i + 16, i + 24 of the tile, and columns 4 i + 32 n of its sums.
+// FlashAttention-2 in float32 without tensor cores, which would round the products. The passes are
+// those of flash_forward.cu and flash_backward.cu; a block owns 32 rows and loops over tiles of 32
+// rows of the other side. Eight neighbouring lanes share a row: lane i has the row's scores with
+// tile rows i, i + 8, i + 16, i + 24, and columns 4 i + 32 n of the row's sums.
 #include "yaie/flash.cuh"
 
 namespace yaie::cuda {
@@ -9,10 +9,10 @@ namespace {
 
 constexpr int kRows = 32;
 constexpr int kThreads = kRows * 8;
-constexpr int kEach = kRows / 8;  // scores of a lane
+constexpr int kEach = kRows / 8;  // scores per lane
 
 template <int D>
-constexpr int kStride = D + 4;  // eight rows' 16-byte pieces lie in different banks
+constexpr int kStride = D + 4;  // so that 16-byte pieces of eight rows are in different banks
 template <int D>
 constexpr int kTile = kRows * kStride<D>;
 
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(FlashForward p) {
     static_cast<float*>(p.lse)[row] = total > 0 ? best + logf(total) : -INFINITY;
 }
 
-// KEYS: rows are keys, the sums grad_k and grad_v; else rows are queries, the sum grad_q.
+// KEYS: rows are keys and the sums are grad_k and grad_v; else rows are queries, the sum is grad_q.
 template <int D, bool KEYS>
 __global__ void __launch_bounds__(kThreads) backward_kernel(FlashBackward p) {
   extern __shared__ __align__(16) float tiles[];

@@ -1,18 +1,19 @@
-// A block takes one row, or several where rows are short (qk-norm): lanes of a warp then share out
-// among rows. A thread keeps what it loaded in registers between the sum of squares and the product.
+// RMSNorm (Zhang & Sennrich 2019, arXiv:1910.07467). A block takes one row, or several if rows are
+// short (qk-norm): then the lanes of a warp are divided among rows. A thread keeps its elements in
+// registers between the sum of squares and the product.
 #include "yaie/device.cuh"
 
 namespace yaie::cuda {
 namespace {
 
-constexpr int kThreads = 256;  // of a block of several rows
+constexpr int kThreads = 256;  // threads of a block with several rows
 
-// KEPT: packs a thread keeps; the rest of a longer row is read again.
+// KEPT: packs that a thread keeps in registers; the rest of a longer row is read again.
 template <class T, int N, int KEPT, bool ADD>
 __global__ void rms_norm_kernel(RmsNorm p) {
   const unsigned rows = p.tokens * p.heads, heads = p.heads;
   const unsigned own = blockIdx.x * blockDim.y + threadIdx.y;
-  const unsigned row = min(own, rows - 1);  // nobody leaves: rows share a warp's reductions
+  const unsigned row = min(own, rows - 1);  // no early return: rows share a warp's reductions
   const bool live = own < rows;
   const T* x = static_cast<const T*>(p.x) + row / heads * p.x_token_stride +
                row % heads * p.x_head_stride;
@@ -91,7 +92,7 @@ void run(const RmsNorm& p, Stream stream) {
     if (!wide)
       launch<T, 1, 4>(p, on);
     else if (p.tokens * p.heads < 256 || p.cols / N <= kWarp)
-      launch<T, N, 1>(p, on);  // few rows: as many threads as there are packs, for latency
+      launch<T, N, 1>(p, on);  // few rows: one thread per pack, for latency
     else
       launch<T, N, 2>(p, on);
   });

@@ -1,16 +1,18 @@
-// Decode attention. A block takes one sequence, one KV head with up to 16 of its query heads, and
-// one part of the tokens, so a key is read once for all of them. Its warps take tiles of tokens in
-// turn, each with a pipeline of its own in shared memory; nothing waits for another warp before the
-// end, where their sums are joined. Half types run on tensor cores: 16 rows are 16 query heads.
+// Decode attention over a paged cache (PagedAttention, arXiv:2309.06180), with each sequence
+// divided into parts as in Flash-Decoding (Dao et al. 2023). A block takes one sequence, one KV
+// head with up to 16 of its query heads, and one part of the tokens, so a key is read once for all
+// these heads. Its warps take tiles of tokens in turn, each with its own pipeline in shared memory;
+// warps do not synchronise until the end, when their sums are joined. Half types run on tensor
+// cores: 16 rows are 16 query heads.
 #include "yaie/mma.cuh"
 
 namespace yaie::cuda {
 namespace {
 
 constexpr int kPlainWarps = 4;
-constexpr int kHeads = 16;         // of a block on tensor cores
-constexpr int kPlainHeads = 4;     // of a block in float32
-constexpr int kMostTokens = 2048;  // of a part, if there are enough parts
+constexpr int kHeads = 16;         // heads per block on tensor cores
+constexpr int kPlainHeads = 4;     // heads per block in float32
+constexpr int kMostTokens = 2048;  // most tokens per part, if there are enough parts
 
 struct Span {
   int begin, end;
@@ -34,7 +36,7 @@ __device__ float bend(const PagedAttention& p, float score) {
   return p.softcap * kLog2e * tanhf(score * (p.scale / p.softcap));
 }
 
-// Where a head's result of this part goes, and its lse if there are several parts.
+// The destination of a head's result for this part, and of its lse if there are several parts.
 template <class T>
 __device__ void give(const PagedAttention& p, int64_t head, int col, float value) {
   const int64_t row = blockIdx.y * p.q_heads + head;
@@ -61,7 +63,7 @@ __device__ void join(const PagedAttention& p, const float* exchange, int64_t fir
     for (int warp = 0; warp < WARPS; ++warp) peak = fmaxf(peak, best[warp * HEADS + head]);
     float sum = 0, value = 0;
     for (int warp = 0; warp < WARPS; ++warp) {
-      if (best[warp * HEADS + head] == -INFINITY) continue;  // it saw no token
+      if (best[warp * HEADS + head] == -INFINITY) continue;  // the warp saw no token
       const float share = exp2f(best[warp * HEADS + head] - peak);
       sum += share * total[warp * HEADS + head];
       value += share * acc[(warp * HEADS + head) * D + col];
@@ -99,7 +101,7 @@ __global__ void __launch_bounds__(Tiles<D>::kWarps* kWarp) paged_mma_kernel(Page
   const int page_size = p.page_size;
   const uint32_t mine = shared_address(memory) + warp * Shape::kWarpBytes;
 
-  // the slot of one token a lane, looked up a tile before its keys are fetched
+  // the slot of one token per lane, looked up one tile before its keys are copied
   auto look_up = [&](int tile) {
     const int token = span.begin + tile * kKeys + lane % kKeys;
     return token < span.end ? table[token / page_size] * static_cast<int64_t>(page_size) +
@@ -145,7 +147,7 @@ __global__ void __launch_bounds__(Tiles<D>::kWarps* kWarp) paged_mma_kernel(Page
   for (int tile = warp; tile < tiles; tile += kWarps) {
     wait_copies<kStages - 2>();
     __syncwarp();
-    {  // the stage read in the last round is free
+    {  // the stage read in the previous iteration is free
       const int ahead = tile + (kStages - 1) * kWarps;
       if (ahead < tiles) fetch(next, (stage + kStages - 1) % kStages);
       commit_copies();
@@ -210,7 +212,7 @@ __global__ void __launch_bounds__(Tiles<D>::kWarps* kWarp) paged_mma_kernel(Page
   }
 
   wait_copies<0>();
-  __syncthreads();  // the pipelines' memory becomes the exchange
+  __syncthreads();  // the pipelines' memory is reused for the exchange
   float* exchange = reinterpret_cast<float*>(memory);
   float* sums = exchange + 2 * kWarps * kHeads;
 #pragma unroll
@@ -232,7 +234,7 @@ __global__ void __launch_bounds__(Tiles<D>::kWarps* kWarp) paged_mma_kernel(Page
   join<T, D, kHeads, kWarps>(p, exchange, first_head, heads);
 }
 
-// float32: a warp takes one token at a time, D / 32 columns a lane.
+// float32: a warp takes one token at a time, D / 32 columns per lane.
 template <int D>
 __global__ void __launch_bounds__(kPlainWarps* kWarp) paged_plain_kernel(PagedAttention p) {
   constexpr int kCols = D / kWarp;
@@ -310,7 +312,7 @@ __global__ void reduce_kernel(PagedAttention p) {
   const int lane = threadIdx.x % kWarp, col = threadIdx.x;
   const float* lse = p.lse + row * p.splits;
   const float* part = p.part + row * p.splits * p.dim + col;
-  // lane l knows parts l and l + 32; there are at most 64
+  // lane l has parts l and l + 32; there are at most 64
   const float low = lane < p.splits ? lse[lane] : -INFINITY;
   const float high = lane + kWarp < p.splits ? lse[lane + kWarp] : -INFINITY;
   const float peak = warp_max(fmaxf(low, high));
@@ -322,7 +324,7 @@ __global__ void reduce_kernel(PagedAttention p) {
   for (int i = 0; i < p.splits; ++i) {
     const float share = __shfl_sync(kAll, i < kWarp ? share_low : share_high, i % kWarp);
     const float x = part[static_cast<int64_t>(i) * p.dim];
-    if (share > 0) value += share * x;  // a part without tokens holds anything
+    if (share > 0) value += share * x;  // a part without tokens holds arbitrary values
   }
   static_cast<T*>(p.out)[row * p.dim + col] = from_float<T>(total > 0 ? value / total : 0.f);
 }

@@ -7,7 +7,8 @@
 namespace yaie::cpu {
 namespace {
 
-// One query head over the tokens [first, length) of a sequence, by an online softmax.
+// One query head over the tokens [first, length) of a sequence, with an online softmax (Milakov &
+// Gimelshein 2018, arXiv:1805.02867).
 template <class T>
 void attend(const PagedAttention& p, const T* q, const int32_t* table, int64_t kv_head,
             int64_t first, int64_t length, T* out) {

@@ -1,4 +1,5 @@
-// A block takes one token; a thread rotates N pairs of a head.
+// RoPE (Su et al. 2021, arXiv:2104.09864). A block takes one token; a thread rotates N pairs of a
+// head.
 #include "yaie/device.cuh"
 
 namespace yaie::cuda {
@@ -37,7 +38,7 @@ template <class T, int N>
 void launch(const Rope& p, cudaStream_t stream) {
   const int64_t work = (p.q_heads + p.k_heads) * (p.half / N);
   const int threads = std::min<int64_t>(kThreads, ceil_div(work, kWarp) * kWarp);
-  // not so many tokens: a thread has one item, for latency
+  // few tokens: one item per thread, for latency
   const dim3 blocks(p.tokens, p.tokens < 1024 ? ceil_div(work, threads) : 1);
   rope_kernel<T, N><<<blocks, threads, 0, stream>>>(p);
 }

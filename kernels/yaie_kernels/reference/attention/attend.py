@@ -1,8 +1,9 @@
-"""Attention over a paged cache in plain torch: gather the keys that are read, then SDPA.
+"""Attention over a paged cache (PagedAttention, arXiv:2309.06180) in plain PyTorch.
 
-Decode rows (one query each) go through one batched call per group of similar lengths; longer
-chunks go one by one. Keys and values are gathered into workspaces that live as long as the
-thread: fresh buffers of this size cost several times the copy itself.
+Keys and values are gathered from their pages and passed to scaled dot-product attention (SDPA).
+Decode rows (one query each) take one batched call per group of similar lengths; longer chunks are
+computed one by one. Each thread keeps the buffers for gathered keys and values: allocating buffers
+of this size costs several times the copy itself.
 """
 
 # ruff: noqa: PLR0917 - the operations' signatures are positional by contract
@@ -18,7 +19,7 @@ from yaie_kernels.reference.attention.plan import Chunk, Decode, Shape, plan
 
 
 class _Workspace(threading.local):
-    """Growing scratch buffers, one per name, dtype and device."""
+    """Scratch buffers that grow on demand, one per name, dtype and device."""
 
     def __init__(self) -> None:
         self.buffers: dict[tuple[str, torch.dtype, torch.device], Tensor] = {}
@@ -30,7 +31,7 @@ class _Workspace(threading.local):
         key = (name, rows.dtype, rows.device)
         buffer = self.buffers.get(key)
         if buffer is None or buffer.numel() < size:
-            with torch.inference_mode(mode=False):  # it outlives the mode of this call
+            with torch.inference_mode(mode=False):  # the buffer outlives the mode of this call
                 buffer = rows.new_empty(size + size // 2)
             self.buffers[key] = buffer
         out = buffer[:size].view(slots.numel(), rows.shape[1])
@@ -71,7 +72,7 @@ def paged_attention(
     query_start: Tensor,
     *,
     scale: float,
-    max_query_len: int,  # noqa: ARG001 - bounds are for kernels; here the lengths are at hand
+    max_query_len: int,  # noqa: ARG001 - kernels need bounds; the plan reads the lengths
     max_seq_len: int,  # noqa: ARG001 - same
     window: int | None = None,
     softcap: float | None = None,
@@ -126,7 +127,10 @@ def _chunk(call: _Call, piece: Chunk, q: Tensor) -> Tensor:
 def _attend(
     call: _Call, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, causal: bool = False
 ) -> Tensor:
-    """q[..,n,D] over k, v [..,W,D]; causal only where n == W."""
+    """Attention of q[..,n,D] over k, v [..,W,D]; `causal` requires n == W.
+
+    softcap: scores become softcap * tanh(scores / softcap), as in Gemma 2 (arXiv:2408.00118).
+    """
     if call.softcap is None:
         return scaled_dot_product_attention(
             q, k, v, attn_mask=mask, is_causal=causal, scale=call.scale

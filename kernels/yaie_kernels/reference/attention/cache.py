@@ -1,4 +1,4 @@
-"""Writes into the paged KV cache, laid out [pages, page_size, kv_heads, head_dim]."""
+"""Writes and page copies in paged KV caches [pages, page_size, kv_heads, head_dim]."""
 
 from torch import Tensor
 

@@ -1,4 +1,4 @@
-"""Attention over dense tensors, every score written out; its gradients are autograd's."""
+"""Dense attention (Vaswani et al. 2017) with the full score matrix; autograd differentiates it."""
 
 import math
 
@@ -15,7 +15,8 @@ def flash_attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, causal: bo
         hidden = torch.ones(queries, keys, dtype=torch.bool, device=q.device)
         hidden.triu_(keys - queries + 1)
         scores = scores.masked_fill(hidden, -math.inf)
-        scores = scores.masked_fill(hidden.all(dim=1, keepdim=True), 0.0)  # softmax: no NaN
+        # a row of -inf alone would make the softmax NaN
+        scores = scores.masked_fill(hidden.all(dim=1, keepdim=True), 0.0)
         shares = scores.softmax(-1).masked_fill(hidden, 0.0)
     else:
         shares = scores.softmax(-1)

@@ -1,4 +1,8 @@
-"""The step between latent attention's projections and its cache, as its separate operations."""
+"""Norm, RoPE and cache write of multi-head latent attention, as separate operations.
+
+The cache holds one compressed vector and one shared rotary key per token (DeepSeek-V2,
+arXiv:2405.04434, section 2.1).
+"""
 
 # ruff: noqa: PLR0917 - the operations' signatures are positional by contract
 
@@ -30,7 +34,7 @@ def latent_norm_rope_write(
 
 
 def _rotate(x: Tensor, rows: Tensor, *, interleaved: bool) -> None:
-    """x[T,H,R] *= rotation, in float32 at least."""
+    """Rotate x[T,H,R] in place, computed in float32 or wider (RoPE, arXiv:2104.09864)."""
     half = x.shape[-1] // 2
     cos, sin = rows.tensor_split(2, dim=-1)
     left, right = (x[..., 0::2], x[..., 1::2]) if interleaved else (x[..., :half], x[..., half:])

@@ -1,8 +1,9 @@
-"""What a step reads from the paged cache, worked out once and used by every layer.
+"""Plans the reads of paged attention on the CPU: which cache slots, under which mask.
 
-All layers of a step pass the same tables and lengths. The last plans are kept and used again as
-long as the contents are equal; comparing costs a few microseconds, planning ten times as much.
-Positions past a row's end are pointed at the first that it sees, so no stale slot is ever read.
+All layers of a step pass equal tables and lengths, so each thread keeps the plans of its last batch
+and reuses them while the contents are equal: comparing costs a few microseconds, planning ten times
+as much. A masked position past a row's end is replaced by the row's first visible one, so a stale
+slot is never read.
 """
 
 import threading
@@ -11,32 +12,32 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-_WASTE_TOKENS = 1024  # padding a decode group may carry before it is split
+_WASTE_TOKENS = 1024  # padding tokens that a decode group may have before it is split
 
 
 @dataclass(frozen=True, slots=True)
 class Decode:
-    """Rows of one query each, padded to the longest."""
+    """Rows with one query each, padded to the longest row."""
 
-    tokens: Tensor | None  # [B] rows of q; None: all of them, in order
+    tokens: Tensor | None  # [B] rows of q; None: all rows, in order
     batch: int
     slots: Tensor  # [B * W]
-    mask: Tensor | None  # [B, 1, 1, W] of 0 and -inf
+    mask: Tensor | None  # [B, 1, 1, W] of 0 and -inf; None: all rows are equally long
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The last tokens of one sequence."""
+    """Several queries, q[begin:end], at the end of one sequence."""
 
     begin: int
     end: int
     slots: Tensor  # [W]
-    mask: Tensor | None  # [n, W] of 0 and -inf; None: the chunk is the sequence, plain causal
+    mask: Tensor | None  # [n, W] of 0 and -inf; None: the chunk is the whole sequence, plain causal
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a plan depends on beside the batch."""
+    """What a plan depends on besides the batch."""
 
     page_size: int
     window: int | None
@@ -44,7 +45,7 @@ class Shape:
 
 
 class _Last(threading.local):
-    """The batch planned last by this thread, and its plans by shape."""
+    """The batch that this thread planned last, with its plans by shape."""
 
     def __init__(self) -> None:
         self.tables: Tensor | None = None
@@ -59,7 +60,7 @@ _last = _Last()
 def plan(
     shape: Shape, block_tables: Tensor, seq_lens: Tensor, query_start: Tensor
 ) -> list[Decode | Chunk]:
-    """The pieces of one attention call."""
+    """Split one attention call into batched decode groups and single chunks."""
     lengths: list[int] = seq_lens.tolist()
     starts: list[int] = query_start.tolist()
     same = (
@@ -104,7 +105,7 @@ def _visible(shape: Shape, length: int) -> int:
 
 
 def groups(widths: list[int]) -> list[list[int]]:
-    """Members grouped so that padding to the longest of a group stays small."""
+    """Group the indices of `widths` so that padding to the longest of each group stays small."""
     if not widths:
         return []
     if max(widths) * len(widths) - sum(widths) <= _WASTE_TOKENS:
@@ -160,6 +161,6 @@ def _mask(hidden: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _slots(shape: Shape, tables: Tensor, positions: Tensor) -> Tensor:
-    """Token slots of positions[B,W] through tables[B,P], flattened."""
+    """Cache slots of positions[B,W], looked up in block tables[B,P] -> [B * W]."""
     pages = tables.gather(1, positions // shape.page_size).long()
     return pages.mul_(shape.page_size).add_(positions % shape.page_size).flatten()

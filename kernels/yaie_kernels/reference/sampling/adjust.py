@@ -1,7 +1,11 @@
-"""What sampling parameters change in logits before a token is drawn: masks, penalties, biases.
+"""Changes of logits before a token is drawn: masks, penalties, biases, banned words.
 
-The state lives in tables with a row for each slot. Logits that are NaN or +inf stay as they are,
-whatever forbids them: the row is broken, and has to be found out.
+The state is in tables with one row per slot. A NaN or +inf logit stays as it is, even if a mask
+forbids its token, so that the broken row is detected later.
+
+Masks have the bit layout of xgrammar's and llguidance's token bitmasks. The repetition penalty is
+that of CTRL (arXiv:1909.05858), with transformers' rule for negative logits; the frequency and
+presence penalties are those of OpenAI's API.
 """
 
 # ruff: noqa: PLR0917 - the operations' signatures are positional by contract
@@ -52,7 +56,7 @@ def _penalised(logits: Tensor, seen: Tensor, penalties: Tensor) -> Tensor:
     scaled = torch.where(logits > 0, logits / repetition, logits * repetition)
     logits = torch.where(seen != 0, scaled, logits)
     count = seen >> 1
-    logits = logits - frequency * count  # two roundings, as without fused multiply-add
+    logits = logits - frequency * count  # two roundings: no fused multiply-add
     return torch.where(count > 0, logits - presence, logits)
 
 
@@ -71,7 +75,7 @@ def ban_words_(
     rows = _rows(wanted, BAD_WORDS)
     if not len(rows):
         return
-    columns = torch.arange(1, WORD_TOKENS, device=logits.device)  # 31 positions up to the last
+    columns = torch.arange(1, WORD_TOKENS, device=logits.device)  # the last 31 positions
     order = (position[rows].unsqueeze(1) + columns) % WORD_TOKENS
     last = recent[slot[rows]].gather(1, order).unsqueeze(1)
     before, final = torch.split(words[slot[rows]], [WORD_TOKENS - 1, 1], dim=-1)

@@ -1,12 +1,15 @@
-"""Exact, reproducible sampling: integer weights, integer sums, one 62-bit draw a row.
+"""Exact, reproducible sampling: integer weights, integer sums, one 62-bit random draw per row.
 
 A token's weight is trunc(2**40 * exp((logit - max) / temperature)), computed with float32
-operations that round the same way everywhere. Sums of integers do not depend on their order, so
-every device and every split of the vocabulary finds the same token for the same logits:
+operations that round identically on all devices. Integer sums do not depend on their order, so
+every device and every split of the vocabulary draws the same token from the same logits:
 
     temperature -> top-k -> top-p -> min-p -> first token whose running sum passes r * total
 
-Filters compare values, so tokens tied with the last one kept are kept too.
+The last step is inverse transform sampling with r in [0, 1) from Philox (`philox`). Filters compare
+logits or weights, so tokens tied with the last kept token are kept too. Top-k: Fan et al. 2018
+(arXiv:1805.04833); top-p: Holtzman et al. 2020 (arXiv:1904.09751); min-p: Nguyen et al. 2024
+(arXiv:2407.01082).
 """
 
 # ruff: noqa: PLR0917 - the operations' signatures are positional by contract
@@ -16,11 +19,12 @@ from torch import Tensor
 
 from yaie_kernels.philox import targets
 
-GREEDY_BELOW = 1e-5  # temperatures under this are argmax; 1/T would overflow float32
+GREEDY_BELOW = 1e-5  # temperatures below this mean argmax; logit / T could overflow float32
 LOG2_E = 1.4426950408889634
 WEIGHT_BITS = 40
 FLOOR_LOG2 = -64.0  # any exponent this low truncates to weight 0
-# 2**f on [0, 1], relative error 8.3e-8 (float32 rounds at 6.0e-8); exactly 1 at 0.
+# Polynomial for 2**f on [0, 1], highest power first: relative error 8.3e-8 (float32 rounds at
+# 6.0e-8), exactly 1 at 0.
 EXP2 = (
     0.0018671301659196615,
     0.009017029777169228,
@@ -29,8 +33,8 @@ EXP2 = (
     0.6931512951850891,
     1.0,
 )
-_FEW = 256  # candidates tried for top-p before the whole row is sorted; with top-k, k of them
-_SPARE = 8  # and a few for ties
+_FEW = 256  # candidates examined for top-p before the whole row is sorted; k of them with top-k
+_SPARE = 8  # extra candidates, for ties
 
 
 def greedy(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -84,7 +88,7 @@ def token_weights(logits: Tensor, temperature: Tensor) -> Tensor:
     x.sub_(whole)
     power = torch.full_like(x, EXP2[0])
     for coefficient in EXP2[1:]:
-        power.mul_(x).add_(coefficient)  # two roundings, as without fused multiply-add
+        power.mul_(x).add_(coefficient)  # two roundings: no fused multiply-add
     exponent = whole.add_(WEIGHT_BITS).to(torch.int32).bitwise_left_shift_(23)
     power.view(torch.int32).add_(exponent)  # times 2**(whole + 40), exactly
     return power.to(torch.int64)
@@ -114,7 +118,7 @@ def _drop_unlikely(weights: Tensor, min_p: Tensor) -> None:
 
 
 def _rows(chosen: list[int], like: Tensor) -> Tensor | slice:
-    """An index of these rows; a slice, which copies nothing, where they are all."""
+    """An index of these rows: a slice, which copies nothing, if they are all rows."""
     if len(chosen) == len(like):
         return slice(None)
     return torch.tensor(chosen, device=like.device)
@@ -131,9 +135,9 @@ def _keep_top_k(logits: Tensor, top_k: Tensor) -> Tensor:
 
 
 def _keep_top_p(logits: Tensor, weights: Tensor, top_p: Tensor, count: int) -> Tensor:
-    """The smallest logit of the smallest set that holds top_p of the mass: [B].
+    """The smallest logit of the smallest set of tokens that holds top_p of the mass: [B].
 
-    Looks at the `count` largest first, and at the whole row if they do not settle it.
+    Examines the `count` largest logits first, and the whole row if the set may be larger.
     """
     mass = weights.sum(dim=-1)
     goal = (top_p.double() * mass.double()).ceil().long().clamp_(min=1).unsqueeze(1)

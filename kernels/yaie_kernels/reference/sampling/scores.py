@@ -1,4 +1,4 @@
-"""Log-softmax scores of tokens, and the most likely tokens, equal logits in the order of ids."""
+"""Log-probabilities of given tokens, and the most likely tokens; equal logits rank by token id."""
 
 import torch
 from torch import Tensor
@@ -24,11 +24,11 @@ def score_tokens(
 
 
 def _most_likely(logits: Tensor, count: int) -> Tensor:
-    """Ids of the largest logits [N, count]."""
+    """Ids [N, count] of the largest logits, best first, the lower id first among equal ones."""
     if count == 0:
         return torch.empty((len(logits), 0), dtype=torch.int64, device=logits.device)
     bits = (logits + 0.0).view(torch.int32)  # -0.0 becomes 0.0: the two must tie
-    ordered = (bits ^ ((bits >> 31) & _LOW)).long()  # an integer that orders as the float does
+    ordered = (bits ^ ((bits >> 31) & _LOW)).long()  # integers in the order of the floats
     ids = torch.arange(logits.shape[1], device=logits.device)
     unique = (ordered << 32) | (_LOW - ids)
     return _LOW - (unique.topk(count, dim=-1).values & _LOW)

@@ -1,1 +1,1 @@
-"""Paged attention: prompts, decodes, latent caches, and writing the cache."""
+"""Paged attention for prompts, decodes and latent caches, and writes into the cache."""

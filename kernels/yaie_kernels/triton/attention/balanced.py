@@ -1,13 +1,17 @@
-"""Balanced decode attention: all tokens of a batch dealt evenly to a fixed number of programs.
+"""Balanced decode attention: the tokens of a batch are divided evenly among a fixed number of
+programs.
 
-The tokens of all sequences lie in one line of grains, row after row, and each program of a KV head
-takes an equal stretch of it, which it finds from `seq_lens` on the device: true lengths count,
-whatever bound a captured graph was made for. A program writes the rows that lie wholly in its
-stretch; of one that goes on in the next program's (or came from the last one's) it writes a part,
-and a second kernel combines the parts. Padding rows have no grains, so they change no stretch.
+This is the decomposition of Stream-K (Osama et al. 2023, arXiv:2301.03598), applied to decode
+attention as in LeanAttention (arXiv:2405.10480); within a program it is an online softmax
+(`online`). All sequences' tokens form one line of grains, row after row, and each program of a KV
+head takes an equal stretch of the line. It computes its stretch from `seq_lens` on the device, so
+the division follows the true lengths, not the bound for which a graph was captured. If a stretch
+holds a whole row, the program writes the row's result. If a row crosses the border between two
+stretches, each program writes a partial result, and a second kernel combines them. Padding rows
+have no grains, so they do not change the division.
 
-The end of a row that came from the last program is computed last. So all programs walk their rows
-from the first token at about the same time, and a prefix that many rows share is read from memory
+If a stretch begins inside a row, the program computes the rest of that row last. So all programs
+start at first tokens at about the same time, and a prefix that many rows share is read from memory
 once and then found in the L2 cache.
 """
 
@@ -26,9 +30,9 @@ from yaie_kernels.triton.attention.layout import layout, table_of
 from yaie_kernels.triton.attention.online import attend_tokens, load_query, row_extent
 from yaie_kernels.triton.launch import at_most, dependent, release_next, wait_previous
 
-_SEARCH = tl.constexpr(256)  # rows whose lengths a program adds up at once
-_GRAIN = tl.constexpr(16)  # tokens; whole tiles would leave some programs up to a tenth more
-_PARTS = tl.constexpr(16)  # parts combined at once
+_SEARCH = tl.constexpr(256)  # rows whose lengths a program sums at once
+_GRAIN = tl.constexpr(16)  # tokens; whole tiles would give some programs up to a tenth more work
+_PARTS = tl.constexpr(16)  # partial results combined at once
 
 
 @triton.jit
@@ -39,10 +43,10 @@ def _row_grains(lens_ptr, starts_ptr, row, there, window, HAS_WINDOW: tl.constex
 
 @triton.jit
 def _stretch(lens_ptr, starts_ptr, batch, window, program, programs, HAS_WINDOW: tl.constexpr):
-    """(begin, end, grains of a stretch, row of its first grain, that row's first grain).
+    """(begin, end, grains per stretch, row of its first grain, that row's first grain).
 
-    The first rows stay within the loops: with `row_begin` from a reduction before them Triton 3.9
-    no longer knows how keys are aligned, reads them by elements and pipelines nothing.
+    `row_begin` is computed inside the loop: taken from a reduction before it, Triton 3.9 no longer
+    infers the alignment of keys, loads them element by element and does not pipeline.
     """
     lane = tl.arange(0, _SEARCH)
     work = 0
@@ -66,7 +70,9 @@ def _stretch(lens_ptr, starts_ptr, batch, window, program, programs, HAS_WINDOW:
 
 @triton.jit
 def _scratch(scratch_ptr, slots, value_dim):
-    """(parts [slots, value_dim], their lse [slots], int32 pairs of the programs) in one buffer."""
+    """Pointers into one buffer: partial results [slots, value_dim], their log-sum-exp (lse)
+    [slots], and one int32 pair per program.
+    """
     lse_ptr = scratch_ptr + slots * value_dim
     return scratch_ptr, lse_ptr, (lse_ptr + slots).to(tl.pointer_type(tl.int32), bitcast=True)
 
@@ -85,11 +91,11 @@ def _balanced_kernel(
     HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr,
     EVEN_D: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """out or part = softmax(q k^T) v over a stretch's share of each of its rows.
+    """out or part = softmax(q k^T) v over a program's tokens of each row in its stretch.
 
-    part[.., program, 0] is of the row that came from the last program, [.., 1] of the one that goes
-    on in the next; lse: log2 of the sum of exponentials. split[.., program] = (that row or -1, the
-    last program that has some of it).
+    part[.., program, 0] is for the row that began in an earlier stretch, [.., 1] for the row that
+    continues in the next; lse: log2 of the sum of exponentials. split[.., program] = (the row that
+    continues, or -1; the last program that has tokens of it).
     """
     release_next(PDL)
     kv_head = tl.program_id(0) // BLOCKS
@@ -160,7 +166,7 @@ def _combine_kernel(
     scratch_ptr, out_ptr, starts_ptr, out_token_stride, group, value_dim,
     BLOCKS: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_V: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """out = sum_p part[p] 2**lse[p] / sum_p 2**lse[p] of the row that a program left unfinished."""
+    """out = sum_p part[p] 2**lse[p] / sum_p 2**lse[p] of the row that continues after a program."""
     wait_previous(PDL)
     lane, program, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     mine = block * tl.num_programs(1) + program
@@ -213,9 +219,9 @@ def decode_balanced(
     tiles: tuple[int, int, int],
     registers: int | None,
 ) -> None:
-    """q[T,Hq,D] -> out[T,Hq,Dv] by `programs` for each KV head (or block of its query heads).
+    """q[T,Hq,D] -> out[T,Hq,Dv] with `programs` per KV head (or per block of its query heads).
 
-    tiles: BLOCK_N, num_warps, num_stages; registers: of a thread at most.
+    tiles: BLOCK_N, num_warps, num_stages; registers: the most that a thread may use.
     """
     _, q_heads, head_dim = q.shape
     _, page_size, kv_heads, value_dim = v_cache.shape

@@ -1,4 +1,4 @@
-"""Writes into the paged KV cache [pages, page_size, kv_heads, key or value size]."""
+"""Writes and page copies in paged KV caches [pages, page_size, kv_heads, key or value size]."""
 
 # ruff: noqa: PLR0917 - a kernel takes pointers and strides; its docstring is its formula
 
@@ -45,7 +45,7 @@ def _copy_pages_kernel(cache_ptr, source_ptr, target_ptr, page_elements, BLOCK: 
 
 
 def needs_wide(cache: Tensor) -> bool:
-    """Whether element offsets into it pass 32 bits; narrow ones spare attention its registers."""
+    """Whether element offsets into the cache exceed 32 bits; narrower offsets save registers."""
     return cache.numel() >= 2**31
 
 

@@ -1,15 +1,17 @@
-"""Decode attention: one query per sequence, a sequence's tokens dealt to programs.
+"""Decode attention: one query per sequence; several programs share a sequence's tokens.
 
-All query heads of a KV head are one block of rows (or a few, where a latent cache serves a hundred
-of them), so each key and value is read once. Keys may be wider than values: `layout` says how.
-Most batches are balanced by their true lengths (`balanced`); the largest need no such care. In
-small ones a sequence's tokens are dealt to `splits` programs by its length, which the kernel reads,
-and a second kernel reduces; the host chooses only the number of splits, from the batch and an upper
-bound of the lengths. That begins sooner. Rows of length 0 or without a query are padding: nothing
-of them is read or written.
+The query heads of a KV head form one block of rows (or a few blocks, if a latent cache serves a
+hundred heads), so each key and value is read once. Keys may be wider than values (`layout`).
 
-Variants of the compiled kernel come from the constexprs, from `rows` (none, int32, int64), and
-from the alignment of q, the caches and `out` and of their strides, as in `extend`.
+Batches of medium size are balanced by their true lengths (`balanced`); the largest have enough rows
+without it. In small batches `splits` programs share a sequence's tokens and a second kernel reduces
+their results, as in Flash-Decoding (Dao et al. 2023), which starts sooner than balancing. The host
+chooses the number of splits from the batch size and an upper bound of the lengths; the kernel
+divides by the true length. Rows of length 0 or without a query are padding: nothing of them is
+read or written.
+
+The kernel is compiled once per combination of the constexprs, the type of `rows` (none, int32,
+int64), and the alignment of q, the caches, `out` and their strides, as in `extend`.
 """
 
 # ruff: noqa: PLR0917, D403 - a kernel takes pointers and strides; its docstring is its formula
@@ -32,16 +34,16 @@ from yaie_kernels.triton.attention.online import attend_tokens, load_query, row_
 from yaie_kernels.triton.device import multiprocessors, registers_of
 from yaie_kernels.triton.launch import dependent, release_next, wait_previous
 
-_EACH = 2  # programs a multiprocessor: more splits than that cost bandwidth (measured, H200)
-_LEAST_TOKENS = 128  # a program's smallest share (a row of 1,000: 17 splits 6.2 us, 33 splits 8.1)
-_LEAST_LATENT = 64  # of a latent cache
-_MOST_TOKENS = 2048  # longer shares make one long sequence the tail of the whole batch
+_EACH = 2  # programs per multiprocessor: with more splits bandwidth falls (measured, H200)
+_LEAST_TOKENS = 128  # smallest share of a program (1,000 tokens: 17 splits 6.2 us, 33 splits 8.1)
+_LEAST_LATENT = 64  # the same for a latent cache
+_MOST_TOKENS = 2048  # with longer shares the whole batch waits for one long sequence
 _MAX_SPLITS = 64
 _FEW_SPLITS = (
-    16  # to reduce; two sizes in all, so that warming up compiles whatever a step may need
+    16  # the reduction has two sizes, so that warming up compiles all that a step may need
 )
-_SELF_BALANCED = 4096  # rows times KV heads; so many balance themselves (H200: 512 rows take 482 us
-# whole and 490 us dealt evenly)
+_SELF_BALANCED = 4096  # rows times KV heads; with so many, balancing gains nothing (H200: 512 rows
+# take 482 us unsplit and 490 us balanced)
 
 
 @triton.jit(
@@ -59,8 +61,8 @@ def _decode_kernel(
     EVEN_D: tl.constexpr, WIDE: tl.constexpr, MOST: tl.constexpr, PRECISION: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
-    """part = softmax(q k^T) v over this program's tokens, and after all parts their lse: log2 of
-    the sum of exponentials.
+    """part = softmax(q k^T) v over this program's tokens; the buffer's end holds each part's lse,
+    log2 of the sum of exponentials.
     """
     release_next(PDL)
     kv_head = tl.program_id(0) // BLOCKS
@@ -92,7 +94,7 @@ def _decode_kernel(
     )  # fmt: skip
     col = tl.arange(0, BLOCK_V)
     stored = (lane < group)[:, None] & (col < value_dim)[None, :]
-    some = tl.where(total > 0, total, 1.0)  # a short sequence leaves late splits empty
+    some = tl.where(total > 0, total, 1.0)  # the last splits of a short sequence are empty
     result = acc / some[:, None]
     if SPLIT:
         q_heads = tl.num_programs(0) // BLOCKS * group
@@ -116,8 +118,8 @@ def _reduce_kernel(
 ):  # fmt: skip
     """out = sum_s part[s] 2**lse[s] / sum_s 2**lse[s]; empty splits have lse -inf.
 
-    What lies in the place of a padding row's parts is read and dropped: to branch before would wait
-    for the row's length.
+    The parts of a padding row hold arbitrary values, which are read and discarded: a branch before
+    the reads would wait for the row's length.
     """
     wait_previous(PDL)
     head, row = tl.program_id(0), tl.program_id(1)
@@ -141,14 +143,14 @@ def _reduce_kernel(
 
 
 class Choice(NamedTuple):
-    """How a decode step is cut."""
+    """How the work of a decode step is divided."""
 
-    block_g: int  # query heads of a program
+    block_g: int  # query heads per program
     tiles: tuple[int, int, int]  # BLOCK_N, num_warps, num_stages
-    programs: int = 0  # of a block of heads, balanced; 0: a row has `splits`
-    registers: int | None = None  # of a thread at most, so that balanced programs fit side by side
-    splits: int = 1
-    wanted: int = 1  # splits, as long as their shares are not too long
+    programs: int = 0  # balanced programs per block of heads; 0: not balanced, use `splits`
+    registers: int | None = None  # limit per thread, so that enough programs are resident
+    splits: int = 1  # programs per row
+    wanted: int = 1  # splits used as long as no share exceeds _MOST_TOKENS
 
 
 def choose(
@@ -159,7 +161,7 @@ def choose(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Choice:
-    """For `heads` = (KV heads, query heads of each) and rows of up to max_tokens."""
+    """Choose for `heads` = (KV heads, query heads per KV head) and rows of up to max_tokens."""
     tiles = _tiles(heads[1], shape, dtype)
     blocks = heads[0] * -(-heads[1] // tiles.block_g)
     count = multiprocessors(device)
@@ -172,7 +174,7 @@ def choose(
                 programs=max(1, each * count // blocks),
                 registers=registers_of(each, tiles.balanced[1]),
             )
-    most = None  # of a latent cache: two rounds of small programs, one of large ones (measured)
+    most = None  # latent cache: two waves of small programs, one of large ones (measured)
     if shape.keys > 256:
         most = count * (_EACH if tiles.block_g < 64 else 1)
     splits, wanted = choose_splits(batch * blocks, max_tokens, count * _EACH, most)
@@ -182,11 +184,11 @@ def choose(
 def choose_splits(
     rows: int, max_tokens: int, filling: int, most: int | None = None
 ) -> tuple[int, int]:
-    """(programs for one of `rows` sequences and blocks of heads, how many of them it wants).
+    """(splits, wanted) of `rows` = sequences times blocks of heads, as in `Choice`.
 
-    Enough of them for the `filling` programs of a full GPU, and more where a sequence is so long
-    that it needs them. `most`: at most so many in all, where a program fills a multiprocessor and
-    one more than fit at once costs another round.
+    Enough splits to reach `filling`, the programs of a full GPU, and more if a sequence is so long
+    that it needs them. `most`: limit of all programs together, for programs so large that one more
+    than fit at once costs another wave.
     """
     share = -(-filling // rows) if most is None else most // rows
     useful = -(-max_tokens // (_LEAST_TOKENS if most is None else _LEAST_LATENT))
@@ -196,12 +198,12 @@ def choose_splits(
 
 
 class _Tiles(NamedTuple):
-    """How rows of one shape are computed; tiles are BLOCK_N, num_warps, num_stages.
+    """Tiles for rows of one shape, as (BLOCK_N, num_warps, num_stages).
 
-    each: (rows times blocks of heads, programs a multiprocessor if they are as many or more) of
-    balanced rows, which then share its registers. (256 sequences on an H200, heads of 128: four
-    programs of 128 registers make 26,200 tokens a second, three of 168 make 25,000; a fourth that
-    does not fit is a second round: 22,000.)
+    each: pairs (rows times blocks of heads, balanced programs per multiprocessor from that number
+    on); these programs share the multiprocessor's registers. (256 sequences on an H200, heads of
+    128: four programs of 128 registers make 26,200 tokens/s, three of 168 make 25,000; a fourth
+    that does not fit is a second wave: 22,000.)
     """
 
     block_g: int
@@ -213,7 +215,7 @@ class _Tiles(NamedTuple):
 @functools.cache
 def _tiles(group: int, shape: Layout, dtype: torch.dtype) -> _Tiles:
     most = group
-    if shape.values > 256:  # as many heads as their sums fit the registers
+    if shape.values > 256:  # the sums of more heads do not fit in the registers
         most = 16 if dtype == torch.float32 else 64
     block_g = max(16, power_of_2(min(group, most)))
     if shape.keys > 256:
@@ -244,7 +246,7 @@ def decode(
     out: Tensor | None = None,
     choice: Choice | None = None,
 ) -> Tensor:
-    """q[T,Hq,D] -> [T,Hq,Dv]; `choice`: instead of the usual one, for tuning."""
+    """q[T,Hq,D] -> [T,Hq,Dv]; `choice` overrides that of `choose`, for tuning."""
     tokens, q_heads, head_dim = q.shape
     _, page_size, kv_heads, value_dim = v_cache.shape
     batch = seq_lens.shape[0]

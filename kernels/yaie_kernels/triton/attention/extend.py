@@ -1,18 +1,19 @@
 """Extend attention: chunks of queries over prefix pages and the chunk itself, in one pass.
 
-The query heads of a KV head and neighbouring tokens are packed into one block of rows (row m is
-token m / group, head m % group), so a key tile feeds all of them. A block walks only the tiles it
-may see; tiles wholly below its first token need no mask. Keys may be wider than values (`layout`).
+FlashAttention-2 (Dao 2023, arXiv:2307.08691) over a paged cache. The query heads of a KV head and
+neighbouring tokens are packed into one block of rows (row m is token m / group, head m % group), so
+a key tile serves all of them. A block reads only the tiles that it may see; tiles wholly below its
+first token need no mask. Keys may be wider than values (`layout`).
 
-The grid is flat and depends on the host through T and B alone: row b owns as many neighbouring
-programs as its blocks could be, floor(query_start[b] * group / BLOCK_M) + b being the first, and a
-program finds its row by counting the rows that begin at or before it. Programs without a block
-end at once, so a captured graph serves any division of its T tokens among B rows. Blocks of usual
-sizes are computed otherwise on Hopper (`hopper`).
+The grid is flat and depends only on T and B: row b owns as many consecutive programs as it could
+have blocks, from program floor(query_start[b] * group / BLOCK_M) + b on, and a program finds its
+row by counting the rows that begin at or before it. Programs without a block end at once, so a
+captured graph serves any division of its T tokens among B rows. On Hopper, `hopper` computes blocks
+of the usual sizes.
 
-Variants of the compiled kernel come from the constexprs, which a model, its dtype and the size
-class of T fix, from `rows` (none, int32, int64), and from the alignment of q, the caches and `out`
-and of their strides. The other integers and pointers are not looked at.
+The kernel is compiled once per combination of the constexprs (fixed by the model, its dtype and the
+size class of T), the type of `rows` (none, int32, int64), and the alignment of q, the caches, `out`
+and their strides. Other integers and pointers are not specialised.
 """
 
 # ruff: noqa: PLR0917, D403 - a kernel takes pointers and strides; its docstring is its formula
@@ -41,7 +42,7 @@ _SEARCH = tl.constexpr(128)  # rows whose beginnings a program compares at once
 
 @triton.jit
 def _load_tile(at, here, in_row, MASKED: tl.constexpr, EVEN_D: tl.constexpr):
-    """Rows `at`[n, BLOCK_D]; all of them are `here` unless MASKED, all columns exist if EVEN_D."""
+    """Load rows `at`[n, BLOCK_D]. Without MASKED all rows exist, with EVEN_D all columns do."""
     if MASKED:
         return tl.load(at, mask=here[:, None] & in_row[None, :], other=0.0)
     if EVEN_D:
@@ -59,12 +60,12 @@ def _extend_tiles(
     HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, EVEN_D: tl.constexpr,
     WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Online softmax over the tokens [low, high), `own` being each row's position."""
+    """Online softmax (arXiv:1805.02867) over tokens [low, high); `own`: each row's position."""
     col = tl.arange(0, BLOCK_D)
     offset = tl.arange(0, BLOCK_N)
     in_row = kv_head * head_dim + col
     factor = 1.4426950408889634 if HAS_SOFTCAP else scale * 1.4426950408889634
-    # a tile's pages are looked up one round ahead: the look-up is a load that the next waits for
+    # page ids are loaded one iteration ahead, because the loads of keys wait for them
     page = tl.load(table + (low + offset) // PAGE, mask=low + offset < length, other=0)
     for start in range(low, high, BLOCK_N):
         token = start + offset
@@ -88,10 +89,10 @@ def _extend_tiles(
                 seen = seen & (token[None, :] > own[:, None] - window)
             scores = tl.where(seen, scores, float("-inf"))
         peak = tl.maximum(best, tl.max(scores, axis=1))
-        # under a window a row may have seen nothing yet
+        # with a window, a row may not have seen any token yet
         level = tl.where(peak == float("-inf"), 0.0, peak) if HAS_WINDOW else peak
         shrink = tl.exp2((best - level) * factor)
-        if PRECISION == "ieee":  # the difference first: a rounded product would be as far off
+        if PRECISION == "ieee":  # subtract first: the difference of rounded products is inexact
             p = tl.exp2((scores - level[:, None]) * factor)
         else:
             p = tl.exp2(scores * factor - (level * factor)[:, None])  # one fused multiply-add
@@ -109,7 +110,7 @@ def _extend_tiles(
 
 @triton.jit
 def _find_block(starts_ptr, batch, group, program, BLOCK_M: tl.constexpr):
-    """(row, block of it) of a program of the flat grid; no row in [0, batch): nothing to do."""
+    """(row, block in the row) of a program of the flat grid; a row outside [0, batch) has none."""
     offset = tl.arange(0, _SEARCH)
     row = -1
     for base in range(0, batch + 1, _SEARCH):
@@ -137,7 +138,7 @@ def _extend_kernel(
 ):  # fmt: skip
     """out = softmax(q k^T, causal) v for BLOCK_M packed rows of one sequence and KV head."""
     kv_head = tl.program_id(0)
-    program = tl.num_programs(1) - 1 - tl.program_id(1)  # a row's longest blocks first
+    program = tl.num_programs(1) - 1 - tl.program_id(1)  # start a row's longest blocks first
     row, block = _find_block(starts_ptr, batch, group, program, BLOCK_M)
     if (row < 0) | (row == batch):
         return
@@ -157,7 +158,7 @@ def _extend_kernel(
     live = (query < queries)[:, None] & (col < head_dim)[None, :]
     at = (first_query + query)[:, None] * q_token_stride + head[:, None] * q_head_stride
     q = tl.load(q_ptr + at + col[None, :], mask=live, other=0.0)
-    q_tail = q  # not looked at without a tail
+    q_tail = q  # unused without a tail
     if BLOCK_TAIL:
         tail_col = BLOCK_D + tl.arange(0, BLOCK_TAIL)
         tail_live = (query < queries)[:, None] & (tail_col < head_dim)[None, :]
@@ -193,19 +194,19 @@ def _extend_kernel(
     at = (first_query + query) * out_token_stride + head * value_dim
     value_col = tl.arange(0, BLOCK_V)
     stored = (query < queries)[:, None] & (value_col < value_dim)[None, :]
-    out = acc / tl.where(total > 0, total, 1.0)[:, None]  # rows past the chunk may see nothing
+    out = acc / tl.where(total > 0, total, 1.0)[:, None]  # rows past the chunk may see no token
     tl.store(out_ptr + at[:, None] + value_col[None, :], out, mask=stored)
 
 
 def _is_large(tokens: int, group: int) -> bool:
-    """Whether large tiles suit; the answer is one for all T up to a power of two."""
+    """Whether to use large tiles; the same for all T that round up to one power of two."""
     return power_of_2(tokens) * group > 64
 
 
 def _tiles(tokens: int, group: int, shape: Layout, dtype: torch.dtype) -> tuple[int, int, int, int]:
     """(BLOCK_M, BLOCK_N, num_warps, num_stages) for a call of `tokens` queries.
 
-    The classes end at powers of two, so a call padded to one is computed in the same tiles.
+    Size classes end at powers of two, so a call padded to a power of two has the same tiles.
     """
     if dtype == torch.float32:
         return (32, 32, 4, 1) if shape.keys <= 128 else (16, 32, 4, 1)
@@ -215,14 +216,14 @@ def _tiles(tokens: int, group: int, shape: Layout, dtype: torch.dtype) -> tuple[
     if few:
         return 16, 64, 4, 3
     if shape.kind == "own" and not shape.tail:
-        # 64 rows of four warps were wrong for keys of 40 and values of 24 (triton 3.6, sm_90);
-        # no such sizes are common enough for more speed than this
+        # 64 rows with four warps gave wrong results for keys of 40 and values of 24 (triton 3.6,
+        # sm_90); such sizes are too rare to optimise
         return 32, 64, 4, 3
     return _large_tiles(shape) if _is_large(tokens, group) else (64, 64, 4, 3)
 
 
 def _large_tiles(shape: Layout) -> tuple[int, int, int, int]:
-    """Of long chunks."""
+    """Tiles of long chunks, as in `_tiles`."""
     if shape.tail:
         return 128, 64, 8, 3
     return (128, 128, 8, 3) if shape.keys <= 128 else (64, 32, 8, 2)

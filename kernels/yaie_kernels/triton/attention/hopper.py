@@ -1,18 +1,20 @@
-"""Extend attention for Hopper in Gluon: loads, products and softmax of a block at the same time.
+"""Extend attention for Hopper in Gluon: loads, products and softmax of a block overlap.
 
-The work is that of `extend`, in blocks of 128 packed rows. Programs stay on their multiprocessor
-and claim block after block, so one block's end overlaps the next one's beginning:
+The work is that of `extend`, in blocks of 128 packed rows, and the design that of FlashAttention-3
+(Shah et al. 2024, arXiv:2407.08608): warps with different roles, asynchronous loads and products.
+Programs are persistent and claim one block after another, so the end of a block overlaps with the
+beginning of the next:
 
     planning warp    claims a block, finds its row, length and tiles -> a plan in shared memory
-    fetching warp    the plan's tiles of keys and values, last to first -> rings of stages
-    two warp groups  64 packed rows each: its queries, products and softmax -> out
+    fetching warp    copies the plan's tiles of keys and values, last to first -> rings of stages
+    two warp groups  queries, products and softmax of 64 packed rows each -> out
 
-A key tile is copies of pages by the tensor memory accelerator, which needs no thread to compute
-addresses. While one group's softmax keeps the ordinary units busy, another's products keep the
-tensor cores so. Tiles go from the last to the first, so the ones that need a mask come first.
+A key tile is copied page by page by the tensor memory accelerator, so that no thread computes
+addresses. While one group's softmax uses the ordinary units, the other group's products use the
+tensor cores. Tiles go from last to first, so those that need a mask come first.
 
-Which program computes a block changes no bit of it. Gluon has no interpreter: off Hopper `extend`
-computes the same.
+The result does not depend on which program computes a block. Gluon has no interpreter; on other
+devices `extend` computes the same.
 """
 
 # ruff: noqa: PLR0917, D403 - a kernel takes pointers and strides; its docstring is its formula
@@ -39,20 +41,20 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from yaie_kernels.triton.device import is_hopper, multiprocessors
 
 BLOCK_M = 128
-_HALF = gl.constexpr(64)  # rows of a warp group, and columns of a copy (128 bytes, swizzled)
+_HALF = gl.constexpr(64)  # rows per warp group, and columns per copy (128 bytes, swizzled)
 _SEARCH = gl.constexpr(128)
-_SLOTS = gl.constexpr(2)  # of plans
-_PLAN = gl.constexpr(16)  # integers of a slot
-_AHEAD = gl.constexpr(2)  # tiles left when the next block is claimed
-# of triton >= 3.9, or what they were called before
+_SLOTS = gl.constexpr(2)  # plans in shared memory
+_PLAN = gl.constexpr(16)  # integers per plan
+_AHEAD = gl.constexpr(2)  # tiles left to fetch when the next block is claimed
+# names of triton >= 3.9, else the older names
 _load_box = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 _load_async = getattr(async_copy, "async_load", None) or async_copy.async_copy_global_to_shared
-_barrier = getattr(gl, "barrier", None) or gl.thread_barrier  # of the warps of a part
+_barrier = getattr(gl, "barrier", None) or gl.thread_barrier  # for the warps of one role
 
 
 @gluon.jit
 def _find_block(starts_ptr, batch, group, program, BLOCK_M: gl.constexpr):
-    """As in `extend`."""
+    """Gluon version of `extend._find_block`."""
     offset = gl.arange(0, _SEARCH, layout=gl.BlockedLayout([4], [32], [1], [0]))
     row = -1
     for base in range(0, batch + 1, _SEARCH):
@@ -66,7 +68,7 @@ def _find_block(starts_ptr, batch, group, program, BLOCK_M: gl.constexpr):
 
 @gluon.jit
 def _fetch_tile(desc, ring, turn, pages, column, PAGE: gl.constexpr):
-    """Copy the pages of a tile into the ring's next stage, once its last reader has left it."""
+    """Copy a tile's pages into the ring's next stage, once all readers have released the stage."""
     tiles, full, empty = ring
     stage = turn % tiles.shape[0]
     mbarrier.wait(empty.index(stage), turn // tiles.shape[0] & 1 ^ 1)
@@ -82,14 +84,14 @@ def _fetch_tile(desc, ring, turn, pages, column, PAGE: gl.constexpr):
 
 @gluon.jit
 def _field(plan, i: gl.constexpr):
-    """A number of a plan, as `_plan` lists them."""
+    """Field i of a plan; `_plan` lists the fields."""
     at = gl.arange(0, _PLAN, layout=plan.type.layout)
     return gl.sum(gl.where(at == i, plan, 0), axis=0)
 
 
 @gluon.jit
 def _read_plan(plans, block, WARPS: gl.constexpr, LEAVE: gl.constexpr):
-    """The plan of a program's block, when it is there; LEAVE: its slot may be written anew."""
+    """Wait for the plan of a program's block and read it; LEAVE: release its slot."""
     slots, full, empty = plans
     slot = block % _SLOTS
     mbarrier.wait(full.index(slot), block // _SLOTS & 1)
@@ -101,7 +103,7 @@ def _read_plan(plans, block, WARPS: gl.constexpr, LEAVE: gl.constexpr):
 
 @gluon.jit
 def _publish(plans, plan, block):
-    """Write a plan where the other parts read it."""
+    """Write a plan to shared memory, once its slot is free, and signal the other warps."""
     slots, full, empty = plans
     slot = block % _SLOTS
     mbarrier.wait(empty.index(slot), block // _SLOTS & 1 ^ 1)
@@ -115,11 +117,11 @@ def _plan(
     claims_ptr, ask, plans, starts_ptr, lens_ptr, batch, group, kv_heads, window,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HAS_WINDOW: gl.constexpr,
 ):  # fmt: skip
-    """The planning warp: what this program does, a row's longest blocks first.
+    """The planning warp: claims blocks and publishes their plans, a row's longest blocks first.
 
-    A plan's fields: row, KV head, first of the row's queries, their number, length, first packed
-    row, the last tile, number of tiles, of which all but the turns (masked, edge) need a mask. One
-    of no tiles ends the program.
+    Fields of a plan: row, KV head, index of the row's first query, number of its queries, its
+    length, first packed row of the block, last tile, number of tiles, and the turns `masked` and
+    `edge`: the tiles of turns between them need no mask. A plan with no tiles ends the program.
     """
     FLAT: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
     blocks = gl.load(starts_ptr + batch) * group // BLOCK_M + batch
@@ -159,7 +161,7 @@ def _plan(
             plan = gl.where(at == 8, masked, plan)
             plan = gl.where(at == 9, edge, plan)
             _publish(plans, plan, planned)
-            # a block claimed early may be one that another program has time for first
+            # claim late: a block claimed early may wait here while another program is idle
             mbarrier.wait(ask.index(0), planned & 1)
             planned += 1
         if gl.num_programs(0) < items:
@@ -174,7 +176,7 @@ def _fetch(
     k_desc, v_desc, keys, values, ask, plans, tables_ptr, rows_ptr, table_stride,
     PAGE: gl.constexpr,
 ):  # fmt: skip
-    """The fetching warp: of each plan the tiles last, last - 1, .. of keys and values."""
+    """The fetching warp: copies each plan's tiles last, last - 1, .. of keys and values."""
     PAGES: gl.constexpr = keys[0].shape[1] // PAGE
     HEAD: gl.constexpr = keys[0].shape[2]
     turn = 0
@@ -196,7 +198,7 @@ def _fetch(
                 pages = ()
                 for j in gl.static_range(PAGES):
                     page = gl.load(table + gl.minimum(tile * PAGES + j, last_page))
-                    # the compiler knows no starred expression
+                    # the compiler does not support starred expressions
                     pages = pages + (page,)  # type: ignore[assignment]  # noqa: RUF005
                 _fetch_tile(k_desc, keys, turn, pages, column, PAGE)
                 _fetch_tile(v_desc, values, turn, pages, column, PAGE)
@@ -206,7 +208,7 @@ def _fetch(
 
 @gluon.jit
 def _wait_full(ring, turn):
-    """The tile of a turn, when it has arrived."""
+    """Wait until the tile of a turn has arrived, and return it."""
     tiles, full, _empty = ring
     stage = turn % tiles.shape[0]
     mbarrier.wait(full.index(stage), turn // tiles.shape[0] & 1)
@@ -221,7 +223,7 @@ def _leave(ring, turn):
 
 @gluon.jit
 def _score(q_tile, keys, turn):
-    """Begin q k^T of a turn."""
+    """Start the asynchronous product q k^T of a turn."""
     k = _wait_full(keys, turn)
     BLOCK_N: gl.constexpr = k.shape[0]
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
@@ -231,7 +233,10 @@ def _score(q_tile, keys, turn):
 
 @gluon.jit
 def _softmax(scores, best, total, factor, BLIND: gl.constexpr):
-    """(shares, best, total, factor of what was summed before); BLIND: a row may see nothing."""
+    """One step of the online softmax (arXiv:1805.02867): (shares, best, total, rescaling factor).
+
+    BLIND: a row may not have seen any token yet.
+    """
     peak = gl.maximum(best, gl.max(scores, axis=1))
     level = gl.where(peak == float("-inf"), 0.0, peak) if BLIND else peak
     shrink = gl.exp2((best - level) * factor)
@@ -254,13 +259,13 @@ def _rescale(acc, shrink):
 
 @gluon.jit
 def _operand(p, acc, dtype: gl.constexpr):
-    """Shares as the left side of a product whose sums are laid out as acc."""
+    """Shares as the left operand of a product that accumulates into acc."""
     return gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, acc.type.layout, 2))
 
 
 @gluon.jit
 def _clear_stale(v, tokens, ROWS: gl.constexpr):
-    """Zero the rows from `tokens` on: 0 * NaN would be NaN. Both warp groups write the same."""
+    """Zero the rows from `tokens` on: 0 * NaN would be NaN. Both warp groups write the zeros."""
     at = gl.arange(0, v.shape[0], layout=gl.SliceLayout(1, ROWS))
     kept = v.load(ROWS)
     v.store(gl.where(gl.expand_dims(at < tokens, 1), kept, gl.zeros_like(kept)))
@@ -269,7 +274,7 @@ def _clear_stale(v, tokens, ROWS: gl.constexpr):
 
 @gluon.jit
 def _see(scores, first, own, window, HAS_WINDOW: gl.constexpr):
-    """Scores of the tile that begins at token `first` as the rows at positions `own` see them."""
+    """Mask the scores of the tile that begins at token `first`, for rows at positions `own`."""
     token = first + gl.arange(0, scores.shape[1], layout=gl.SliceLayout(0, scores.type.layout))
     seen = gl.expand_dims(token, 0) <= gl.expand_dims(own, 1)
     if HAS_WINDOW:
@@ -283,7 +288,7 @@ def _masked_tiles(
     scale, softcap, window, factor,
     HAS_WINDOW: gl.constexpr, HAS_SOFTCAP: gl.constexpr, ROWS: gl.constexpr,
 ):  # fmt: skip
-    """Online softmax over the tiles of the turns [begin, end), `own` being each row's position."""
+    """Online softmax over the tiles of turns [begin, end), all masked; `own`: rows' positions."""
     BLOCK_N: gl.constexpr = keys[0].shape[1]
     for turn in range(begin, end):
         scores = warpgroup_mma_wait(0, deps=[_score(q_tile, keys, turn)])
@@ -309,8 +314,8 @@ def _open_tiles(
     HAS_WINDOW: gl.constexpr, HAS_SOFTCAP: gl.constexpr, ROWS: gl.constexpr,
     DEFER: gl.constexpr,
 ):  # fmt: skip
-    """The same where every row sees all tiles but the first. DEFER: a tile's values are summed
-    with the next one's scores, which takes registers for both.
+    """The same, but only the first tile needs a mask. DEFER: the product with a tile's values runs
+    together with the next tile's scores, which needs registers for both.
     """
     BLOCK_N: gl.constexpr = keys[0].shape[1]
     scores = warpgroup_mma_wait(0, deps=[_score(q_tile, keys, begin)])
@@ -362,7 +367,7 @@ def _open_tiles(
 def _load_queries(
     q_ptr, q_tile, plans, block, q_token_stride, q_head_stride, group, WHO: gl.constexpr,
 ):  # fmt: skip
-    """Begin to copy a group's 64 packed rows of a block; none where there is no block."""
+    """Start to copy a warp group's 64 packed rows of queries; none if the plan has no tiles."""
     HEAD: gl.constexpr = q_tile.shape[1]
     ROWS: gl.constexpr = gl.BlockedLayout([1, 8], [256 // HEAD, HEAD // 8], [4, 1], [1, 0])
     plan = _read_plan(plans, block, 4, False)
@@ -385,7 +390,7 @@ def _attend(
     q_token_stride, q_head_stride, out_token_stride, group,
     WHO: gl.constexpr, DEFER: gl.constexpr, HAS_WINDOW: gl.constexpr, HAS_SOFTCAP: gl.constexpr,
 ):  # fmt: skip
-    """A warp group: of each block 64 packed rows over all tiles."""
+    """A warp group: computes 64 packed rows of each block over all tiles."""
     HEAD: gl.constexpr = q_tile.shape[1]
     BLOCK_N: gl.constexpr = keys[0].shape[1]
     ROWS: gl.constexpr = gl.BlockedLayout([1, 8], [256 // HEAD, HEAD // 8], [4, 1], [1, 0])
@@ -430,7 +435,7 @@ def _attend(
                     acc, best, total, q_tile, keys, values, edge, base + tiles, last, own, length,
                     scale, softcap, window, factor, HAS_WINDOW, HAS_SOFTCAP, ROWS,
                 )  # fmt: skip
-            # all warps have left this block's queries: each tile ends in a barrier of the group
+            # no warp reads this block's queries any more: each tile ends with a group barrier
             _load_queries(
                 q_ptr, q_tile, plans, block + 1, q_token_stride, q_head_stride, group, WHO
             )  # fmt: skip
@@ -448,7 +453,7 @@ def _attend(
 
 @gluon.jit
 def _barriers(STAGES: gl.constexpr, READERS: gl.constexpr):
-    """Barriers of a ring's stages: "full" and "empty"."""
+    """The barriers "full" and "empty" of a ring's stages."""
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for stage in gl.static_range(STAGES):
@@ -471,7 +476,7 @@ def _hopper_kernel(
     STAGES: gl.constexpr, REGISTERS: gl.constexpr, DEFER: gl.constexpr,
     HAS_WINDOW: gl.constexpr, HAS_SOFTCAP: gl.constexpr,
 ):  # fmt: skip
-    """out = softmax(q k^T, causal) v, block after block of BLOCK_M packed rows of a KV head."""
+    """out = softmax(q k^T, causal) v for one block of BLOCK_M packed rows after another."""
     DTYPE: gl.constexpr = q_ptr.dtype.element_ty
     BOX: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     FLAT: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
@@ -509,28 +514,29 @@ def _hopper_kernel(
                 PAGE,
             )),
         ],
-        [4, 1, 1],  # warps of the second group, the planning and the fetching one
-        [REGISTERS, 24, 24],  # theirs; the first group has the rest
+        [4, 1, 1],  # warps of the second warp group, and of the planning and fetching roles
+        [REGISTERS, 24, 24],  # registers of their threads; the first group has the rest
     )  # fmt: skip
 
 
 class Tiles(NamedTuple):
-    """How blocks of a head size are computed."""
+    """Tile sizes for one head size."""
 
     block_n: int
-    stages: int  # of keys, and of values
-    programs: int  # that share a multiprocessor
+    stages: int  # stages of each ring, keys and values
+    programs: int  # programs per multiprocessor
 
 
 _BOX = gl.NVMMASharedLayout(128, 16, 2)
 _TILES = {64: Tiles(64, 3, 2), 128: Tiles(128, 2, 1), 256: Tiles(64, 2, 1)}
 _LARGE_PAGES = {64: Tiles(128, 3, 1)}
-# two programs hide each other's products; only tiles of 64 by 64 have registers for two
-_REGISTERS = {1: (168, 240), 2: (80, 104)}  # of a thread at its start, and of a group's
+# Two programs on a multiprocessor hide each other's latency, but only tiles of 64 by 64 leave
+# enough registers. Per thread: (at the kernel's start, in a warp group).
+_REGISTERS = {1: (168, 240), 2: (80, 104)}
 
 
 def _choose(head: int, page_size: int) -> Tiles | None:
-    """None: no tile holds whole pages, or the size is unusual."""
+    """The tiles, or None if the head size is unusual or no tile consists of whole pages."""
     for table in (_TILES, _LARGE_PAGES):
         tiles = table.get(head)
         if tiles is not None and tiles.block_n % page_size == 0:
@@ -539,11 +545,11 @@ def _choose(head: int, page_size: int) -> Tiles | None:
 
 
 def suits(q: Tensor, k_cache: Tensor, v_cache: Tensor) -> bool:
-    """Whether the sizes, types and device are those of this kernel."""
+    """Whether this kernel supports the sizes, dtypes and device."""
     page_size, head = k_cache.shape[1], k_cache.shape[3]
     return (
         q.dtype in {torch.bfloat16, torch.float16}
-        and page_size % 8 == 0  # rows of a swizzled block
+        and page_size % 8 == 0  # a swizzled block has 8 rows
         and _choose(head, page_size) is not None
         and k_cache.shape == v_cache.shape
         and k_cache.is_contiguous()
@@ -567,10 +573,10 @@ def extend_hopper(
     rows: Tensor | None,
     tiles: Tiles | None = None,
 ) -> None:
-    """q[T,Hq,D] -> out[T,Hq,D] where the arguments suit; `tiles` overrides the choice.
+    """q[T,Hq,D] -> out[T,Hq,D] for arguments that `suits` accepts; `tiles` overrides the choice.
 
     Raises:
-        ValueError: there are no tiles for these sizes.
+        ValueError: There are no tiles for these sizes.
 
     """
     pages, page_size, kv_heads, head = k_cache.shape
@@ -588,7 +594,7 @@ def extend_hopper(
     )
     blocks = (q.shape[0] * group // BLOCK_M + batch) * kv_heads
     resident = programs * multiprocessors(q.device)
-    claims = seq_lens  # not looked at where each program has one block
+    claims = seq_lens  # unused if each program has one block
     if blocks > resident:
         blocks, claims = resident, torch.zeros(1, dtype=torch.int32, device=q.device)
     _hopper_kernel[(blocks,)](

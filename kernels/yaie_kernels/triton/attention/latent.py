@@ -1,4 +1,7 @@
-"""One launch for everything between latent attention's projections and its cache."""
+"""Norm, RoPE and cache write of multi-head latent attention in one launch.
+
+DeepSeek-V2 (arXiv:2405.04434, section 2.1); `ops.latent_norm_rope_write` says what is computed.
+"""
 
 # ruff: noqa: PLR0917, D403 - a kernel takes pointers and strides; its docstring is its formula
 
@@ -16,9 +19,10 @@ def _latent_norm_rope_write_kernel(
     q_token_stride, q_head_stride, latent_stride, q_heads, rank, half, step, pair, eps,
     BLOCK_HEADS: tl.constexpr, BLOCK_HALF: tl.constexpr, BLOCK_RANK: tl.constexpr,
 ):  # fmt: skip
-    """q <- rope(q) by blocks of heads; program 0 of a token also does
-    cache[slot] <- (rms_norm(c) | rope(r)). The head after the last is r. Pair i lies at
-    i * step and i * step + pair.
+    """q <- rope(q) by blocks of heads; cache[slot] <- (rms_norm(c) | rope(r)).
+
+    r is treated as one more head after the last; the token's program 0 computes the norm. Pair i is
+    at columns i * step and i * step + pair.
     """
     token = tl.program_id(0).to(tl.int64)
     block = tl.program_id(1)

@@ -1,8 +1,8 @@
-"""How attention kernels cut the keys and values of a cache into blocks of powers of two.
+"""Divides keys and values into blocks whose sizes are powers of two, for the attention kernels.
 
-Up to 128 a key is one padded block. Wider ones that are no power of two, as those of latent
-attention (192 = 128 + 64, 576 = 512 + 64), are a full block and a tail: padding would read nothing
-more, but half of its registers and products would be zeros.
+A key of up to 128 elements is one padded block. A wider key whose size is no power of two, as in
+latent attention (192 = 128 + 64, 576 = 512 + 64), is a full block and a tail: padding would not
+read more, but nearly half of the registers and products would be zeros.
 """
 
 # ruff: noqa: PLR0917 - a kernel takes pointers and strides
@@ -21,9 +21,10 @@ _PADDED = 128
 
 
 class Layout(NamedTuple):
-    """Block sizes, and where values lie.
+    """Block sizes of keys, their tail and values, and the placement of values.
 
-    kind: "like keys": same sizes and strides; "columns": the keys' first block; "own": anything.
+    kind: "like keys": same sizes and strides as the keys; "columns": the values are the keys' first
+    block; "own": any other placement.
     """
 
     keys: int
@@ -53,13 +54,16 @@ def _layout(key_size: int, value_size: int, same_strides: bool, one_pool: bool) 
 
 
 def power_of_2(size: int) -> int:
-    """The smallest that is not less; triton's own takes microseconds, and each layer asks."""
+    """The smallest power of two >= size.
+
+    Every layer calls this, and triton's own function takes microseconds.
+    """
     return 1 << (size - 1).bit_length()
 
 
 @triton.jit
 def table_of(tables_ptr, rows_ptr, row, table_stride):
-    """Where a row's page ids begin: in line `row`, or the one that rows_ptr names for it."""
+    """Pointer to a row's page ids: in line `row`, or in line rows[row] if there is `rows`."""
     line = row if rows_ptr is None else tl.load(rows_ptr + row)
     return tables_ptr + line.to(tl.int64) * table_stride
 
@@ -69,7 +73,7 @@ def add_tail(
     scores, q_tail, k_ptr, base, here, kv_head, head_dim,
     BLOCK_D: tl.constexpr, BLOCK_TAIL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Scores with what the keys' columns past BLOCK_D add to them; base[n]: where a key begins."""
+    """Add to scores the products of the keys' columns past BLOCK_D; base[n]: start of each key."""
     col = BLOCK_D + tl.arange(0, BLOCK_TAIL)
     at = base[:, None] + (kv_head * head_dim + col)[None, :]
     tail = tl.load(k_ptr + at, mask=here[:, None] & (col < head_dim)[None, :], other=0.0)
@@ -78,7 +82,7 @@ def add_tail(
 
 @triton.jit
 def own_values(v_ptr, slot, here, token_stride, kv_head, value_dim, BLOCK_V: tl.constexpr):
-    """Values [n, BLOCK_V] of a pool that is not laid out as the keys' is."""
+    """Load values [n, BLOCK_V] from a cache whose layout differs from that of the keys."""
     col = tl.arange(0, BLOCK_V)
     at = slot[:, None] * token_stride + (kv_head * value_dim + col)[None, :]
     return tl.load(v_ptr + at, mask=here[:, None] & (col < value_dim)[None, :], other=0.0)

@@ -1,4 +1,8 @@
-"""What the decode kernels share: a row's extent, and the online softmax over some of its tokens."""
+"""Shared by the decode kernels: a row's extent, and the online softmax over some of its tokens.
+
+Online softmax: Milakov & Gimelshein 2018 (arXiv:1805.02867), in the form of FlashAttention-2 (Dao
+2023, arXiv:2307.08691), in powers of two.
+"""
 
 # ruff: noqa: PLR0917 - a kernel takes pointers and strides; its docstring is its formula
 
@@ -13,7 +17,7 @@ from yaie_kernels.triton.attention.layout import add_tail, own_values
 
 @triton.jit
 def row_extent(lens_ptr, starts_ptr, row, there, window, HAS_WINDOW: tl.constexpr):
-    """(first token that is read, length, place of the query) of a row; no tokens if padding."""
+    """(first visible token, length, index of the query) of a row; a padding row has length 0."""
     length = tl.load(lens_ptr + row, mask=there, other=0)
     query = tl.load(starts_ptr + row, mask=there, other=0)
     after = tl.load(starts_ptr + row + 1, mask=there, other=0)
@@ -34,8 +38,8 @@ def attend_tokens(
 ):  # fmt: skip
     """Online softmax over the tokens [low, high) -> (sums of values, best score, sum of shares).
 
-    AHEAD: a tile's pages are looked up one round ahead, for the keys' load waits for that look-up.
-    It takes registers, which tiles of a latent cache and four programs on a multiprocessor lack.
+    AHEAD: load the page ids one iteration ahead, because the loads of keys wait for them. This
+    takes registers, which tiles of a latent cache and four programs per multiprocessor lack.
     """
     best = tl.full([BLOCK_G], float("-inf"), dtype=tl.float32)
     total = tl.zeros([BLOCK_G], dtype=tl.float32)
@@ -69,7 +73,7 @@ def attend_tokens(
         peak = tl.maximum(best, tl.max(scores, axis=1))
         shrink = tl.exp2((best - peak) * factor)
         if PRECISION == "ieee":
-            p = tl.exp2((scores - peak[:, None]) * factor)  # large products would cancel
+            p = tl.exp2((scores - peak[:, None]) * factor)  # subtract first, against cancellation
         else:
             p = tl.exp2(scores * factor - (peak * factor)[:, None])  # one fused multiply-add
         total = total * shrink + tl.sum(p, axis=1)
@@ -89,12 +93,12 @@ def load_query(
     q_ptr, query, head, lane, q_token_stride, q_head_stride, group, head_dim,
     BLOCK_D: tl.constexpr, BLOCK_TAIL: tl.constexpr,
 ):  # fmt: skip
-    """(first BLOCK_D columns, those after them) of the heads of the query at `query`."""
+    """Load one query's heads: (the first BLOCK_D columns, the columns after them)."""
     col = tl.arange(0, BLOCK_D)
     at = q_ptr + query.to(tl.int64) * q_token_stride + head[:, None] * q_head_stride
     here = (lane < group)[:, None]
     q = tl.load(at + col[None, :], mask=here & (col < head_dim)[None, :], other=0.0)
-    q_tail = q  # not looked at without a tail
+    q_tail = q  # unused without a tail
     if BLOCK_TAIL:
         tail = BLOCK_D + tl.arange(0, BLOCK_TAIL)
         q_tail = tl.load(at + tail[None, :], mask=here & (tail < head_dim)[None, :], other=0.0)

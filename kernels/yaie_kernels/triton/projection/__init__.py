@@ -1,1 +1,1 @@
-"""Linear layers of one to 128 rows."""
+"""Linear layers with one to 128 rows of input."""

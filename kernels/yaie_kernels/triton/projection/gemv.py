@@ -1,9 +1,9 @@
-"""Projections of a few rows: every weight is read once, by the program that needs it.
+"""Projections of a few rows (matrix-vector products): every weight is read once.
 
-A program computes BLOCK_N outputs of all rows. It loads their weights, all of them, into registers
-before it waits for the kernel that makes its input, so that the memory is never idle between two
-projections; then it multiplies, sums and stores. The norm before the projection and the gate
-behind it are part of it: the norm's scale is a factor of the sums.
+A program computes BLOCK_N outputs of all rows. It loads all their weights into registers before it
+waits for the kernel that writes its input (`launch`), so that memory is not idle between two
+projections; then it multiplies, sums and stores. The RMSNorm before the projection and the gate
+after it are fused: the norm's scale 1 / rms(x) is a common factor of the sums.
 """
 
 # ruff: noqa: PLR0917, D403 - a kernel takes pointers and strides; its docstring is its formula
@@ -24,7 +24,7 @@ from yaie_kernels.triton.launch import await_previous, dependent
 
 @triton.jit
 def gate_of(x, GATE: tl.constexpr):
-    """silu(x) = x sigmoid(x), or gelu's tanh form x sigmoid(2 u), u as in `elementwise`."""
+    """silu(x) = x sigmoid(x), or GELU's tanh form x sigmoid(2 u) with u as in `elementwise`."""
     slope = x
     if GATE == "gelu_tanh":
         slope = 1.5957691216057308 * x * (1.0 + 0.044715 * x * x)
@@ -38,15 +38,16 @@ def _gemv_kernel(
     HAS_RESIDUAL: tl.constexpr, HAS_NORM: tl.constexpr, HAS_BIAS: tl.constexpr, GATE: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """out = linear(rms_norm(total)) with total = x + residual, rounded to its dtype; gated where
-    GATE is not empty: the weight has N rows of the gate, then N of what it multiplies.
+    """out = linear(rms_norm(total)) with total = x + residual, rounded to its dtype.
+
+    If GATE is not empty, out = gate(first half) * second half; the weight has N rows for each half.
     """
     CHUNKS: tl.constexpr = (K + BLOCK_K - 1) // BLOCK_K
     EVEN_K: tl.constexpr = K % BLOCK_K == 0
     GATED: tl.constexpr = GATE != ""
     col = tl.arange(0, BLOCK_K)
     out_col = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    row = tl.minimum(out_col, N - 1)  # past the end: read again, never stored
+    row = tl.minimum(out_col, N - 1)  # past the end the last row is read again, not stored
     at = weight_ptr + row.to(tl.int64)[:, None] * K + col[None, :]
     firsts = ()
     seconds = ()
@@ -106,7 +107,7 @@ def _gemv_kernel(
 
 
 class Norm(NamedTuple):
-    """The norm before a projection: weight [K], eps, offset of the weight."""
+    """The norm before a projection: weight [K], eps, and the offset added to the weight."""
 
     weight: Tensor
     eps: float
@@ -114,7 +115,7 @@ class Norm(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """Outputs of a program, columns of the weight that it takes at a time, its warps."""
+    """Outputs per program, columns of the weight loaded at a time, and warps."""
 
     block_n: int
     block_k: int
@@ -131,7 +132,7 @@ def gemv(
     residual: Tensor | None = None,
     tiles: Tiles | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """(linear(x or its norm) [T,N], the normed sum [T,K]), T >= 1; `tiles` override the choice."""
+    """(linear(norm(total)) [T,N], total [T,K]), T >= 1; `tiles` overrides the choice."""
     rows, cols = x.shape
     n = weight.shape[0] // (2 if gate else 1)
     x = x.contiguous()
@@ -160,24 +161,24 @@ def gemv(
 
 
 def registers(tiles: Tiles, k: int) -> int:
-    """Registers of 32 bits in which a thread holds half-precision weights, of one half if gated."""
+    """32-bit registers that a thread needs for its half-precision weights (one half if gated)."""
     chunks: int = triton.cdiv(k, tiles.block_k)
     return tiles.block_n * chunks * tiles.block_k // (64 * tiles.warps)
 
 
 def suits(rows: int, k: int, *, plain: bool) -> bool:
-    """Whether this is the kernel for so many rows: each multiplies all weights again, one by one.
+    """Whether this kernel is the fastest for so many rows, which it multiplies one by one.
 
-    `plain`: without a norm, which every program would repeat for every row, and without a gate.
+    `plain`: without a gate, and without a norm, which every program would repeat for every row.
     """
     return rows == 1 or (plain and rows <= (4 if k <= 3072 else 2) and k <= 4096)
 
 
 def choose_tiles(rows: int, k: int, *, normed: bool, gated: bool) -> Tiles:
-    """Tiles with 6 to 64 KiB of weights to a program (measured on an H200, the rule by columns).
+    """Tiles with 6 to 64 KiB of weights per program, chosen by columns (measured on an H200).
 
-    Some rows want few warps, for each row's sums are joined between warps. A long norm wants more
-    weights to a program, for each program repeats it.
+    Several rows need few warps, because each row's sums are reduced across warps. A long norm needs
+    more weights per program, because every program repeats the norm.
     """
     if rows > 1:
         return Tiles(4, 256, 1) if k <= 1024 else Tiles(2, 512, 2)

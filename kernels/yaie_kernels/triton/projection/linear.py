@@ -1,8 +1,8 @@
-"""Projections: our kernels for few rows in half precision, the library for all else.
+"""Projections: own kernels for few rows in half precision, the library (cuBLAS) for the rest.
 
-The library reaches about a third of the memory's bandwidth with one row of a small model, and with
-some dozens of rows its products still wait for one another. Float32 stays with it, so that greedy
-tokens of that dtype are the same whatever the batch.
+With one row of a small model the library reaches about a third of the memory's bandwidth, and with
+some dozens of rows its products still wait for one another. Float32 always uses the library, so
+that greedy tokens of that dtype do not depend on the batch.
 """
 
 # ruff: noqa: PLR0917 - the operations' signatures are positional by contract
@@ -58,13 +58,13 @@ def norm_linear(
 
 
 def _is_ours(x: Tensor, weight: Tensor) -> bool:
-    """Few rows; with several rows of many columns the library is as good (measured, H200)."""
+    """Whether rows are few; for several rows of many columns the library is as fast (H200)."""
     most = ROWS if x.shape[1] <= _MOST_COLUMNS else 1
     return 0 < x.shape[0] <= most and _in_vectors(x, weight)
 
 
 def _in_vectors(x: Tensor, weight: Tensor) -> bool:
-    """Half precision, and rows of the weight are whole vectors of 16 bytes."""
+    """Whether the dtype is half precision and the weight's rows are whole vectors of 16 bytes."""
     return (
         x.dtype in _HALF
         and weight.dtype == x.dtype

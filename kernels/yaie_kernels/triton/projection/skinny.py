@@ -1,4 +1,4 @@
-"""Projections of some rows, up to 16: one tile of the tensor cores high, the weight read once."""
+"""Projections of up to 16 rows: the height of one tensor core tile, so the weight is read once."""
 
 # ruff: noqa: PLR0917, D403 - a kernel takes pointers and strides; its docstring is its formula
 
@@ -18,12 +18,12 @@ from yaie_kernels.triton.projection.gemv import gate_of
 ROWS = 16
 LINE = 64  # elements of a cache line of 128 bytes, at two bytes each
 _PREFETCHED_COLUMNS = 2048
-PREFETCHED_WEIGHTS = 2**23  # of larger ones most programs start after the wait: it costs (measured)
+PREFETCHED_WEIGHTS = 2**23  # above, most programs start after the wait: no gain (measured)
 
 
 @triton.jit
 def prefetch(at):
-    """Bring the lines at these addresses into the L2 cache."""
+    """Prefetch the cache lines at these addresses into the L2 cache."""
     tl.inline_asm_elementwise(
         "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [at.to(tl.int64, bitcast=True)],
         dtype=tl.int32, is_pure=False, pack=1,
@@ -37,7 +37,7 @@ def _skinny_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr,
     LINES: tl.constexpr, LINE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """out = linear(x), gated where GATE is not empty (the weight's rows as in `gemv`)."""
+    """out = linear(x), gated if GATE is not empty (the weight's rows as in `gemv`)."""
     EVEN_K: tl.constexpr = K % BLOCK_K == 0
     GATED: tl.constexpr = GATE != ""
     out_col = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -77,7 +77,7 @@ def _skinny_kernel(
 
 
 class Tiles(NamedTuple):
-    """Outputs of a program, columns of the weight at a time, its warps, loads in flight."""
+    """Outputs per program, columns of the weight loaded at a time, warps, and pipeline stages."""
 
     block_n: int
     block_k: int
@@ -93,7 +93,7 @@ def skinny(
     gate: str | None = None,
     tiles: Tiles | None = None,
 ) -> Tensor:
-    """linear(x) for x[T,K], 1 <= T <= 16; `tiles` override the choice."""
+    """linear(x) for x[T,K], 1 <= T <= 16; `tiles` overrides the choice."""
     rows, cols = x.shape
     n = weight.shape[0] // (2 if gate else 1)
     x = x.contiguous()
@@ -111,14 +111,14 @@ def skinny(
 
 
 def _lines(weight: Tensor) -> int:
-    """Cache lines of each row to ask for before the wait: a power of two, or none."""
+    """Cache lines of each row to prefetch before the wait: a power of two, or 0."""
     if weight.numel() > PREFETCHED_WEIGHTS:
         return 0
     return 1 << max(1, min(weight.shape[1], _PREFETCHED_COLUMNS) // LINE).bit_length() - 1
 
 
 def choose_tiles(n: int, *, gated: bool) -> Tiles:
-    """Small tiles where there are few outputs, so that every multiprocessor has some."""
+    """Small tiles for few outputs, so that every multiprocessor has work."""
     if n <= 2048 and not gated:
         return Tiles(8, 256, 1, 6)
     if n <= 16_384:

@@ -1,10 +1,11 @@
-"""Projections of some dozens of rows: the weight fills the tensor cores' left side.
+"""Projections of some dozens of rows: the weight is the left operand of the tensor cores.
 
-A program computes 64 outputs, or 32 gated ones, of BLOCK_M rows, so that a tile of the weight is
-whole whatever the number of rows. Before it waits for the kernel that makes its input it asks for
-its weights (see `launch`), so that the memory is not idle between two projections. Where outputs
-are few, SPLIT programs share the columns. The one that ends last adds what all of them found, in
-the order of the columns, so that results do not depend on which one it is.
+The kernel computes weight x^T ("swapped A and B"), so that the tensor cores' tile of 64 rows is
+filled by 64 outputs (or 32 gated ones) whatever the number of rows of x. Before it waits for the
+kernel that writes its input, a program prefetches its weights (`launch`), so that memory is not
+idle between two projections. If outputs are few, SPLIT programs share the summed columns (split-K).
+The program that finishes last adds all partial sums in the order of the columns, so the result does
+not depend on which program that is.
 """
 
 # ruff: noqa: PLR0917, D403 - a kernel takes pointers and strides; its docstring is its formula
@@ -29,7 +30,7 @@ from yaie_kernels.triton.projection.skinny import LINE, PREFETCHED_WEIGHTS, pref
 
 _BLOCK_N = 64
 _LEAST, MOST = 5, 128  # rows
-_COUNTS = 256  # blocks whose columns are shared, at most
+_COUNTS = 256  # most blocks whose columns several programs share
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -40,7 +41,7 @@ def _wide_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr,
     SPLIT: tl.constexpr, LINE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """out = linear(x), gated where GATE is not empty (the weight's rows as in `gemv`)."""
+    """out = linear(x), gated if GATE is not empty (the weight's rows as in `gemv`)."""
     GATED: tl.constexpr = GATE != ""
     OUTS: tl.constexpr = BLOCK_N // 2 if GATED else BLOCK_N
     first_col = tl.program_id(0) * OUTS
@@ -85,7 +86,7 @@ def _wide_kernel(
         block = tl.program_id(2) * tl.num_programs(0) + tl.program_id(0)
         parts = part_ptr + block * (SPLIT * SIZE) + out * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
         tl.store(parts + tl.program_id(1) * SIZE, first)
-        tl.debug_barrier()  # one thread's count stands for the sums of all
+        tl.debug_barrier()  # the count of one thread announces the stores of all
         if tl.atomic_add(count_ptr + block, 1, sem="acq_rel") < SPLIT - 1:
             return
         tl.store(count_ptr + block, 0)
@@ -105,9 +106,9 @@ def _wide_kernel(
 
 
 class Tiles(NamedTuple):
-    """Rows of a program, columns at a time, programs that share the columns, loads in flight.
+    """Rows per program, columns at a time, programs that share the columns, pipeline stages.
 
-    `boxes`: the tensor memory accelerator loads; it knows no gated weight.
+    `boxes`: load by the tensor memory accelerator, which does not support gated weights here.
     """
 
     block_m: int
@@ -150,10 +151,11 @@ def wide(
 
 @functools.cache
 def _counts(device: torch.device) -> Tensor:
-    """Zeros that every kernel leaves as zeros: those of a device have to run one after another.
+    """Counters that are zero before and after every kernel; a device's kernels share them, so they
+    must not run concurrently.
 
     Raises:
-        RuntimeError: a graph is being captured, which would fill them when it is replayed.
+        RuntimeError: A graph is being captured, so the zeroing would become part of the graph.
 
     """
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
@@ -162,9 +164,9 @@ def _counts(device: torch.device) -> Tensor:
 
 
 def choose(x: Tensor, weight: Tensor, *, gated: bool) -> Tiles | None:
-    """Tiles for these rows and this device; None where this is not the kernel for them.
+    """Tiles for these rows and this device; None if another kernel should compute them.
 
-    Both are in half precision, and rows of the weight are whole vectors of 16 bytes.
+    x and weight are in half precision, and the weight's rows are whole vectors of 16 bytes.
     """
     rows, cols = x.shape
     if not _LEAST <= rows <= MOST or (x.is_cuda and not is_hopper(x.device)):
@@ -175,7 +177,7 @@ def choose(x: Tensor, weight: Tensor, *, gated: bool) -> Tiles | None:
 
 
 def choose_tiles(rows: int, n: int, k: int, *, gated: bool) -> Tiles | None:
-    """Tiles by rows; columns are shared where outputs are few. None: another way is as fast.
+    """Tiles by rows; programs share columns if outputs are few. None: another kernel is as fast.
 
     Measured on an H200 in captured chains of layers. A last tile that is mostly padding costs more
     than it gains (192 rows: a loss, 96 rows: 2 %, 128 rows: 6 %); 65 to 95 rows are not measured.
@@ -193,7 +195,7 @@ def choose_tiles(rows: int, n: int, k: int, *, gated: bool) -> Tiles | None:
 
 
 def _dozens(blocks: int, k: int, *, gated: bool, few: bool) -> Tiles | None:
-    """Of up to 32 rows, if few, or up to 64."""
+    """Tiles for up to 32 rows if `few`, else for up to 64."""
     if blocks > (64 if gated else 128):
         return Tiles(32, 128, 1, 4) if few else Tiles(64, 64, 1, 5)
     if gated:

@@ -1,1 +1,1 @@
-"""Logits to tokens without a sort."""
+"""Draws tokens from logits without sorting them."""

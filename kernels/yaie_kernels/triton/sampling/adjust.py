@@ -1,7 +1,7 @@
-"""Masks, penalties, biases and banned words of `reference.sampling`, one launch each at most.
+"""Masks, penalties, biases and banned words of `reference.sampling`, at most one launch each.
 
-The two that touch the whole vocabulary, masks and penalties, are one kernel, which widens the
-logits on the way. Compiled without fused multiply-add: results are the reference's, bit for bit.
+Masks and penalties, which touch the whole vocabulary, share one kernel, which also converts logits
+to float32. It is compiled without fused multiply-add, so results equal the reference's bit for bit.
 """
 
 # ruff: noqa: PLR0917 - a kernel takes pointers and strides; its docstring is its formula
@@ -28,7 +28,7 @@ _ANY = tl.constexpr(logit_flags.ANY)
 
 @triton.jit
 def _penalised(x, seen, repetition, frequency, presence):
-    """Seen = 2 * times in the output + 1 if in the prompt."""
+    """Apply the penalties; seen = 2 * (times in the output) + (1 if in the prompt)."""
     scaled = tl.where(x > 0, tl.div_rn(x, tl.zeros_like(x) + repetition), x * repetition)
     x = tl.where(seen != 0, scaled, x)
     count = seen >> 1
@@ -42,7 +42,7 @@ def _adjust_kernel(
     vocab, row_stride, slots, mask_words,
     HAS_MASKS: tl.constexpr, HAS_SEEN: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """A chunk of a row in float32: forbidden tokens -inf, tokens of the past penalised."""
+    """Adjust a chunk of a row: forbidden tokens become -inf, earlier tokens are penalised."""
     row = tl.program_id(1).to(tl.int64)
     token = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
     inside = token < vocab
@@ -70,7 +70,7 @@ def _adjust_kernel(
 def _bias_kernel(
     logits_ptr, slot_ptr, wanted_ptr, tokens_ptr, values_ptr, row_stride, width, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """logits[row, tokens[slot]] += values[slot]; a token stands in a slot's list once."""
+    """logits[row, tokens[slot]] += values[slot]; a slot's tokens are distinct."""
     row = tl.program_id(0).to(tl.int64)
     if tl.load(wanted_ptr + row) & _BIASES:
         lane = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -87,7 +87,7 @@ def _ban_kernel(
     logits_ptr, slot_ptr, position_ptr, wanted_ptr, words_ptr, recent_ptr,
     row_stride, count, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """-inf for the last token of each word whose other tokens are the slot's last ones."""
+    """Set the last token of each banned word to -inf if the slot's last tokens are the others."""
     row = tl.program_id(0).to(tl.int64)
     if tl.load(wanted_ptr + row) & _WORDS:
         slot = tl.load(slot_ptr + row).to(tl.int64)
@@ -113,7 +113,7 @@ def _remember_kernel(
     tokens_ptr, slot_ptr, position_ptr, wanted_ptr, seen_ptr, recent_ptr, vocab,
     HAS_SEEN: tl.constexpr, HAS_RECENT: tl.constexpr,
 ):  # fmt: skip
-    """seen[slot, token] += 2; recent[slot, position % 32] = token. A slot has one row."""
+    """seen[slot, token] += 2; recent[slot, position % 32] = token. Rows' slots are distinct."""
     row = tl.program_id(0)
     wanted = tl.load(wanted_ptr + row)
     slot = tl.load(slot_ptr + row).to(tl.int64)

@@ -1,8 +1,10 @@
-"""Where top-k and top-p cut a row off, without a sort.
+"""The logits at which top-k and top-p cut off each row, found without sorting.
 
-Few tokens settle most rows: the largest of each block of tokens gives a bound that only some reach,
-those are listed over all chunks at once, and one program a row searches among them. A row that they
-do not settle (many ties, a flat distribution) is searched whole.
+A few tokens suffice for most rows. The largest logit of each block of tokens gives a lower bound of
+the cut-off (the delegates of Dr. Top-k, Gaihre et al. 2021); the tokens that reach the bound are
+listed, all chunks in parallel, and one program per row searches among them. If they do not suffice
+(many ties, a flat distribution), the whole row is searched. Both searches bisect the range of
+integer keys, which are in the order of the logits (`weights.key_of`).
 """
 
 # ruff: noqa: PLR0917 - a kernel takes pointers and strides; its docstring is its formula
@@ -26,13 +28,13 @@ from yaie_kernels.triton.sampling.weights import (
     weights_of,
 )
 
-_BLOCK = 256  # tokens whose largest stands for them when the bound is chosen
-_FEW = 2048  # tokens that a search holds in registers
+_BLOCK = 256  # tokens per block; the largest represents the block in the choice of the bound
+_FEW = 2048  # most tokens that are listed, and searched in registers
 
 
 @triton.jit
 def _filtered(temperature_ptr, top_k_ptr, top_p_ptr, row, vocab):
-    """Whether a row has a cut-off by count, and one by mass."""
+    """Whether a row has a cut-off by count (top-k), and whether it has one by mass (top-p)."""
     drawn = tl.load(temperature_ptr + row) >= GREEDY_BELOW
     top_k = tl.load(top_k_ptr + row)
     return drawn & (top_k > 0) & (top_k < vocab), drawn & (tl.load(top_p_ptr + row) < 1.0)
@@ -43,8 +45,8 @@ def _held(
     logits_ptr, base, vocab, inverse, peak, floor_key, a, b, c,
     BY_MASS: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """Count and mass of the tokens with key >= a, >= b, >= c (and >= floor_key)."""
-    count_a = tl.zeros([CHUNK], tl.int32)  # summed across lanes once, after the loop
+    """Counts and masses of the tokens with key >= a, >= b, >= c (and >= floor_key)."""
+    count_a = tl.zeros([CHUNK], tl.int32)  # reduced across lanes once, after the loop
     count_b = tl.zeros([CHUNK], tl.int32)
     count_c = tl.zeros([CHUNK], tl.int32)
     mass_a = tl.zeros([CHUNK], tl.int64)
@@ -82,9 +84,10 @@ def _search(
     logits_ptr, base, vocab, inverse, peak, floor_key, goal,
     BY_MASS: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """A key t whose tokens (key >= t) are the fewest that reach the goal; two bits a pass.
+    """A key t so that the tokens with key >= t are the fewest that reach the goal.
 
-    The answer lies in [low, high]; it is settled once one token has its key there.
+    The answer is in [low, high]. Each pass over the row divides this range by four, until only one
+    token has its key in the range.
     """
     low = floor_key
     high = key_of(peak).to(tl.int64)
@@ -99,14 +102,14 @@ def _search(
             logits_ptr, base, vocab, inverse, peak, floor_key.to(tl.int32),
             a.to(tl.int32), b.to(tl.int32), c.to(tl.int32), BY_MASS, CHUNK,
         )  # fmt: skip
-        # from the top down: each mark that misses the goal becomes the new ceiling
+        # from c down to a: a mark that does not reach the goal lowers the upper limit
         count_above = tl.where(held_c >= goal, count_above, count_c)
         high = tl.where(held_c >= goal, high, c - 1)
         count_above = tl.where(held_b >= goal, count_above, count_b)
         high = tl.where(held_b >= goal, high, b - 1)
         count_above = tl.where(held_a >= goal, count_above, count_a)
         high = tl.where(held_a >= goal, high, a - 1)
-        # and from the bottom up: each that reaches it the new floor
+        # from a up to c: a mark that reaches the goal raises the lower limit
         count_low = tl.where(held_a >= goal, count_a, count_low)
         low = tl.where(held_a >= goal, a, low)
         count_low = tl.where(held_b >= goal, count_b, count_low)
@@ -118,7 +121,9 @@ def _search(
 
 @triton.jit
 def _largest_reaching(key, amount, low, high, goal):
-    """The largest t in [low, high] whose tokens (key >= t) have the amount; low if none has."""
+    """The largest t in [low, high] so that the tokens with key >= t have `amount` >= goal in sum;
+    low if there is none.
+    """
     while low < high:
         middle = (low + high + 1) >> 1
         reached = tl.sum(tl.where(key >= middle, amount, 0), axis=0) >= goal
@@ -149,9 +154,9 @@ def _bound_kernel(
     block_key_ptr, bound_ptr, found_ptr, temperature_ptr, top_k_ptr, top_p_ptr,
     vocab, blocks, FEW: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """A key that the largest tokens of as many blocks reach as top-k wants, or three in four.
+    """A key that the largest tokens of top_k blocks reach; without top-k, of 3/4 of the blocks.
 
-    `found` starts at 0, or past FEW where nothing is to be listed.
+    `found` starts at 0, or above FEW if no tokens are to be listed.
     """
     row = tl.program_id(0).to(tl.int64)
     by_count, by_mass = _filtered(temperature_ptr, top_k_ptr, top_p_ptr, row, vocab)
@@ -175,7 +180,7 @@ def _list_kernel(
     temperature_ptr, top_k_ptr, top_p_ptr, vocab, row_stride, chunks,
     FEW: tl.constexpr, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
 ):  # fmt: skip
-    """Logits of a chunk that reach the bound, in any order, and the mass of the chunk."""
+    """List the logits of a chunk that reach the bound, in any order; sum the chunk's mass."""
     row = tl.program_id(1).to(tl.int64)
     chunk = tl.program_id(0)
     by_count, by_mass = _filtered(temperature_ptr, top_k_ptr, top_p_ptr, row, vocab)
@@ -209,9 +214,9 @@ def _few_kernel(
     temperature_ptr, top_k_ptr, top_p_ptr, vocab, chunks,
     FEW: tl.constexpr, CHUNKS: tl.constexpr,
 ):  # fmt: skip
-    """Cut-off key of a row as far as the listed tokens settle it.
+    """The cut-off key of a row, as far as the listed tokens determine it.
 
-    `left`: 0 settled, 1 the cut-off by mass is missing, 2 both are.
+    `left`: 0: it is complete; 1: the cut-off by mass is missing; 2: both cut-offs are missing.
     """
     row = tl.program_id(0).to(tl.int64)
     floor_key = tl.full([], LOWEST_KEY, tl.int64)
@@ -252,7 +257,7 @@ def _whole_kernel(
     logits_ptr, peak_ptr, floor_key_ptr, left_ptr, temperature_ptr, top_k_ptr, top_p_ptr,
     vocab, row_stride, chunks, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
 ):  # fmt: skip
-    """The cut-off of a row that few tokens did not settle, from all of its logits."""
+    """The cut-off key from all logits of a row, if the listed tokens did not determine it."""
     row = tl.program_id(0).to(tl.int64)
     left = tl.load(left_ptr + row)
     if left > 0:
@@ -287,7 +292,10 @@ def cut_offs(
     top_p: Tensor,
     **sizes: int,
 ) -> Tensor:
-    """Keys [B] int32 below which top-k and top-p drop a row's tokens; `mass` is scratch."""
+    """Keys [B] int32 below which top-k and top-p drop a row's tokens.
+
+    peak[B, chunks] float32: largest logit of each chunk; mass[B, chunks] int64: scratch.
+    """
     batch, vocab = logits.shape
     chunk, chunks = sizes["CHUNK"], peak.shape[1]
     block = min(_BLOCK, chunk)

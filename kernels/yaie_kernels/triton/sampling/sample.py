@@ -1,10 +1,10 @@
-"""Sampling without a sort, over chunks of the vocabulary; see `reference.sampling` for the rules.
+"""Sampling without sorting, over chunks of the vocabulary; `reference.sampling` defines the rules.
 
-Greedy rows take two launches, of which the first alone reads all logits: the peak of each chunk,
-the first token that has the row's. Draws take three, of which two read them: the peak of each
-chunk, its integer weight, the draw; the launches of `cutoffs` come in between where rows have top-k
-or top-p. Weights are integers, so their sums agree with the reference's to the last bit whatever
-the order.
+Greedy sampling takes two launches: the peak of each chunk, which reads all logits, and the first
+token with the row's peak, which reads one chunk. Drawing takes three: the peak of each chunk and
+its integer weight, which both read all logits, and the draw. If a row has top-k or top-p, the
+launches of `cutoffs` come before the weights. Weights are integers, so their sums equal the
+reference's bit for bit in any order.
 """
 
 # ruff: noqa: PLR0917 - a kernel takes pointers and strides; its docstring is its formula
@@ -47,13 +47,13 @@ def _peak_kernel(
     logits_ptr, peak_ptr, vocab, row_stride, chunks,
     CHUNK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """The largest logit of a chunk, NaN counting as +inf."""
+    """The largest logit of a chunk; NaN counts as +inf."""
     await_previous(PDL)
     row = tl.program_id(1).to(tl.int64)
     chunk = tl.program_id(0)
     token = chunk * CHUNK + tl.arange(0, CHUNK)
     x = load_logits(logits_ptr, row * row_stride, token, vocab)
-    x = tl.where(x != x, float("inf"), x)  # noqa: PLR0124 - NaN, which comparisons would pass by
+    x = tl.where(x != x, float("inf"), x)  # noqa: PLR0124 - NaN, which a maximum would ignore
     tl.store(peak_ptr + row * chunks + chunk, tl.max(x, axis=0))
 
 
@@ -62,7 +62,7 @@ def _first(
     logits_ptr, peak_ptr, row, vocab, row_stride, chunks,
     CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
 ):  # fmt: skip
-    """The row's largest logit and the lowest token that has it, where it is finite."""
+    """The row's largest logit, and the lowest token that has it if it is finite."""
     peaks = row_peak(peak_ptr, row, chunks, CHUNKS)
     peak, chunk = tl.max(peaks, axis=0, return_indices=True, return_indices_tie_break_left=True)
     token = chunk * CHUNK + tl.arange(0, CHUNK)
@@ -96,7 +96,7 @@ def _weigh_kernel(
     vocab, row_stride, chunks,
     CHUNK: tl.constexpr, CHUNKS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """The summed weight of what the filters leave of a chunk."""
+    """The sum of the weights of a chunk's tokens that the filters keep."""
     await_previous(PDL)
     row = tl.program_id(1).to(tl.int64)
     chunk = tl.program_id(0)
@@ -108,7 +108,7 @@ def _weigh_kernel(
         peak = tl.max(row_peak(peak_ptr, row, chunks, CHUNKS), axis=0)
         weight = _above_floor(x, temperature, peak, row, floor_key_ptr)
         least = _least(min_p_ptr, line)
-        if least > 0:  # else nothing is below it; to compare takes an eighth of the instructions
+        if least > 0:  # without min-p, leave out the comparison: an eighth of the instructions
             mass = tl.sum(tl.where(weight >= least, weight, 0), axis=0)
         else:
             mass = tl.sum(weight, axis=0)
@@ -117,13 +117,13 @@ def _weigh_kernel(
 
 @triton.jit
 def _line_of(rows_ptr, row):
-    """Where a row's parameters are."""
+    """Index of a row's sampling parameters."""
     return row if rows_ptr is None else tl.load(rows_ptr + row)
 
 
 @triton.jit
 def _above_floor(x, temperature, peak, row, floor_key_ptr):
-    """Weights of logits x, 0 where top-k or top-p drops the token."""
+    """Weights of logits x, 0 for tokens that top-k or top-p drops."""
     weight = weights_of(x, inverse_of(temperature), peak)
     if floor_key_ptr is not None:
         weight = tl.where(key_of(x) >= tl.load(floor_key_ptr + row), weight, 0)
@@ -140,7 +140,10 @@ def _least(min_p_ptr, line):
 
 @triton.jit
 def _draw(seed, position, total):
-    """floor(r * total / 2**62) with r from Philox4x32-10 at counter (seed, position)."""
+    """floor(r * total / 2**62) with r from Philox4x32-10 at counter (seed, position).
+
+    The same arithmetic as `yaie_kernels.philox`, which cites the source.
+    """
     mask = tl.full([], 0xFFFFFFFF, tl.int64)
     c0 = seed & mask
     c1 = (seed >> 32) & mask
@@ -172,7 +175,7 @@ def _draw_kernel(
     vocab, row_stride, chunks,
     CHUNK: tl.constexpr, CHUNKS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """The first token whose running weight passes the draw, or the argmax of a greedy row."""
+    """The first token whose running sum of weights exceeds the draw; the argmax of a greedy row."""
     await_previous(PDL)
     row = tl.program_id(0).to(tl.int64)
     line = _line_of(rows_ptr, row)
@@ -199,7 +202,7 @@ def _draw_kernel(
 
 
 class _Rows(NamedTuple):
-    """What is found of each row: tokens [B] int64, finite [B] bool, peak [B] float32."""
+    """Results of each row: tokens [B] int64, finite [B] bool, peak [B] float32."""
 
     tokens: Tensor
     finite: Tensor
@@ -216,7 +219,7 @@ class _Rows(NamedTuple):
 
 
 def _peaks(logits: Tensor) -> tuple[Tensor, dict[str, int]]:
-    """(peak [B, chunks] float32, the chunks' sizes)."""
+    """(peak [B, chunks] float32, the constexprs CHUNK and CHUNKS)."""
     batch, vocab = logits.shape
     chunk = min(_CHUNK, triton.next_power_of_2(vocab))
     chunks = triton.cdiv(vocab, chunk)
@@ -262,7 +265,7 @@ def sample(
     exact = {"enable_fp_fusion": False, **dependent(logits)}
     floor_key = None
     if filtered:
-        heat, count, mass = (  # gathered, as many kernels read them
+        heat, count, mass = (  # gathered once, because many kernels read them
             values if rows is None else values[rows] for values in (temperature, top_k, top_p)
         )
         floor_key = cut_offs(logits, peak, sums, heat, count, mass, **sizes)

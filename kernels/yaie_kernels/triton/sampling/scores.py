@@ -1,8 +1,9 @@
-"""Log-softmax scores and the most likely tokens of each row, in two launches without a sort.
+"""Log-probabilities and the most likely tokens of each row, in two launches without sorting.
 
-The first takes each chunk of the vocabulary apart: its peak, its sum of exponentials, how many
-tokens beat the row's own, and its best ones, taken out one by one. The second joins the chunks of a
-row. Long lists are the reference's business.
+The first launch computes for each chunk of the vocabulary its peak, its sum of exponentials, how
+many tokens have a larger logit than the row's given token, and its best tokens, one by one. The
+second joins the chunks of a row, as in an online softmax (arXiv:1805.02867). Long lists of best
+tokens are left to the reference.
 """
 
 # ruff: noqa: PLR0917 - a kernel takes pointers and strides; its docstring is its formula
@@ -19,12 +20,12 @@ from yaie_kernels import reference
 from yaie_kernels.triton.sampling.weights import NO_KEY, key_of, load_logits
 
 _CHUNK = 4096
-_LONGEST = 32  # tokens taken out one by one; more of them are sorted
+_LONGEST = 32  # most tokens found one by one; longer lists are sorted by the reference
 
 
 @triton.jit
 def _take_best(key, taken: tl.constexpr):
-    """The largest key and the first lane that has it, and the keys without it."""
+    """(the largest key, the first lane that has it, the keys without it)."""
     best, lane = tl.max(key, axis=0, return_indices=True, return_indices_tie_break_left=True)
     lanes = tl.arange(0, taken)
     return best, lane, tl.where(lanes == lane, NO_KEY, key)
@@ -41,7 +42,7 @@ def _chunk_kernel(
     logits_ptr, tokens_ptr, peak_ptr, sum_ptr, above_ptr, best_key_ptr, best_id_ptr,
     vocab, row_stride, chunks, count, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """Peak, sum of exp(x - peak), tokens above the row's own, and the `count` best of a chunk."""
+    """Peak, sum of exp(x - peak), number of tokens above the given one, `count` best of a chunk."""
     row = tl.program_id(1).to(tl.int64)
     chunk = tl.program_id(0)
     part = row * chunks + chunk
@@ -66,7 +67,7 @@ def _join_kernel(
     chosen_ptr, rank_ptr, top_id_ptr, top_ptr,
     row_stride, chunks, count, CHUNKS: tl.constexpr, BEST: tl.constexpr,
 ):  # fmt: skip
-    """(x - peak) - log(sum of exp(x - peak)) of the row's own token and of its best ones."""
+    """(x - peak) - log(sum of exp(x - peak)) of the row's given token and of its best tokens."""
     row = tl.program_id(0).to(tl.int64)
     chunk = tl.arange(0, CHUNKS)
     inside = chunk < chunks

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _apply(client: LocalClient, loaded: Loaded, *, dry_run: bool) -> str:
-    """What happened: created, configured or unchanged."""
+    """Apply an object; returns "created", "configured" or "unchanged"."""
     path = object_path(loaded.object)
     query = {"fieldManager": "yaie", "force": "true"} | ({"dryRun": "All"} if dry_run else {})
     before = _version(client, path)
@@ -49,7 +49,7 @@ def _apply(client: LocalClient, loaded: Loaded, *, dry_run: bool) -> str:
 
 
 def _version(client: LocalClient, path: str) -> str | None:
-    """The resourceVersion of a stored object, None when there is none."""
+    """The resourceVersion of a stored object; None if it does not exist."""
     from yaie_api.errors import NotFoundError
 
     try:

@@ -1,4 +1,4 @@
-"""`yaie delete NAME…` or `-f FILE…`: remove models of a running `yaie up` with all they own."""
+"""`yaie delete NAME…` or `-f FILE…`: delete models of a running `yaie up`, with what they own."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     """Delete models by name, or the objects of files, and return the exit status.
 
     Raises:
-        InvalidRequestError: names and files are given together, or neither.
+        InvalidRequestError: both names and files are given, or neither.
         NotFoundError: an object does not exist, and --ignore-not-found is not set.
 
     """
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _delete(client: LocalClient, name: str, path: str) -> bool:
-    """Whether it was there."""
+    """Delete an object; whether it existed."""
     try:
         client.call("DELETE", path)
     except NotFoundError:

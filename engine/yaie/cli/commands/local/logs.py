@@ -1,4 +1,4 @@
-"""`yaie logs NAME`: what the engines of a model (or the router) printed."""
+"""`yaie logs NAME`: the output of a model's engines or of the router."""
 
 import argparse
 import itertools
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the logs of a model's pods or of the router and return the exit status.
 
     Raises:
-        InvalidRequestError: a model and --router are given together, or neither.
+        InvalidRequestError: both a model and --router are given, or neither.
 
     """
     if bool(args.name) == args.router:
@@ -59,8 +59,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def together(streams: Sequence[Iterator[bytes]]) -> Iterator[bytes]:
-    """The lines of all streams as they come, each read by a thread of its own. What a thread
-    raises is raised here.
+    """Yield the lines of all streams as they arrive, each stream read by its own thread.
+
+    An exception in a thread is raised here.
     """
     found: queue.Queue[bytes | Exception | None] = queue.Queue(_MOST_WAITING)
     for stream in streams:
@@ -90,7 +91,7 @@ def _pods(client: LocalClient, args: argparse.Namespace) -> list[str]:
     """Names of the pods.
 
     Raises:
-        NotFoundError: there are none.
+        NotFoundError: there are no pods.
 
     """
     label, value = names.LABEL_MODEL, args.name

@@ -41,14 +41,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as their longest cell, three blanks between them."""
+    """Format rows with columns as wide as their longest cell, separated by three spaces."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ("   ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
 
 
 def row(model: Model, now_s: float) -> tuple[str, ...]:
-    """The cells of a model, the wide ones included."""
+    """The cells of a model, including those of the wide output."""
     from yaie_local.objects import seconds_of
 
     spec, status = model["spec"], model.get("status") or {}
@@ -69,7 +69,7 @@ def row(model: Model, now_s: float) -> tuple[str, ...]:
 
 
 def age(seconds: float) -> str:
-    """`42s`, `5m10s`, `3h12m`, `9d`, as kubectl writes ages."""
+    """An age in kubectl's form: `42s`, `5m10s`, `3h12m`, `9d`."""
     whole = max(0, int(seconds))
     minutes, rest = divmod(whole, 60)
     hours, minutes_rest = divmod(minutes, 60)
@@ -107,7 +107,7 @@ def _print_objects(models: Iterable[Model], output: str) -> None:
 
 
 def _follow(client: LocalClient, args: argparse.Namespace, version: str) -> None:
-    """Print each model that changes, until interrupted or `yaie up` ends."""
+    """Print each model that changes, until an interrupt or the end of `yaie up`."""
     query = {"watch": "true", "resourceVersion": version, "timeoutSeconds": "86400"}
     for line in client.lines(model_path(args.namespace), query):
         event = json.loads(line)
@@ -120,6 +120,6 @@ def _is_wanted(model: Model, names: Sequence[str]) -> bool:
 
 
 def _without_owners(model: Model) -> dict[str, Any]:
-    """A model without managedFields, which nobody reads on a screen."""
+    """A model without managedFields, which are of no use in the output."""
     meta = {key: value for key, value in model["metadata"].items() if key != "managedFields"}
     return {**model, "metadata": meta}

@@ -1,4 +1,4 @@
-"""What a tool format is: a parser of the model's calls, and a grammar that makes it write them."""
+"""The base of tool formats: a parser of a model's calls, and a grammar that enforces calls."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -13,14 +13,16 @@ from yaie.text.tools.spec import ToolChoice, ToolSpec
 from yaie_api.errors import InvalidRequestError
 
 MAX_PARALLEL_CALLS: Final = 64
-"""Calls that a grammar allows in one answer: a weak model would never stop."""
+"""Most calls that a grammar allows in one answer; without a limit a weak model may never stop."""
 
 ANY_OBJECT: Final = {"type": "object"}
 
 
 class ToolFormat(ABC):
-    """How one family of models writes calls. `in_template`: the model's chat template knows tools
-    in this form. `markers`: strings that may be special tokens of the vocabulary.
+    """How one model family writes calls.
+
+    `in_template`: whether the model's chat template supports tools in this format. `markers`:
+    strings that may be special tokens of the vocabulary.
     """
 
     markers: ClassVar[tuple[str, ...]] = ()
@@ -31,30 +33,32 @@ class ToolFormat(ABC):
 
     @staticmethod
     def new_call_id() -> str:
-        """An id for a call, as the family's templates take it back."""
+        """A new call id in the form that the family's templates accept."""
         return call_id()
 
     @abstractmethod
     def parser(self, specs: Sequence[ToolSpec]) -> OutputParser:
-        """A reader of one output."""
+        """A parser of one output."""
 
     @abstractmethod
     def call(self, name: str, arguments: str) -> str:
-        """One call, as Lark. `arguments`: the rule of the arguments."""
+        """Lark for one call. `arguments`: the name of the arguments' rule."""
 
     @abstractmethod
     def start(self, *, parallel: bool, free: bool) -> str:
-        """The whole output, as Lark, from the rules `call`, `marker_i`, `until_i` and `free_text`.
-        `free`: any text may come before, between and after calls, and there may be none.
+        """Lark for the whole output, from the rules `call`, `marker_i`, `until_i` and `free_text`.
+
+        `free`: there may be text before, between and after calls, and there may be no calls.
         """
 
     def grammar(
         self, specs: Sequence[ToolSpec], choice: ToolChoice, *, parallel: bool
     ) -> Grammar | None:
-        """The form that the output must have; None: there are no tools.
+        """The grammar of the output; None if there are no tools.
 
-        Where the model decides, text is free until it opens a call, and the call is a valid one of
-        a tool. Arguments of tools that are not strict follow their schema if it is a plain one.
+        With the choice "auto", text is free until the model opens a call, and every call is a valid
+        call of a tool. Arguments of tools that are not strict are then constrained only if their
+        schema is plain (`is_plain`).
 
         Raises:
             InvalidRequestError: a named tool does not exist, or a schema cannot be enforced.
@@ -73,7 +77,7 @@ class ToolFormat(ABC):
 
 
 def repeated(item: str, separator: str, *, parallel: bool) -> str:
-    """One call, or several with `separator` between them."""
+    """Lark for one item, or if `parallel` for several with `separator` between them."""
     if not parallel:
         return item
     return f"{item} ({lark.literal(separator)} {item}){{0,{MAX_PARALLEL_CALLS - 1}}}"

@@ -1,6 +1,6 @@
 """DeepSeek V3 (`function<sep>name`, arguments in a JSON block) and V3.1 (`name<sep>{…}`)."""
 
-# ruff: noqa: RUF001 - the family writes its tags with fullwidth bars
+# ruff: noqa: RUF001 - these models' tags contain fullwidth bars
 
 import re
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ _V31_HEAD: Final = re.compile(rf"\s*+(?!{TYPE}{SEPARATOR})([^\n<]++){SEPARATOR}"
 
 
 class DeepSeekParser(ToolParser):
-    """Reads both forms, told apart by what stands before the separator."""
+    """Parses both forms, which differ in the text before the separator."""
 
     opening = CALLS_BEGIN
     special_tokens = frozenset({CALLS_BEGIN, CALL_BEGIN, SEPARATOR, CALL_END, CALLS_END})
@@ -60,7 +60,7 @@ class DeepSeekParser(ToolParser):
         return self._give_up(position) if end is None else end
 
     def _next(self, text: str, position: int) -> int:
-        self._as_text.clear()  # tags around calls are nobody's text
+        self._as_text.clear()  # tags around calls are not text of the answer
         for tag, then in ((CALL_BEGIN, self._head), (CALLS_END, self._text)):
             end = self._literal(text, position, tag, then)
             if end is not None:
@@ -73,7 +73,7 @@ class DeepSeekParser(ToolParser):
 
 
 class DeepSeekV31(ToolFormat):
-    """`name<sep>{…}`."""
+    """The form `name<sep>{…}`."""
 
     markers = (CALLS_BEGIN, CALL_BEGIN, SEPARATOR, CALL_END, CALLS_END)
     separator = ""
@@ -90,7 +90,7 @@ class DeepSeekV31(ToolFormat):
 
 
 class DeepSeekV3(DeepSeekV31):
-    """`function<sep>name`, then the arguments in a block of JSON; calls on lines of their own."""
+    """The form `function<sep>name`, then the arguments in a JSON code block; calls on own lines."""
 
     separator = "\n"
 

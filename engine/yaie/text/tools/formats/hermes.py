@@ -1,4 +1,4 @@
-"""Hermes and Qwen: `<tool_call>` around a JSON object with a name and arguments."""
+"""Hermes and Qwen: `<tool_call>` tags around a JSON object with name and arguments."""
 
 import json
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ TAIL = "}\n"
 
 
 class HermesParser(ToolParser):
-    """A missing closing tag is forgiven: the object's end says as much."""
+    """Parses the format. A missing closing tag is accepted, because the object's end suffices."""
 
     opening = OPENING
     special_tokens = frozenset({OPENING, CLOSING})
@@ -32,7 +32,7 @@ class HermesParser(ToolParser):
 
 
 class Hermes(ToolFormat):
-    """Also what a model is held to whose chat template knows no tools."""
+    """The format, which is also used for models whose chat template does not support tools."""
 
     markers = (OPENING, CLOSING)
 

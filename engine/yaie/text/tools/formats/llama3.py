@@ -1,5 +1,5 @@
-"""Llama 3: a JSON object with a name and parameters, bare or after `<|python_tag|>`; several are
-separated by semicolons.
+"""Llama 3: a JSON object with name and parameters, bare or after `<|python_tag|>`. Several calls
+are separated by semicolons.
 """
 
 import json
@@ -18,8 +18,8 @@ SEPARATORS = ";,"
 
 
 class Llama3Parser(ToolParser):
-    """A bare object is a call only at the output's beginning and only of a known function: a user
-    may have asked for JSON.
+    """Parses the format. A bare object is a call only at the beginning of the output and only if it
+    names a known function, because the user may have asked for JSON.
     """
 
     opening = OPENING
@@ -57,7 +57,7 @@ class Llama3Parser(ToolParser):
 
 
 class Llama3(ToolFormat):
-    """Grammars write the bare object: Llama's own instructions to the model ask for it."""
+    """The format. Grammars enforce the bare object, which Llama's prompt format asks for."""
 
     markers = (OPENING,)
 

@@ -1,4 +1,4 @@
-"""Mistral: `[TOOL_CALLS]` before a JSON list of calls, or, in newer models, before each call as
+"""Mistral: `[TOOL_CALLS]` before a JSON list of calls, or in newer models before each call
 `name[ARGS]{…}`.
 """
 
@@ -25,7 +25,7 @@ MAX_HEAD: Final = MAX_NAME_CHARACTERS + MAX_HELD_BLANKS
 
 
 class MistralParser(ToolParser):
-    """Reads both forms, told apart by what follows the tag."""
+    """Parses both forms, which differ in the text after the tag."""
 
     opening = OPENING
     special_tokens = frozenset({OPENING, ARGUMENTS, CALL_ID})

@@ -1,4 +1,4 @@
-// Scalars of the CPU versions: half types are computed in float, and rounded once when stored.
+// Scalars of the CPU versions: half types are computed in float and rounded once, when stored.
 #pragma once
 
 #include <c10/util/BFloat16.h>
@@ -27,7 +27,8 @@ const T* row(const Heads& x, int64_t batch, int64_t head, int64_t token) {
          token * x.token_stride;
 }
 
-// In sixteen sums side by side: it errs less than one long chain, and the compiler makes vectors.
+// Dot product in sixteen parallel sums: more exact than one long sum, and vectorised by the
+// compiler.
 template <class T>
 Wide<T> dot(const T* a, const T* b, int64_t size) {
   constexpr int64_t kSums = 16;

@@ -1,4 +1,4 @@
-// What every kernel uses: conversions to float, 16-byte loads, reductions, launches.
+// Shared by all kernels: conversions to float, 16-byte loads, reductions, launches.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -72,8 +72,8 @@ __device__ inline float warp_max(float x) {
   return x;
 }
 
-// The sum over the blockDim.x threads of a row, for all of them: a power of two up to 32, or a
-// multiple of 32 with one row a block.
+// The sum over the blockDim.x threads of a row, returned to all of them. blockDim.x is a power of
+// two up to 32, or a multiple of 32 with one row per block.
 __device__ inline float row_sum_of_block(float x) {
   __shared__ float partial[kWarp];
   const int width = blockDim.x < kWarp ? blockDim.x : kWarp;
@@ -85,7 +85,7 @@ __device__ inline float row_sum_of_block(float x) {
   return warp_sum(lane < blockDim.x / kWarp ? partial[lane] : 0.f);
 }
 
-// 2^x to 2 units in the last place of float32, in one instruction.
+// 2^x in one instruction, accurate to 2 units in the last place of float32.
 __device__ inline float power_of_two(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -101,7 +101,7 @@ inline int compute_capability() {
   return 10 * major + minor;
 }
 
-// Lets a kernel use so much dynamic shared memory: a setting of the current device.
+// Allows a kernel `bytes` of dynamic shared memory on the current device.
 template <class Kernel>
 void allow_shared(Kernel* kernel, int bytes) {
   const cudaError_t error =

@@ -1,4 +1,4 @@
-// Element types of tensors, and one switch from the run-time type to a compile-time one.
+// Element types of tensors, and the switch from a run-time type to a compile-time one.
 #pragma once
 
 #include <stdexcept>

@@ -1,4 +1,4 @@
-// What the passes of flash attention share.
+// Shared by the passes of flash attention.
 #pragma once
 
 #include "yaie/mma.cuh"
@@ -10,7 +10,7 @@ __device__ inline const T* head_of(const Heads& x, int64_t batch, int64_t head) 
   return static_cast<const T*>(x.data) + batch * x.batch_stride + head * x.head_stride;
 }
 
-// Rows [first, first + ROWS) of a head into a tile; those from `limit` on are zeros.
+// Copies rows [first, first + ROWS) of a head into a tile; rows from `limit` on become zeros.
 template <class T, int D, int ROWS, int THREADS>
 __device__ inline void fetch_tile(uint32_t tile, const T* head, int64_t token_stride, int first,
                                   int limit) {
@@ -26,7 +26,7 @@ __device__ inline void fetch_tile(uint32_t tile, const T* head, int64_t token_st
   }
 }
 
-// delta = sum(grad_out * out) of each row; a warp a row.
+// delta = sum(grad_out * out) of each row; one warp per row.
 template <class T>
 __global__ void delta_kernel(FlashBackward p, int64_t rows) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
@@ -47,11 +47,11 @@ void launch_delta(const FlashBackward& p, cudaStream_t stream) {
   delta_kernel<T><<<ceil_div(rows, kRows), dim3(kWarp, kRows), 0, stream>>>(p, rows);
 }
 
-// On sm_90 alone, for some head sizes; false where it did nothing.
+// Versions for sm_90 and some head sizes; they return false if they did nothing.
 bool run_sm90(const FlashForward&, Stream);
 bool run_sm90(const FlashBackward&, Stream);
 
-// float32, without tensor cores.
+// Versions for float32, without tensor cores.
 void run_plain(const FlashForward&, Stream);
 void run_plain(const FlashBackward&, Stream);
 

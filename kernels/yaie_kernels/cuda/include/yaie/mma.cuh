@@ -1,8 +1,9 @@
 // Tensor cores and asynchronous copies, as inline PTX for sm_80 and later.
 //
-// A tile in shared memory is rows of D half-type elements in 16-byte chunks; chunk c of row r lies
-// at c ^ (r % 8), so that the eight rows of a matrix are read from different banks. An accumulator
-// of 16 x 8 is four floats a lane: rows lane / 4 and that + 8, columns 2 * (lane % 4) and the next.
+// A tile in shared memory has rows of D half-type elements in 16-byte chunks; chunk c of row r is
+// at c ^ (r % 8), so that the eight rows of a matrix are read from different banks. An accumulator of
+// 16 x 8 is four floats per lane: rows lane / 4 and lane / 4 + 8, columns 2 * (lane % 4) and the
+// next. Fragment layouts are those of the PTX ISA's mma.m16n8k16 and ldmatrix.
 #pragma once
 
 #include "yaie/device.cuh"
@@ -13,7 +14,7 @@ __device__ inline uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// 16 bytes to shared memory; zeros where not `here`, whose source is then not read.
+// Copies 16 bytes to shared memory; without `here` it writes zeros and does not read the source.
 __device__ inline void copy_async(uint32_t to, const void* from, bool here) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from),
                "r"(here ? 16 : 0));
@@ -21,13 +22,13 @@ __device__ inline void copy_async(uint32_t to, const void* from, bool here) {
 
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;\n"); }
 
-// Until at most N of the groups committed last are under way.
+// Waits until at most N of the most recently committed groups are pending.
 template <int N>
 __device__ inline void wait_copies() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(N) : "memory");
 }
 
-using Matrices = uint32_t[4];  // four 8 x 8 matrices, two elements a lane of each
+using Matrices = uint32_t[4];  // four 8 x 8 matrices, two elements of each per lane
 
 template <int D>
 __device__ inline uint32_t tile_address(uint32_t tile, int row, int chunk) {
@@ -95,7 +96,7 @@ __device__ inline uint32_t pack_two(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&both);
 }
 
-// Two neighbouring accumulators [16 x 16] as a left operand.
+// Converts two neighbouring accumulators [16 x 16] to a left operand.
 template <class T>
 __device__ inline void as_left(Matrices& m, const float (&first)[4], const float (&second)[4]) {
   m[0] = pack_two<T>(first[0], first[1]);
@@ -104,7 +105,7 @@ __device__ inline void as_left(Matrices& m, const float (&first)[4], const float
   m[3] = pack_two<T>(second[2], second[3]);
 }
 
-// Over the four lanes that share a row of an accumulator.
+// Reductions over the four lanes that share a row of an accumulator.
 __device__ inline float row_max(float x) { return warp_max<4>(x); }
 __device__ inline float row_sum(float x) { return warp_sum<4>(x); }
 

@@ -1,6 +1,7 @@
-// What an operation is given: raw pointers, sizes, strides in elements. Each has one `run` for the
-// CPU and one for CUDA, so that only bindings.cpp knows torch. The last dimension of a tensor is
-// contiguous unless a stride says otherwise. Meanings and shapes: yaie_kernels/ops.py.
+// Arguments of the operations: raw pointers, sizes, strides in elements. Each operation has one
+// `run` for the CPU and one for CUDA, so that only bindings.cpp depends on torch. The last
+// dimension of a tensor is contiguous unless it has a stride. Meanings and shapes:
+// yaie_kernels/ops.py.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 namespace yaie {
 
 // out = x * rsqrt(mean(x^2) + eps) * (weight + offset); row r is (token r / heads, head r % heads).
-// With a residual (heads = 1): total = x + residual, rounded, takes the place of x.
+// With a residual (heads = 1), x is replaced by total = x + residual, rounded.
 struct RmsNorm {
   const void* x;
   const void* residual;  // or null
@@ -50,8 +51,8 @@ struct CopyBlocks {
   int64_t count, block_bytes;
 };
 
-// Decode: one query per sequence over its pages. A sequence's tokens are dealt to `splits` parts,
-// of which a short one takes `wanted`; part and lse hold their results, reduced at the end.
+// Decode: one query per sequence over its pages. A sequence's tokens are divided into at most
+// `splits` parts, `wanted` if it is short; part and lse hold their results, reduced at the end.
 struct PagedAttention {
   const void *q, *k_cache, *v_cache;  // [batch, q_heads, dim], [pages, page_size, kv_heads, dim]
   void* out;                          // [batch, q_heads, dim]
@@ -72,8 +73,8 @@ struct Heads {
 };
 
 // out = softmax(scale q k^T) v; lse[batch, q_heads, q_len] = log of the sum of exponentials. The
-// queries stand at the end of the keys: causal query i sees keys j <= i + kv_len - q_len, and one
-// that sees none has zeros and lse -inf. lse is float32, float64 for float64.
+// queries are aligned with the last keys: causal query i sees keys j <= i + kv_len - q_len; a query
+// that sees none has out 0 and lse -inf. lse is float32, float64 for float64.
 struct FlashForward {
   Heads q, k, v;
   void *out, *lse;  // out is contiguous
@@ -83,8 +84,8 @@ struct FlashForward {
   DType dtype;
 };
 
-// Gradients of the above. Everything but q, k and v is contiguous; delta[batch, q_heads, q_len] is
-// scratch of lse's type: sum(grad_out * out) of a row.
+// Gradients of flash attention. All tensors but q, k and v are contiguous; delta[batch, q_heads,
+// q_len] is scratch of lse's type for sum(grad_out * out) of each row.
 struct FlashBackward {
   Heads q, k, v;
   const void *out, *grad_out, *lse;
@@ -106,7 +107,7 @@ void run(const FlashBackward&);
 }  // namespace cpu
 
 namespace cuda {
-using Stream = void*;  // cudaStream_t; kernels are launched there and never waited for
+using Stream = void*;  // cudaStream_t on which kernels are launched, without synchronisation
 void run(const RmsNorm&, Stream);
 void run(const Rope&, Stream);
 void run(const SiluMul&, Stream);

@@ -1,16 +1,16 @@
-// Warpgroup products of sm_90a: four warps multiply 64 rows by a tile in shared memory, while they
-// go on with other work. Needs `-gencode arch=compute_90a,code=sm_90a`.
+// Warpgroup products of sm_90a (PTX ISA, wgmma): four warps multiply 64 rows by a tile in shared
+// memory, asynchronously. Needs `-gencode arch=compute_90a,code=sm_90a`.
 //
-// A tile in shared memory is blocks of 64 half-type columns; a block is rows of 128 bytes in
-// 16-byte chunks, chunk c of row r at c ^ (r % 8): the hardware's 128-byte swizzle, whose pattern
-// repeats every 1024 bytes, to which tiles are aligned.
+// A tile in shared memory consists of blocks of 64 half-type columns; a block has rows of 128 bytes
+// in 16-byte chunks, chunk c of row r at c ^ (r % 8). This is the hardware's 128-byte swizzle,
+// whose pattern repeats every 1024 bytes; tiles are aligned to that.
 #pragma once
 
 #include "yaie/mma.cuh"
 
 namespace yaie::cuda {
 
-constexpr int kSwizzleRow = 128;    // bytes of a row of a block
+constexpr int kSwizzleRow = 128;    // bytes per row of a block
 constexpr int kSwizzleAtom = 1024;  // bytes of eight rows
 
 template <int ROWS>
@@ -18,33 +18,33 @@ __device__ inline uint32_t block_address(uint32_t tile, int row, int chunk) {
   return tile + chunk / 8 * ROWS * kSwizzleRow + row * kSwizzleRow + ((chunk % 8 ^ row % 8) << 4);
 }
 
-// The right (or left) operand at `address`. `leading`: bytes between blocks of columns where the
-// product runs over rows (see multiply's TRANSPOSED), else unused.
+// Descriptor of the right (or left) operand at `address`. `leading`: bytes between blocks of
+// columns if the product runs over rows (see multiply_values), else unused.
 __device__ inline uint64_t operand(uint32_t address, uint32_t leading) {
   return static_cast<uint64_t>((address & 0x3ffff) >> 4) |
          static_cast<uint64_t>(leading >> 4) << 16 |
          static_cast<uint64_t>(kSwizzleAtom >> 4) << 32 | uint64_t{1} << 62;
 }
 
-// What ordinary instructions wrote to shared memory is seen by warpgroup products after this and a
-// barrier.
+// After this and a barrier, warpgroup products see what ordinary instructions wrote to shared
+// memory.
 __device__ inline void publish_shared() {
   asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
 }
 
-// Before products that read or write registers which other instructions wrote.
+// Required before products that read or write registers which other instructions wrote.
 __device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
 __device__ inline void commit_products() {
   asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
 }
 
-// Until at most N of the groups committed last are under way.
+// Waits until at most N of the most recently committed groups are pending.
 template <int N>
 __device__ inline void wait_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(N) : "memory");
 }
 
-// Rows [first, first + ROWS) of a head into a tile; those from `limit` on are zeros.
+// Copies rows [first, first + ROWS) of a head into a tile; rows from `limit` on become zeros.
 template <class T, int D, int ROWS, int THREADS>
 __device__ inline void fetch_blocks(uint32_t tile, const T* head, int64_t token_stride, int first,
                                     int limit) {
@@ -82,8 +82,8 @@ __device__ inline void hold(float (&acc)[N][4]) {
   "%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,"  \
   "%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}"
 
-// scores[64 x 8 N] = left[64 x 16] x right[8 N x 16]^T, added to scores if `add`; both operands have
-// the 16 columns side by side.
+// scores[64 x 8 N] = left[64 x 16] x right[8 N x 16]^T, added to scores if `add`; the 16 columns
+// are contiguous in both operands.
 #define YAIE_SCORES(TYPE, SHAPE, REGISTERS, ROWS, A, B, P)                                \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " P ", 0;\n"                            \
                "wgmma.mma_async.sync.aligned." SHAPE ".f32." TYPE "." TYPE " " REGISTERS ", " A \
@@ -147,7 +147,7 @@ __device__ inline void multiply_tiles(float (&scores)[RIGHT / 8][4], uint32_t le
                                       uint32_t right) {
 #pragma unroll
   for (int d = 0; d < D / 16; ++d) {
-    const int block = d / 4 * kSwizzleRow, inside = d % 4 * 32;  // 16 columns are 32 bytes of a row
+    const int block = d / 4 * kSwizzleRow, inside = d % 4 * 32;  // 16 columns are 32 bytes
     multiply_scores<T>(scores, operand(left + block * LEFT + inside, 0),
                        operand(right + block * RIGHT + inside, 0), d > 0);
   }
