@@ -123,7 +123,7 @@ class Answer:
         self._end = asyncio.get_running_loop().create_future()
         outcome = "abort"
         try:
-            self._generation.follow(self, room)
+            self._generation.deliver_to(self, room)
             await self._end
         except Exception:
             outcome = "error"

@@ -30,8 +30,8 @@ LEAVE_GRACE_S: Final = 5.0
 """How long after its deadline a process may take to end."""
 
 
-class Follow(msgspec.Struct, frozen=True, tag="follow"):
-    """The next engine process connects there."""
+class Listen(msgspec.Struct, frozen=True, tag="listen"):
+    """Listen at `address`, where the next engine process will connect."""
 
     address: str
 
@@ -46,7 +46,7 @@ class Drain(msgspec.Struct, frozen=True, tag="drain"):
     """Take no new requests; end when the running ones have ended."""
 
 
-Order = Follow | Detach | Drain
+Order = Listen | Detach | Drain
 _encode: Final = msgspec.json.Encoder().encode
 decode_order: Final = msgspec.json.Decoder(Order).decode
 
@@ -66,11 +66,11 @@ class ApiServerPool:
         self._members = members
         self._is_leaving = False
 
-    def follow(self, address: str) -> str:
+    def listen(self, address: str) -> str:
         """Tell each where to listen. Returns all addresses, the first process's own included."""
         found = addresses(address, len(self._members) + 1)
         for member, one in zip(self._members, found[1:], strict=True):
-            _tell(member, Follow(one))
+            _tell(member, Listen(one))
         return ",".join(found)
 
     def detach(self, state: EngineState) -> None:

@@ -62,7 +62,7 @@ class Receiver(Protocol):
 
 
 class Generation(AsyncIterator[Tokens]):
-    """`follow` it, or iterate over the same messages; not both.
+    """Use `deliver_to`, or iterate over the same messages; not both.
 
     Raises from `accepted` and from iteration: the YaieError that ended the request. Closing it
     before its end aborts it.
@@ -120,7 +120,7 @@ class Generation(AsyncIterator[Tokens]):
             self._accepted.set_exception(error)
         self._wake()
 
-    def follow(self, receiver: Receiver, room: Room | None) -> None:
+    def deliver_to(self, receiver: Receiver, room: Room | None) -> None:
         """Hand what has arrived to `receiver`, and from now on what comes, while there is room."""
         self._receiver, self._room = receiver, room
         self.deliver()

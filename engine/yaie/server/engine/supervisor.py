@@ -20,7 +20,7 @@ from yaie.config import ModelInfo
 from yaie.ipc.channel import EXIT_HANGS
 from yaie.server.engine.api_server_pool import ApiServerPool
 from yaie.server.engine.client import AsyncEngine, EngineState
-from yaie.server.engine.follower import Follower
+from yaie.server.engine.output_handler import OutputHandler
 from yaie_api.errors import UnavailableError, YaieError
 from yaie_api.logs import fields
 
@@ -64,7 +64,7 @@ class Supervisor:
         silent_s: float = SILENT_S,
         api_servers: ApiServerPool | None = None,
     ) -> None:
-        self._follower = Follower(engine, on_ready, self._fail, _log_stage)
+        self._outputs = OutputHandler(engine, on_ready, self._fail, _log_stage)
         self._api_servers = api_servers or ApiServerPool()
         self._command = command
         self._engine = engine
@@ -113,15 +113,15 @@ class Supervisor:
     async def _one_process(self, folder: Path) -> int:
         self._starts += 1
         address = f"ipc://{folder}/engine-{self._starts}"
-        self._follower.follow(address)
+        self._outputs.listen(address)
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *self._command(self._api_servers.follow(address)), stdin=asyncio.subprocess.PIPE
+                *self._command(self._api_servers.listen(address)), stdin=asyncio.subprocess.PIPE
             )
             return await self._watch(self._process)
         finally:
             await asyncio.sleep(LAST_WORDS_S)
-            self._follower.leave()
+            self._outputs.close()
 
     async def _watch(self, process: asyncio.subprocess.Process) -> int:
         """Wait for the end of a process. It is killed when it was silent at two looks in a row: a
@@ -162,7 +162,7 @@ class Supervisor:
         self._api_servers.detach(state)
 
     def _fail(self, error: YaieError) -> None:
-        """The process cannot serve, or cannot be served for: it ends, and nothing follows it."""
+        """End the process for good: it cannot serve, or this process cannot serve for it."""
         self._failure = error
         if self._process is not None and self._process.returncode is None:
             self._process.kill()

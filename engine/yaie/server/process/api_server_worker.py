@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from yaie.server.engine import api_server_pool
-from yaie.server.engine.api_server_pool import ApiServerPool, Detach, Drain, Follow, decode_order
+from yaie.server.engine.api_server_pool import ApiServerPool, Detach, Drain, Listen, decode_order
 from yaie.server.engine.client import AsyncEngine
-from yaie.server.engine.follower import Follower
+from yaie.server.engine.output_handler import OutputHandler
 from yaie.server.peers import Peers
 from yaie.server.process.assembly import (
     ServeOptions,
@@ -72,8 +72,8 @@ async def _serve(
 ) -> None:
     service = create_service(options, peers)
     server = DrainingServer(public_app(options, service), service, drain_s=options.drain_s)
-    follower = Follower(service.engine, service.load, _leave_failure, _leave_stage)
-    orders = asyncio.ensure_future(_obey(control, service.engine, follower, server))
+    outputs = OutputHandler(service.engine, service.load, _leave_failure, _leave_stage)
+    orders = asyncio.ensure_future(_obey(control, service.engine, outputs, server))
     orders.add_done_callback(lambda _: server.end_now())
     try:
         async with peers.answering(partial(answer_peer, service)):
@@ -81,21 +81,21 @@ async def _serve(
     finally:
         orders.cancel()
         await asyncio.gather(orders, return_exceptions=True)
-        follower.leave()
+        outputs.close()
 
 
 async def _obey(
-    control: socket.socket, engine: AsyncEngine, follower: Follower, server: DrainingServer
+    control: socket.socket, engine: AsyncEngine, outputs: OutputHandler, server: DrainingServer
 ) -> None:
     """Do what the first process says, until it has no more to say."""
     reader, writer = await asyncio.open_unix_connection(sock=control)
     with contextlib.closing(writer):
         while line := await reader.readline():
             match decode_order(line):
-                case Follow(address):
-                    follower.follow(address)
+                case Listen(address):
+                    outputs.listen(address)
                 case Detach(state):
-                    follower.leave()
+                    outputs.close()
                     engine.detach(state)
                 case Drain():
                     server.drain()
@@ -103,7 +103,7 @@ async def _obey(
 
 def _leave_failure(error: YaieError) -> None:
     """The first process meets the same one: it says so, and ends the server or the engine."""
-    log.debug("engine cannot be followed", extra=fields(reason=error.message))
+    log.debug("engine cannot serve", extra=fields(reason=error.message))
 
 
 def _leave_stage(stage: str) -> None:
