@@ -29,14 +29,15 @@ _STOP_REASONS: Final = {"length": "max_tokens", "tool_calls": "tool_use"}
 
 
 async def messages(request: Request) -> Any:
-    service, caller, body, model = await open_request(request, MessagesRequest)
+    context = await open_request(request, MessagesRequest)
     try:
-        answer = await start_chat(service, to_chat(body), caller)
+        answer = await start_chat(context.with_body(to_chat(context.body)))
     except InvalidRequestError as error:
         raise renamed(error) from None
-    writer = MessageWriter(answer, model)
-    if body.stream:
-        return EventStream(writer.stream, ping_s=service.options.sse_keep_alive_s, done=b"")
+    writer = MessageWriter(answer, context.model)
+    if context.body.stream:
+        ping_s = context.service.options.sse_keep_alive_s
+        return EventStream(writer.stream, ping_s=ping_s, done=b"")
     found = await until_disconnect(request.receive, writer.whole())
     return left_response() if found is None else json_response(found)
 

@@ -80,7 +80,7 @@ class AsyncEngine:
         self._live[request.request_id] = generation
         generation.send(channel)
         try:
-            await generation.accepted()
+            await generation.accepted
         except BaseException:
             generation.close()
             raise

@@ -73,7 +73,7 @@ class Generation(AsyncIterator[Tokens]):
         self._request = request
         self._owner = owner
         self._sends = 0
-        self._accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._open = set(range(request.sampling.n))
         self._arrived: list[Tokens] = []
         self._merged: list[Tokens] = []
@@ -94,9 +94,6 @@ class Generation(AsyncIterator[Tokens]):
         self._sends += 1
         channel.send(self._request)
 
-    async def accepted(self) -> None:
-        await self._accepted
-
     def handle(self, event: Accepted | Rejected | Tokens) -> None:
         if isinstance(event, Tokens):
             if event.index not in self._open:
@@ -110,14 +107,14 @@ class Generation(AsyncIterator[Tokens]):
             self._wake()
         elif isinstance(event, Rejected):
             self.fail(error_of(event))
-        elif not self._accepted.done():
-            self._accepted.set_result(None)
+        elif not self.accepted.done():
+            self.accepted.set_result(None)
 
     def fail(self, error: errors.YaieError) -> None:
         self._error = error
         self._end(abort=False)
-        if not self._accepted.done():
-            self._accepted.set_exception(error)
+        if not self.accepted.done():
+            self.accepted.set_exception(error)
         self._wake()
 
     def deliver_to(self, receiver: Receiver, room: Room | None) -> None:
@@ -155,8 +152,8 @@ class Generation(AsyncIterator[Tokens]):
     def close(self) -> None:
         """No more tokens are wanted: abort the request unless it has ended."""
         self._end(abort=True)
-        if not self._accepted.done():
-            self._accepted.cancel()
+        if not self.accepted.done():
+            self.accepted.cancel()
 
     def __aiter__(self) -> Self:
         return self

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from yaie.core.messages import Generate, Pooling, Tokens
+from yaie.core.messages import Pooling, Tokens
 from yaie.core.request import SamplingParams
-from yaie.server.caller import Caller
 from yaie.server.engine.generation import failure_of
 from yaie.server.params import check_ids, kept_tokens
-from yaie.server.service import Service, generation_id
+from yaie.server.request.open_request import ServeContext
+from yaie.server.request.submit import check_priority, generate_command
+from yaie.server.service import Service
 from yaie.text import vectors
 from yaie_api.errors import (
     ContextLengthError,
@@ -42,47 +43,13 @@ class Pooled:
     cached_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A request over several prompts, and who asks."""
-
-    body: PoolingRequest
-    caller: Caller
-
-    def generate(self, prompt: Sequence[int], pooling: Pooling) -> Generate:
-        """What is asked of the engine for one of the prompts."""
-        return Generate(
-            generation_id(),
-            tuple(prompt),
-            _NOTHING,
-            priority=self.body.priority,
-            salt=self.caller.salt(self.body.cache_salt),
-            tenant=self.caller.tenant,
-            timeout_s=self.caller.timeout_s,
-            pooling=pooling,
-        )
-
-
-def check_priority(service: Service, body: PoolingRequest) -> None:
-    """Refuse a priority that nobody would heed.
-
-    Raises:
-        InvalidRequestError: it is not 0, and this server does not schedule by priority.
-
-    """
-    if body.priority and not service.options.priorities:
-        raise InvalidRequestError(
-            "priority must be 0: this server does not schedule by priority.", param="priority"
-        )
-
-
 def embedding_pooling(service: Service) -> Pooling:
     """How the served model makes an embedding of its hidden states."""
     return "mean" if service.info.pooling == "mean" else "last"
 
 
 async def encode(
-    service: Service, body: PoolingRequest, prompt: str | list[int], *, special: bool, param: str
+    context: ServeContext[PoolingRequest], prompt: str | list[int], *, special: bool, param: str
 ) -> list[int]:
     """Token ids of an input, cut where the request asks for it.
 
@@ -91,20 +58,21 @@ async def encode(
             cut to more than it holds.
 
     """
-    tokenizer = service.tokenizer
+    service, tokenizer = context.service, context.service.tokenizer
     if isinstance(prompt, str):
         work = partial(tokenizer.encode, prompt, add_special_tokens=special)
         prompt = await service.tokenize(len(prompt), work)
-    return checked(service, body, prompt, param)
+    return checked(context, prompt, param)
 
 
-async def encode_pair(service: Service, body: PoolingRequest, pair: tuple[str, str]) -> list[int]:
+async def encode_pair(context: ServeContext[PoolingRequest], pair: tuple[str, str]) -> list[int]:
     """Token ids of two texts as a cross-encoder reads them."""
-    work = partial(service.tokenizer.encode_pair, *pair)
-    return checked(service, body, await service.tokenize(sum(map(len, pair)), work), "text_2")
+    work = partial(context.service.tokenizer.encode_pair, *pair)
+    ids = await context.service.tokenize(sum(map(len, pair)), work)
+    return checked(context, ids, "text_2")
 
 
-def checked(service: Service, body: PoolingRequest, ids: list[int], param: str) -> list[int]:
+def checked(context: ServeContext[PoolingRequest], ids: list[int], param: str) -> list[int]:
     """The ids within the context and the vocabulary, cut where the request asks for it.
 
     Raises:
@@ -112,6 +80,7 @@ def checked(service: Service, body: PoolingRequest, ids: list[int], param: str) 
         ContextLengthError: more ids than the context holds.
 
     """
+    service, body = context.service, context.body
     limit = service.info.max_model_len
     if body.truncate_prompt_tokens is not None:
         keep = kept_tokens(body.truncate_prompt_tokens, limit)
@@ -127,8 +96,7 @@ def checked(service: Service, body: PoolingRequest, ids: list[int], param: str) 
 
 
 async def pool_all(
-    service: Service,
-    job: Job,
+    context: ServeContext[PoolingRequest],
     prompts: Sequence[list[int]],
     pooling: Pooling,
     finish: Callable[[Pooled], T],
@@ -139,12 +107,12 @@ async def pool_all(
         YaieError: the first failure; the rest is aborted.
 
     """
-    check_priority(service, job.body)
+    check_priority(context)
     gate = asyncio.Semaphore(CONCURRENCY)
 
     async def one(prompt: list[int]) -> T:
         async with gate:
-            return finish(await _pool(service, job, prompt, pooling))
+            return finish(await _pool(context, prompt, pooling))
 
     tasks = [asyncio.ensure_future(one(prompt)) for prompt in prompts]
     try:
@@ -155,9 +123,12 @@ async def pool_all(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _pool(service: Service, job: Job, prompt: list[int], pooling: Pooling) -> Pooled:
-    started_s, outcome = time.monotonic(), "abort"
-    generation = await service.engine.submit(job.generate(prompt, pooling))
+async def _pool(
+    context: ServeContext[PoolingRequest], prompt: list[int], pooling: Pooling
+) -> Pooled:
+    service, started_s, outcome = context.service, time.monotonic(), "abort"
+    command = generate_command(context, prompt, _NOTHING, pooling)
+    generation = await service.engine.submit(command)
     try:
         tokens = await _last(generation)
         vector = _vector(tokens)

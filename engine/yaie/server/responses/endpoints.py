@@ -16,13 +16,12 @@ from yaie.server.answers.relay import relay
 from yaie.server.answers.response_body import ResponseBody
 from yaie.server.answers.response_store import Stored
 from yaie.server.answers.stream import EventStream, until_disconnect
-from yaie.server.caller import Caller
+from yaie.server.headers import tenant_and_timeout
 from yaie.server.openai.chat import start_chat
 from yaie.server.request.http import json_response, left_response, service_of
-from yaie.server.request.open_request import open_request
+from yaie.server.request.open_request import ServeContext, open_request
 from yaie.server.responses.input import input_items, renamed, to_chat
 from yaie.server.responses.output import item_for
-from yaie.server.service import Service
 from yaie_api.errors import InvalidRequestError, NotFoundError, YaieError
 from yaie_api.http.openai import Usage
 from yaie_api.http.responses import ResponsesRequest
@@ -35,14 +34,15 @@ _LIFE: Final = (
 
 
 async def responses(request: Request) -> Any:
-    service, caller, body, model = await open_request(request, ResponsesRequest)
-    items = [*await _earlier(service, caller, body), *input_items(body)]
+    context = await open_request(request, ResponsesRequest)
+    service, body = context.service, context.body
+    items = [*await _earlier(context), *input_items(body)]
     try:
-        answer = await start_chat(service, to_chat(body, items), caller)
+        answer = await start_chat(context.with_body(to_chat(body, items)))
     except InvalidRequestError as error:
         raise renamed(error) from None
-    keep = partial(service.responses.put, caller.tenant)
-    head = _head(body, model, new_response_id(service.options.response_mark))
+    keep = partial(service.responses.put, context.tenant)
+    head = _head(body, context.model, new_response_id(service.options.response_mark))
     writer = ResponseWriter(answer, body, items=items, head=head, keep=keep)
     if body.stream:
         return EventStream(writer.stream, ping_s=service.options.sse_keep_alive_s, done=b"")
@@ -77,7 +77,8 @@ async def get_input_items(request: Request) -> Response:
 async def delete_response(request: Request) -> Response:
     response_id = (await _stored(request)).response["id"]
     service = service_of(request)
-    await service.forget_response(service.caller(request.headers).tenant, response_id)
+    tenant, _ = tenant_and_timeout(request.headers, service.options)
+    await service.forget_response(tenant, response_id)
     return json_response({"id": response_id, "object": "response", "deleted": True})
 
 
@@ -98,7 +99,8 @@ async def cancel_response(request: Request) -> Response:
 
 async def _stored(request: Request) -> Stored:
     service, response_id = service_of(request), request.path_params["response_id"]
-    found = await service.stored_response(service.caller(request.headers).tenant, response_id)
+    tenant, _ = tenant_and_timeout(request.headers, service.options)
+    found = await service.stored_response(tenant, response_id)
     if found is None:
         raise NotFoundError(
             f"There is no such response. {_LIFE}",
@@ -108,13 +110,12 @@ async def _stored(request: Request) -> Stored:
     return found
 
 
-async def _earlier(
-    service: Service, caller: Caller, body: ResponsesRequest
-) -> list[dict[str, Any]]:
+async def _earlier(context: ServeContext[ResponsesRequest]) -> list[dict[str, Any]]:
     """The items of the conversation that this request goes on with."""
-    if body.previous_response_id is None:
+    previous = context.body.previous_response_id
+    if previous is None:
         return []
-    found = await service.stored_response(caller.tenant, body.previous_response_id)
+    found = await context.service.stored_response(context.tenant, previous)
     if found is None:
         raise InvalidRequestError(
             f"There is no such previous response. {_LIFE} Send its items as input instead.",

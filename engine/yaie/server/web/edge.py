@@ -18,7 +18,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from yaie.server.caller import key_of
+from yaie.server.headers import key_of
 from yaie.server.metrics import ServerMetrics
 from yaie.server.request.http import STATUS_CLIENT_LEFT, error_response
 from yaie.server.web.origin import check_local
