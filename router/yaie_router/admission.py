@@ -30,7 +30,12 @@ class Admission:
 
     @contextmanager
     def admitted(self, model: str, limit: int) -> Iterator[None]:
-        """Hold one place of the model. Raises OverloadedError when all `limit` places are taken."""
+        """Hold one place of the model.
+
+        Raises:
+            OverloadedError: all `limit` places are taken.
+
+        """
         if self.in_flight_by_model[model] >= limit:
             raise OverloadedError(
                 f"{limit} requests for model {model!r} are in flight, which is its limit.",

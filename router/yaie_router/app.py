@@ -239,7 +239,7 @@ def _entry(name: str, directory: Directory) -> dict[str, Any]:
     model = directory.find(name)
     if model is None:  # pragma: no cover - callers pass names of the same snapshot
         raise KeyError(name)
-    entry: dict[str, Any] = {
+    return {
         "id": name,
         "object": "model",
         "created": model.created_s,
@@ -247,6 +247,3 @@ def _entry(name: str, directory: Directory) -> dict[str, Any]:
         "root": model.served,
         "parent": None,
     }
-    if model.context_length is not None:
-        entry["max_model_len"] = model.context_length
-    return entry

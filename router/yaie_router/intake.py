@@ -27,7 +27,14 @@ class BodyTimeoutError(InvalidRequestError):
 
 
 async def read_body(request: web.BaseRequest, *, most_bytes: int, timeout_s: float) -> bytes:
-    """The whole body. Raises PayloadTooLargeError, BodyTimeoutError, InvalidRequestError."""
+    """Read the whole body.
+
+    Raises:
+        BodyTimeoutError: it did not arrive within `timeout_s`.
+        InvalidRequestError: it is compressed.
+        PayloadTooLargeError: it is larger than `most_bytes`.
+
+    """
     encoding = request.headers.get("content-encoding", "identity").lower()
     if encoding != "identity":
         raise InvalidRequestError(
@@ -53,7 +60,12 @@ async def read_body(request: web.BaseRequest, *, most_bytes: int, timeout_s: flo
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    """The body as a JSON object. Raises InvalidRequestError."""
+    """The body as a JSON object.
+
+    Raises:
+        InvalidRequestError: it is none.
+
+    """
     try:
         decoded = _decode(body)
     except (ValueError, RecursionError) as error:
@@ -79,7 +91,11 @@ def _refuse_constant(text: str) -> None:
 def find_model(directory: Directory, body: dict[str, Any]) -> Model:
     """The model that the body names.
 
-    Raises InvalidRequestError, NotFoundError, and UnavailableError before the first list.
+    Raises:
+        InvalidRequestError: it names none.
+        NotFoundError: there is no model of that name.
+        UnavailableError: the models have not been listed yet.
+
     """
     name = body.get("model")
     if not isinstance(name, str) or not name:
@@ -98,7 +114,10 @@ def find_model(directory: Directory, body: dict[str, Any]) -> Model:
 def find_holder(directory: Directory, response_id: str) -> Holder:
     """The engine that has a stored response.
 
-    Raises NotFoundError, and UnavailableError before the first list.
+    Raises:
+        NotFoundError: that engine is not here any more.
+        UnavailableError: the endpoints have not been listed yet.
+
     """
     holder = directory.holder(response_id)
     if holder is not None:

@@ -39,7 +39,6 @@ class Model:
     served: str
     aliases: tuple[str, ...] = ()
     created_s: int = 0
-    context_length: int | None = None
     policy: Policy = "PrefixAffinity"
     load_factor: float = DEFAULT_LOAD_FACTOR
     timeout_s: float | None = None
@@ -66,7 +65,6 @@ def parse_model(item: Object) -> Model:
         served=source.get("servedName") or meta["name"],
         aliases=tuple(source.get("aliases") or ()),
         created_s=_epoch_s(meta.get("creationTimestamp")),
-        context_length=status.get("model", {}).get("contextLength"),
         policy=routing.get("policy", "PrefixAffinity"),
         load_factor=max(1.0, float(routing.get("loadFactor", DEFAULT_LOAD_FACTOR))),
         timeout_s=routing.get("timeoutSeconds"),
@@ -117,7 +115,7 @@ def _awaiting(spec: Object, status: Object) -> str:
     return "its engines are starting" if status else "the operator has not acted on it yet"
 
 
-_NOT_AWAITED: Final = ("Progressing", "ScalingActive", "RouterReady")
+_NOT_AWAITED: Final = ("Progressing", "RouterReady")
 
 
 def _epoch_s(timestamp: str | None) -> int:

@@ -81,8 +81,11 @@ async def open_answer(
     *,
     silence_timeout_s: float,
 ) -> tuple[aiohttp.ClientResponse, bytes]:
-    """The answer's head together with its first bytes; the caller closes it. Raises AttemptError
-    on failures and on 503.
+    """The answer's head together with its first bytes; the caller closes it.
+
+    Raises:
+        AttemptError: the connection failed, no byte came in time, or the engine answered 503.
+
     """
     timeout = aiohttp.ClientTimeout(
         total=None, sock_connect=session.timeout.sock_connect, sock_read=silence_timeout_s
