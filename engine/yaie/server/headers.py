@@ -1,4 +1,4 @@
-"""What a request's headers say of who sends it: the API key, the tenant, how long they wait."""
+"""What a request's headers say about its sender: API key, tenant, time limit."""
 
 import hashlib
 import math
@@ -19,10 +19,10 @@ def tenant_and_timeout(
 
     Args:
         headers: by lower-case name.
-        options: say whether a header or the API key names the tenant; if neither, it is "".
+        options: say whether a header or the API key names the tenant; with neither it is "".
 
     Raises:
-        InvalidRequestError: a header that cannot be understood.
+        InvalidRequestError: the tenant's name is too long, or the time limit is no positive number.
 
     """
     tenant = ""
@@ -37,7 +37,7 @@ def tenant_and_timeout(
 
 
 def key_of(authorization: str, x_api_key: str) -> str:
-    """The API key of a request, in OpenAI's header or in Anthropic's; "": it has none."""
+    """Return the API key of a request, from OpenAI's header or Anthropic's; "": it has none."""
     scheme, _, key = authorization.partition(" ")
     if scheme:
         return key.strip(" \t") if scheme.lower() == "bearer" else ""

@@ -1,4 +1,4 @@
-"""How requests are served, whatever process does it: what `Service` holds of the options."""
+"""The options that say how requests are served, for every HTTP process of a server."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,21 +8,21 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceOptions:
-    """What the user has set for all requests.
+    """Options of `yaie serve` that apply to all requests.
 
     Attributes:
         names: model names for clients; empty: the engine's own name for the model.
         use_generation_config: whether sampling defaults come from the checkpoint.
         log_prompts: whether prompts and outputs are logged.
         chat_template: a file to use instead of the model's own template.
-        tool_call_parser: how the model writes tool calls; None: as its template says.
-        reasoning_parser: how it marks its reasoning; None: as its template says.
-        sse_keep_alive_s: time between comments in a stream that has nothing to say; 0: none.
-        priorities: whether requests may have one.
+        tool_call_parser: format of the model's tool calls; None: detected from its template.
+        reasoning_parser: format of its reasoning; None: detected from its template.
+        sse_keep_alive_s: a comment is sent after this long without an event; 0: never.
+        priorities: whether requests may set a priority.
         tenant_header: request header (lower case) that is trusted to name the tenant.
-        tenants_by_key: each API key is a tenant of its own.
-        response_mark: ids of responses begin with it, so that a router finds them here again.
-        settings: what GET /server_info on the admin port tells; without secrets.
+        tenants_by_key: whether each API key is a tenant of its own.
+        response_mark: prefix of response ids, by which the router finds the engine that has them.
+        settings: what GET /server_info on the admin port returns; without secrets.
 
     """
 

@@ -1,4 +1,4 @@
-"""What every endpoint needs, in one object: the engine, the tokenizer, names, measurements."""
+"""What every endpoint needs: the engine, the tokenizer, the model's names, the metrics."""
 
 import asyncio
 import time
@@ -22,12 +22,12 @@ from yaie_api.errors import NotFoundError, UnavailableError
 
 T = TypeVar("T")
 IN_THREAD_CHARACTERS: Final = 16_384
-"""Longer texts are tokenized beside the event loop: about a millisecond for this many."""
+"""Longer texts are tokenized in a thread. This many take about a millisecond."""
 
 
 @dataclass
 class Service:
-    """State of the HTTP process. `names` are the model names that clients may use."""
+    """The state of an HTTP process. `names`: the model names that clients may use."""
 
     engine: AsyncEngine
     metrics: ServerMetrics
@@ -46,7 +46,7 @@ class Service:
         self.names = self.options.names
 
     async def load(self, info: ModelInfo) -> None:
-        """Called when an engine process is ready: read the tokenizer once."""
+        """Read the tokenizer when the first engine process is ready; later calls keep it."""
         options = self.options
         if self.tokenizer_or_none is None:
             folder = Path(info.path)
@@ -62,7 +62,7 @@ class Service:
 
     @property
     def info(self) -> ModelInfo:
-        """What the engine tells about the model.
+        """What the engine process has said about the model.
 
         Raises:
             UnavailableError: the model is not loaded yet, or the engine failed.
@@ -91,10 +91,11 @@ class Service:
         return self.tokenizer_or_none
 
     def check_model(self, name: str | None) -> str:
-        """The name to answer with. None means the model that is served.
+        """Return the model name to answer with. `name` None: the model that is served.
 
         Raises:
-            NotFoundError: no such model here.
+            NotFoundError: this server has no model of that name.
+            UnavailableError: the model is not loaded yet, so its name is not known.
 
         """
         if name is None and self.names:
@@ -116,10 +117,10 @@ class Service:
         return await asyncio.to_thread(work)
 
     async def stored_response(self, tenant: str, response_id: str) -> Stored | None:
-        """A response that this HTTP process or another one keeps.
+        """Find a response that this HTTP process or another one stores.
 
         Raises:
-            UnavailableError: another one does not answer.
+            UnavailableError: another HTTP process does not answer.
 
         """
         found = self.responses.get(tenant, response_id)
@@ -129,7 +130,7 @@ class Service:
         return next((one for one in others if one is not None), None)
 
     async def forget_response(self, tenant: str, response_id: str) -> None:
-        """Wherever it is kept."""
+        """Delete a stored response from the HTTP process that has it."""
         if not self.responses.delete(tenant, response_id):
             await self.peers.ask(Forget(tenant, response_id), bool)
 

@@ -45,7 +45,7 @@ class OutputHandler:
         self._engine.heard()
 
     def close(self) -> None:
-        """Handle the messages that have arrived already, and stop listening."""
+        """Handle the messages that have already arrived, and stop listening."""
         # Before the channel closes: if its last message is Ready, `_ready` must not attach it.
         channel, self._channel = self._channel, None
         if channel is not None:

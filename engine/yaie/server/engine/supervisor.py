@@ -1,10 +1,10 @@
-"""Keeps an engine process under the HTTP process: starts it, watches it, starts it again.
+"""Supervises the engine process: starts it, watches it, and starts it again when it dies.
 
-A process that dies while it serves is replaced, a few times within a while; one that cannot load
-its model, or dies too often, ends the server with a reason. A process whose step hangs ends itself
-(`yaie.runtime.process.watchdog`); one that says nothing at all, not even that, is killed here. The
-engine ends by itself when its standard input closes, so it never outlives the HTTP process, however
-that one ended.
+A process that dies while it serves is replaced, up to `max_deaths` times within `window_s`. If it
+cannot load its model, or dies more often, the server ends with the reason. If a step hangs, the
+process ends itself (`yaie.runtime.process.watchdog`); if it sends nothing at all, the supervisor
+kills it. An engine process ends when its standard input closes, so it never outlives the HTTP
+process.
 """
 
 import asyncio
@@ -29,25 +29,25 @@ log = logging.getLogger(__name__)
 STOP_GRACE_S: Final = 5.0
 POLL_S: Final = 0.5
 SILENT_S: Final = 9.0
-"""A process that serves, beats twice a second. After so much silence it is looked at once more and
-killed: ten seconds at most.
+"""A serving process sends a message twice a second. After this long without one it is checked once
+more and then killed, within ten seconds in all.
 """
 SILENT_LOADING_S: Final = 120.0
-"""While it loads, libraries may hold the interpreter's lock for long."""
+"""While the model loads, libraries may hold the interpreter's lock for a long time."""
 MAX_FOLDER_LENGTH: Final = 70
 LAST_WORDS_S: Final = 0.05
-"""What a process sent just before its end is still on its way."""
+"""How long to wait for the messages that a process sent just before its end."""
 
 
 class Supervisor:
-    """Runs engine processes, one after the other.
+    """Runs an engine process, and a new one after each death.
 
     Args:
-        command: the argument list of an engine process that connects to a given address.
-        engine: told what the process says and when it comes and goes.
+        command: returns the argument list of an engine process that connects to an address.
+        engine: updated with the process's messages, and with its start and end.
         on_ready: awaited before requests are taken (loads the tokenizer).
         max_deaths: deaths within `window_s` after which the server gives up.
-        silent_s: silence after which a process that serves is killed.
+        silent_s: a serving process that sends nothing for this long is killed.
         api_servers: the other HTTP processes that the engine process serves.
 
     """
@@ -79,7 +79,7 @@ class Supervisor:
         self._starts = 0
 
     async def run(self) -> None:
-        """Serve until `stop`.
+        """Run engine processes until `stop`.
 
         Raises:
             UnavailableError: the engine cannot be kept alive.
@@ -92,8 +92,8 @@ class Supervisor:
                     await self._after_death(status)
 
     async def stop(self) -> None:
-        """End the engine process: it sees its standard input close. SIGKILL while it loads, when
-        there is nothing to finish, and after a grace period.
+        """End the engine process by closing its standard input. Kill it if it has not ended after
+        `STOP_GRACE_S`, or at once while it is loading: it has nothing to finish then.
         """
         self._stopping = True
         process = self._process
@@ -124,8 +124,8 @@ class Supervisor:
             self._outputs.close()
 
     async def _watch(self, process: asyncio.subprocess.Process) -> int:
-        """Wait for the end of a process. It is killed when it was silent at two looks in a row: a
-        pause of this process is no silence of that one, whose messages are there to be read.
+        """Wait until a process ends. Kill it if two checks in a row find it silent: after a pause
+        of this process, the first check runs before the messages that have come are read.
         """
         was_silent = False
         while True:
@@ -162,7 +162,7 @@ class Supervisor:
         self._api_servers.detach(state)
 
     def _fail(self, error: YaieError) -> None:
-        """End the process for good: it cannot serve, or this process cannot serve for it."""
+        """Kill the process and start no other: it cannot serve, or its tokenizer cannot be read."""
         self._failure = error
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
@@ -173,7 +173,7 @@ def _log_stage(stage: str) -> None:
 
 
 def private_folder() -> "tempfile.TemporaryDirectory[str]":
-    """A folder for sockets that only this user can enter. Their paths may have 107 bytes."""
+    """Make a folder for sockets that only this user can enter. Their paths may have 107 bytes."""
     usual = tempfile.gettempdir()
     base = usual if len(usual) <= MAX_FOLDER_LENGTH else "/tmp"  # noqa: S108 - mkdtemp is safe there
     return tempfile.TemporaryDirectory(prefix="yaie-", dir=base)

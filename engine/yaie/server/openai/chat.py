@@ -39,10 +39,10 @@ async def chat_completions(request: Request) -> Any:
 
 
 async def start_chat(context: ServeContext[ChatCompletionRequest]) -> Answer:
-    """Render, tokenize, check and submit.
+    """Make the prompt, the output form and the sampling parameters of a chat, and submit it.
 
     Raises:
-        YaieError: why the request is not served.
+        YaieError: the request is wrong, or the engine does not take it.
 
     """
     service, body = context.service, context.body
@@ -64,7 +64,7 @@ async def start_chat(context: ServeContext[ChatCompletionRequest]) -> Answer:
 
 
 class ChatWriter:
-    """Writes one answer, whole or as a stream of chunks. `head`: id, time of creation and model."""
+    """Writes one answer, whole or as chunks; it is the answer's sink. `head`: id, time, model."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class ChatWriter:
         self._no_usage = usage_field(None) if body.include_usage else b""
 
     async def stream(self, out: ResponseBody) -> None:
-        """Write the roles, then each choice as it comes, and the usage if it is asked for."""
+        """Write the roles, then each choice as it comes, then the usage if it is asked for."""
         self._out = out
         out.write(self._opening())
         await relay([self._answer], self, out)
@@ -97,7 +97,7 @@ class ChatWriter:
         self._out.write(self._encoders[index].text(text, usage))
 
     def delta(self, index: int, delta: Delta) -> None:
-        """Write any other chunk of it, unless it has nothing that the client wants."""
+        """Write any other chunk of it, unless it has nothing that the client asked for."""
         if not self._body.include_reasoning:
             delta = _without_reasoning(delta)
         if not delta.parts and not delta.finish_reason:
@@ -110,7 +110,7 @@ class ChatWriter:
         self._out.write(self._encoders[index].delta(delta, logprobs=logprobs, extra=ids, top=usage))
 
     def whole(self, choices: Sequence[Choice]) -> Response:
-        """The answer as one JSON object."""
+        """Return the answer as one JSON object."""
         answer_id, created, model = self._head
         found: dict[str, Any] = {
             "id": answer_id,

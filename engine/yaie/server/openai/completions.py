@@ -1,4 +1,4 @@
-"""POST /v1/completions: one prompt or several, each a text or token ids."""
+"""POST /v1/completions: completes one prompt or several, each a text or token ids."""
 
 import asyncio
 import time
@@ -35,10 +35,10 @@ async def completions(request: Request) -> Any:
 
 
 async def start_all(context: ServeContext[CompletionRequest]) -> list[Answer]:
-    """Submit every prompt. When one is refused, none goes on.
+    """Submit every prompt. If one is refused, the others are aborted.
 
     Raises:
-        YaieError: why the request is not served.
+        YaieError: a prompt is wrong, or the engine does not take it.
 
     """
     service, body = context.service, context.body
@@ -76,7 +76,7 @@ async def _start(
 
 
 def _prompt_logprobs(body: CompletionRequest) -> int | None:
-    """An echoed prompt has log-probabilities too, where they are asked for."""
+    """Return how many to compute: `logprobs` covers the prompt, too, if it is echoed."""
     asked = [body.prompt_logprobs] if body.prompt_logprobs is not None else []
     if body.echo and body.num_logprobs is not None:
         asked.append(body.num_logprobs)

@@ -1,4 +1,4 @@
-"""POST /classify and /v1/classify: probabilities of a sequence classifier's labels."""
+"""POST /classify and /v1/classify: the probabilities of a sequence classifier's labels."""
 
 import json
 import time
@@ -65,7 +65,7 @@ def _answer(
 
 @cache
 def label_names(folder: str) -> dict[int, str]:
-    """The labels' names of a model folder; empty when it names none."""
+    """Return the names of a model's labels, from its folder; empty if it names none."""
     path = Path(folder) / "config.json"
     try:
         names = json.loads(path.read_text(encoding="utf-8")).get("id2label") or {}

@@ -35,7 +35,7 @@ async def _embed(context: ServeContext[EmbeddingRequest]) -> dict[str, Any]:
     ]
 
     def finish(one: Pooled) -> tuple[Pooled, msgspec.Raw]:
-        # Encoded as it comes: all at once would hold the event loop for long.
+        # Encode each vector when it comes: all at once would block the event loop for too long.
         return one, msgspec.Raw(_json(_number_list(one.vector, body)))
 
     found = await pooled.pool_all(context, prompts, pooled.embedding_pooling(service), finish)

@@ -1,8 +1,7 @@
-"""Prompts to vectors: the way of embeddings, scores and classes through the engine.
+"""Prompts to vectors: what embeddings, scores, ranks and classes share.
 
-A request may hold thousands of inputs. They are submitted side by side, but never more than
-`CONCURRENCY` at once, so that one such request does not fill the queue of everybody else. When one
-fails or the client leaves, the others are aborted.
+A request may have thousands of inputs. At most `CONCURRENCY` of them are in the engine at once, so
+that one request does not fill its queue. If one fails or the client leaves, the others are aborted.
 """
 
 import asyncio
@@ -36,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Pooled:
-    """The vector of one prompt, and what it cost."""
+    """The vector of one prompt, and how many tokens it took."""
 
     vector: vectors.Vector
     prompt_tokens: int
@@ -44,18 +43,18 @@ class Pooled:
 
 
 def embedding_pooling(service: Service) -> Pooling:
-    """How the served model makes an embedding of its hidden states."""
+    """Return how the model's hidden states become an embedding."""
     return "mean" if service.info.pooling == "mean" else "last"
 
 
 async def encode(
     context: ServeContext[PoolingRequest], prompt: str | list[int], *, special: bool, param: str
 ) -> list[int]:
-    """Token ids of an input, cut where the request asks for it.
+    """Tokenize an input, and truncate it if the request says so.
 
     Raises:
-        InvalidRequestError: no tokens, ids beyond the vocabulary, longer than the context, or
-            cut to more than it holds.
+        InvalidRequestError: it has no tokens, ids beyond the vocabulary or more than the context
+            holds, or is to be truncated to more than that.
 
     """
     service, tokenizer = context.service, context.service.tokenizer
@@ -66,17 +65,18 @@ async def encode(
 
 
 async def encode_pair(context: ServeContext[PoolingRequest], pair: tuple[str, str]) -> list[int]:
-    """Token ids of two texts as a cross-encoder reads them."""
+    """Tokenize two texts as one input of a cross-encoder."""
     work = partial(context.service.tokenizer.encode_pair, *pair)
     ids = await context.service.tokenize(sum(map(len, pair)), work)
     return checked(context, ids, "text_2")
 
 
 def checked(context: ServeContext[PoolingRequest], ids: list[int], param: str) -> list[int]:
-    """The ids within the context and the vocabulary, cut where the request asks for it.
+    """Check token ids, and truncate them if the request says so.
 
     Raises:
-        InvalidRequestError: no ids, an id beyond the vocabulary, or a cut to more than the context.
+        InvalidRequestError: there are none, one is beyond the vocabulary, or they are to be
+            truncated to more than the context holds.
         ContextLengthError: more ids than the context holds.
 
     """
@@ -101,10 +101,10 @@ async def pool_all(
     pooling: Pooling,
     finish: Callable[[Pooled], T],
 ) -> list[T]:
-    """`finish` of each prompt's vector, in the prompts' order.
+    """Compute the vector of each prompt, and return `finish` of each, in the prompts' order.
 
     Raises:
-        YaieError: the first failure; the rest is aborted.
+        YaieError: the first failure; the other prompts are aborted.
 
     """
     check_priority(context)
@@ -143,7 +143,7 @@ async def _pool(
 
 
 async def _last(messages: AsyncIterable[Tokens]) -> Tokens:
-    """The message that ends a request."""
+    """Return the message that ends a request."""
     async for tokens in messages:
         if tokens.finish_reason is not None:
             return tokens
@@ -159,6 +159,6 @@ def _vector(tokens: Tokens) -> vectors.Vector:
 
 
 def usage_of(pooled: Sequence[Pooled]) -> dict[str, Any]:
-    """OpenAI's usage of requests that generate nothing."""
+    """Return OpenAI's usage object for requests that generate no tokens."""
     tokens = sum(one.prompt_tokens for one in pooled)
     return {"prompt_tokens": tokens, "total_tokens": tokens}

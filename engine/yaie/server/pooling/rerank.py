@@ -1,4 +1,4 @@
-"""POST /rerank, /v1/rerank and /v2/rerank: documents by how well they answer a query."""
+"""POST /rerank, /v1/rerank and /v2/rerank: ranks documents by how well they answer a query."""
 
 import uuid
 from typing import Any

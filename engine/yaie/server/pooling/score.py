@@ -1,7 +1,7 @@
-"""POST /score and /v1/score: how well two texts go together.
+"""POST /score and /v1/score: how well two texts match.
 
-Models that embed answer with the cosine of the two embeddings, sequence classifiers of one label
-read both texts at once (cross-encoders) and answer with that label's probability.
+For an embedding model the score is the cosine of the two embeddings. A sequence classifier with one
+label (a cross-encoder) reads both texts at once, and the score is that label's probability.
 """
 
 import time
@@ -22,7 +22,7 @@ from yaie_api.errors import InvalidRequestError
 from yaie_api.http.pooling import PoolingRequest, ScoreRequest
 
 Scores = tuple[list[float], dict[str, Any]]
-"""One score for each pair, and the usage."""
+"""The score of each pair, and the usage."""
 
 
 async def score(request: Request) -> Response:

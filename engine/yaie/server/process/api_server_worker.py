@@ -1,7 +1,7 @@
-"""An HTTP process that is not the first of its server: HTTP only, the rest it is told.
+"""The other HTTP processes of a server. Each serves HTTP and obeys the first one.
 
-Signals go to the first one. This one ends when it has drained as told, or at once when its control
-socket closes: the first process has ended then, however that came.
+Only the first process handles signals and the engine process. A worker ends when it has drained on
+order, or at once when its control socket closes, which means that the first process has ended.
 """
 
 import asyncio
@@ -34,14 +34,15 @@ log = logging.getLogger(__name__)
 def hire(
     options: ServeOptions, listener: socket.socket, admin: socket.socket | None, folder: Path
 ) -> ApiServerPool:
-    """Start all others, each with a listener of its own on the first one's address.
+    """Start the other HTTP processes, each with its own listener on the first one's address.
 
-    `folder`: for their sockets. To be called before this process has threads or an event loop.
+    `folder`: for the sockets of `Peers`. Call it before this process has threads or an event loop.
     """
     count = options.api_server_count
     first = [one for one in (listener, admin) if one is not None]
     with contextlib.ExitStack() as stack:
-        # This process keeps none of them open: connections would wait there for nobody.
+        # This process closes its copies: the kernel would queue connections on them that no
+        # process accepts.
         own = [stack.enter_context(join(listener)) for _ in range(1, count)]
         work = []
         for place, one in enumerate(own, 1):
@@ -57,7 +58,7 @@ def _run(
     foreign: list[socket.socket],
     control: socket.socket,
 ) -> int:
-    """In the new process, which has the sockets of all others too."""
+    """Run the new process. It inherits every socket and closes `foreign`, those of the others."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     for one in foreign:
@@ -87,7 +88,7 @@ async def _serve(
 async def _obey(
     control: socket.socket, engine: AsyncEngine, outputs: OutputHandler, server: DrainingServer
 ) -> None:
-    """Do what the first process says, until it has no more to say."""
+    """Carry out the orders of the first process until it closes the control socket."""
     reader, writer = await asyncio.open_unix_connection(sock=control)
     with contextlib.closing(writer):
         while line := await reader.readline():
@@ -102,10 +103,10 @@ async def _obey(
 
 
 def _leave_failure(error: YaieError) -> None:
-    """The first process meets the same one: it says so, and ends the server or the engine."""
+    """Only log it: the first process has the same failure, reports it and handles it."""
     log.debug("engine cannot serve", extra=fields(reason=error.message))
 
 
 def _leave_stage(stage: str) -> None:
-    """The first process logs it."""
+    """Ignore it: the first process logs the stages."""
     del stage

@@ -1,4 +1,4 @@
-"""What every HTTP process of a server is put together from."""
+"""How every HTTP process of a server is put together: its state, its application, its answers."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -27,14 +27,14 @@ from yaie.server.web.origin import is_loopback
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions(ServiceOptions):
-    """How to serve; what to serve is in the engine's command.
+    """All options of a server. Those of the model are in the engine's command.
 
     Attributes:
-        command: argument list of an engine process for a given ipc address.
-        admin_port: where control endpoints listen; None: nowhere.
+        command: returns the argument list of an engine process that connects to an ipc address.
+        admin_port: the port of the admin endpoints; None: they are off.
         drain_s: how long running requests may take after SIGTERM.
         restart_backoff_s: wait before the first restart of the engine; doubles with each one.
-        silent_s: silence after which an engine process is killed.
+        silent_s: an engine process that sends nothing for this long is killed.
         api_server_count: HTTP processes that share the port and the engine process.
 
     """
@@ -53,14 +53,14 @@ class ServeOptions(ServiceOptions):
 
 
 def create_service(options: ServeOptions, peers: Peers | None = None) -> Service:
-    """The state of an HTTP process with these options, before any engine is there."""
+    """Make the state of an HTTP process, before any engine process has connected."""
     engine = AsyncEngine()
     status = EngineStatus(lambda: engine.stats, lambda: engine.restarts)
     return Service(engine, ServerMetrics(status), options, peers=peers or Peers())
 
 
 def public_app(options: ServeOptions, service: Service) -> Edge:
-    """The application of the public port."""
+    """Make the application of the public port."""
     return create_app(
         service,
         api_keys=options.api_keys,
@@ -70,7 +70,7 @@ def public_app(options: ServeOptions, service: Service) -> Edge:
 
 
 def answer_peer(service: Service, question: Question) -> Any:
-    """What another HTTP process wants to know of this one."""
+    """Answer a question of another HTTP process."""
     match question:
         case AskMetrics():
             return service.metrics.snapshot()
@@ -85,7 +85,7 @@ def answer_peer(service: Service, question: Question) -> Any:
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """uvloop, imported by who runs a loop only."""
+    """Return uvloop's loop factory. Imported here: only a process that runs a loop needs it."""
     import uvloop
 
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop

@@ -1,4 +1,4 @@
-"""The beginning of every request that a model works on, the same for all endpoints."""
+"""How every request for the model begins: its headers and body are checked, its model is found."""
 
 import logging
 import time
@@ -23,13 +23,13 @@ Body_co = TypeVar("Body_co", bound=ModelRequest, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class ServeContext(Generic[Body_co]):
-    """A request that may be served: what is asked, of which model, and by whom.
+    """A checked request, with what serving it needs (vLLM's `ServeContext`).
 
     Attributes:
         service: the state of this HTTP process.
         body: the checked body.
-        model: the model's name to answer with.
-        started_s: when the request came, on the monotonic clock.
+        model: the model name to answer with.
+        started_s: when the request arrived, on the monotonic clock.
         tenant: whose share of the engine it counts against; "": tenants are not told apart.
         timeout_s: how long the client waits; None: it does not say.
 
@@ -43,7 +43,7 @@ class ServeContext(Generic[Body_co]):
     timeout_s: float | None
 
     def with_body(self, body: Body) -> "ServeContext[Body]":
-        """The same request in the form of another API."""
+        """Return the same request with its body converted to another type."""
         return ServeContext(
             self.service, body, self.model, self.started_s, self.tenant, self.timeout_s
         )
@@ -57,9 +57,9 @@ async def open_request(
     `task`: what the model has to be able to do; None: the endpoint checks that itself.
 
     Raises:
-        InvalidRequestError: what is wrong with it, or that the model cannot do it.
-        NotFoundError: no such model here.
-        UnavailableError: the server drains, or has no model yet.
+        InvalidRequestError: the request is wrong, or the model cannot do the task.
+        NotFoundError: this server has no such model.
+        UnavailableError: the server is draining, or has not loaded its model yet.
 
     """
     started_s, service = time.monotonic(), service_of(request)

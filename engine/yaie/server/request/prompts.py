@@ -1,7 +1,7 @@
-"""From what a client sends to the token ids that the engine reads, within limits of size and time.
+"""Turns what a client sends into token ids, within limits of size and time.
 
 A short text is rendered and tokenized in the event loop, a long one or a slow template in a thread.
-A text that cannot fit the context, whatever its tokens are, is refused before it is tokenized.
+A text that is too long for the context, whatever its tokens are, is refused before it is tokenized.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ async def chat_ids(service: Service, body: ChatCompletionRequest | TokenizeReque
 
     Raises:
         InvalidRequestError: the template refuses the messages, or takes too long.
-        ContextLengthError: a chat that is not to be truncated cannot fit the context.
+        ContextLengthError: a chat without `truncate_prompt_tokens` cannot fit the context.
 
     """
     keep = limit_tokens = None
@@ -52,11 +52,11 @@ async def chat_ids(service: Service, body: ChatCompletionRequest | TokenizeReque
 async def prompt_ids(
     service: Service, body: CompletionRequest, prompt: str | list[int]
 ) -> list[int]:
-    """One prompt of a text completion.
+    """Tokenize or check one prompt of a text completion.
 
     Raises:
-        InvalidRequestError: no tokens, or ids beyond the vocabulary.
-        ContextLengthError: it cannot fit.
+        InvalidRequestError: it has no tokens, or ids beyond the vocabulary.
+        ContextLengthError: it cannot fit the context.
 
     """
     if isinstance(prompt, str):
@@ -74,7 +74,7 @@ async def prompt_ids(
 
 
 def _cut(service: Service, ids: list[int], keep: int | None) -> list[int]:
-    """The last `keep` tokens; -1: as many as the context takes beside one of output."""
+    """Return the last `keep` ids; -1: as many as the context holds beside one output token."""
     if keep is None:
         return ids
     return ids[-kept_tokens(keep, service.info.max_model_len - 1) :]

@@ -1,4 +1,4 @@
-"""From a checked prompt to a request that the engine has accepted."""
+"""Submits a checked prompt to the engine."""
 
 import logging
 import uuid
@@ -32,7 +32,7 @@ async def submit(
 
     Raises:
         InvalidRequestError: the request has a priority, and this server does not schedule by it.
-        YaieError: the engine's reason to refuse, or why there is no engine.
+        YaieError: the engine refused the request, or is not ready.
 
     """
     check_priority(context)
@@ -70,9 +70,9 @@ def generate_command(
     sampling: SamplingParams,
     pooling: Pooling | None = None,
 ) -> Generate:
-    """The command that asks the engine to work on one prompt of a request."""
+    """Make the engine's command for one prompt of a request."""
     return Generate(
-        # It begins with the HTTP request's id, so that the engine's logs can be searched for that.
+        # It begins with the HTTP request's id, so that the engine's logs can be searched for it.
         request_id=f"{request_id.get()}-{uuid.uuid4().hex[:12]}",
         prompt_token_ids=tuple(prompt_ids),
         sampling=sampling,
@@ -85,7 +85,7 @@ def generate_command(
 
 
 def salt_of(tenant: str, wanted: str | None) -> str:
-    """The salt of the prefix cache. Two tenants never have the same, whatever salt they ask for."""
+    """Return the prefix cache's salt. Two tenants never get the same one, whatever they ask for."""
     return f"{tenant}/{wanted or ''}" if tenant else wanted or ""
 
 

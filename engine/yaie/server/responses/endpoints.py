@@ -1,4 +1,4 @@
-"""POST /v1/responses and what belongs to it: OpenAI's responses, over the same answers as chat."""
+"""POST /v1/responses, and the endpoints of stored responses. Requests are served as chats."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -51,10 +51,10 @@ async def responses(request: Request) -> Any:
 
 
 async def get_response(request: Request) -> Response:
-    """Answer with a stored response.
+    """Return a stored response.
 
     Raises:
-        InvalidRequestError: it is asked for as a stream.
+        InvalidRequestError: the client asked for a stream.
 
     """
     if request.query_params.get("stream") == "true":
@@ -67,7 +67,7 @@ async def get_response(request: Request) -> Response:
 
 
 async def get_input_items(request: Request) -> Response:
-    """The items that the request itself had."""
+    """Return the input items of a stored response's request."""
     data = (await _stored(request)).input_items
     ends = {"first_id": data[0].get("id"), "last_id": data[-1].get("id")} if data else {}
     empty = {"first_id": None, "last_id": None}
@@ -83,10 +83,11 @@ async def delete_response(request: Request) -> Response:
 
 
 async def cancel_response(request: Request) -> Response:
-    """Nothing runs in the background here: closing the connection is what cancels a response.
+    """Refuse to cancel: no response runs in the background. Closing its connection cancels it.
 
     Raises:
-        InvalidRequestError: always, unless no such response is stored.
+        InvalidRequestError: the response is stored, so it has ended.
+        NotFoundError: it is not stored.
 
     """
     await _stored(request)
@@ -111,7 +112,7 @@ async def _stored(request: Request) -> Stored:
 
 
 async def _earlier(context: ServeContext[ResponsesRequest]) -> list[dict[str, Any]]:
-    """The items of the conversation that this request goes on with."""
+    """Return the items of the conversation that this request continues."""
     previous = context.body.previous_response_id
     if previous is None:
         return []
@@ -128,8 +129,8 @@ async def _earlier(context: ServeContext[ResponsesRequest]) -> list[dict[str, An
 class ResponseWriter:
     """Writes one answer as a response object, whole or as a stream of events.
 
-    `items`: the conversation so far, the request's own included. `head`: what the response says
-    from its beginning. `keep` stores what is to be kept.
+    `items`: the conversation so far, with the request's own items. `head`: the fields that do not
+    change. `keep`: stores the finished response.
     """
 
     def __init__(
@@ -149,14 +150,14 @@ class ResponseWriter:
         self._head = head
 
     async def whole(self) -> dict[str, Any]:
-        """The finished response."""
+        """Wait for the end and return the response."""
         (choice,) = await self._answer.whole()
         for _ in self._events(choice.as_delta()):
             continue
         return self._finished
 
     async def stream(self, out: ResponseBody) -> None:
-        """Every event, numbered. An error ends the stream with `response.failed`."""
+        """Write every event. After an error, the last one is `response.failed`."""
         sink = _ResponseStream(self._items, self._events, out)
         begun = self._response("in_progress")
         sink.tell({"type": "response.created", "response": begun})
@@ -197,7 +198,7 @@ class ResponseWriter:
 
 
 class _ResponseStream(ItemStream):
-    """Writes events with their numbers."""
+    """Numbers the events that it writes."""
 
     def __init__(
         self, items: Items, events: Callable[[Delta], Iterable[Event]], out: ResponseBody
@@ -217,7 +218,7 @@ class _ResponseStream(ItemStream):
 
 
 def _head(body: ResponsesRequest, model: str, response_id: str) -> dict[str, Any]:
-    """What a response says from its beginning."""
+    """Return the fields of a response as they are at its beginning."""
     form = body.text_format
     return {
         "id": response_id,
