@@ -127,6 +127,7 @@ class StubRunner:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.depth = depth
+        self.put_off: list[Callable[[], None]] = []
         self._predict = predict
         self._page_size = page_size
         self._step_s = step_s
@@ -135,6 +136,12 @@ class StubRunner:
         self._slots: dict[int, _Slot] = {}
         self._cache: _Cells = {}
         self._host: _Cells = {}
+
+    def warm_up_next(self) -> bool:
+        """Do one of `put_off`."""
+        if self.put_off:
+            self.put_off.pop(0)()
+        return bool(self.put_off)
 
     def launch(self, batch: Batch) -> _Ticket:
         """Apply the batch's changes, in the order it prescribes, and compute its rows.

@@ -1,9 +1,14 @@
-"""The options that say how requests are served, for every HTTP process of a server."""
+"""The options of `yaie serve`: how requests are served, the limits of one, the whole server."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+SILENT_S: Final = 9.0
+"""A serving engine process sends a message twice a second. After this long without one, it is
+checked once more and then killed, within ten seconds in all.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,3 +43,43 @@ class ServiceOptions:
     tenants_by_key: bool = False
     response_mark: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of one request: bytes, seconds and number of headers."""
+
+    body_bytes: int = 4 * 1024 * 1024
+    body_s: float = 30.0
+    headers: int = 100
+    header_bytes: int = 64 * 1024
+    discard_bytes: int = 16 * 1024 * 1024
+    """How much of a too large body is read and dropped. Closing the connection at once would reset
+    it before the client has read the answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions(ServiceOptions):
+    """All options of a server. Those of the model are in the engine's command.
+
+    Attributes:
+        command: returns the argument list of an engine process that connects to an ipc address.
+        admin_port: the port of the admin endpoints; None: they are off.
+        drain_s: how long running requests may take after SIGTERM.
+        restart_backoff_s: wait before the first restart of the engine; doubles with each one.
+        silent_s: an engine process that sends nothing for this long is killed.
+        api_server_count: HTTP processes that share the port and the engine process.
+
+    """
+
+    command: Callable[[str], Sequence[str]]
+    host: str = "127.0.0.1"
+    port: int = 8000
+    api_keys: tuple[str, ...] = ()
+    admin_host: str = "127.0.0.1"
+    admin_port: int | None = None
+    drain_s: float = 30.0
+    restart_backoff_s: float = 1.0
+    silent_s: float = SILENT_S
+    api_server_count: int = 1
+    limits: Limits = field(default_factory=Limits)

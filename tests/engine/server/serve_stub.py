@@ -5,8 +5,8 @@ import json
 import sys
 from pathlib import Path
 
+from yaie.server.options import Limits
 from yaie.server.process import run
-from yaie.server.web.edge import Limits
 from yaie.server.web.protocol import DeadlineH11
 from yaie_api import logs
 from yaie_api.response_id import mark_of_pod

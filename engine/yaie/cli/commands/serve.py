@@ -16,7 +16,7 @@ from yaie_api.response_id import mark_of_pod
 
 if TYPE_CHECKING:
     from yaie.cli.main import Subparsers
-    from yaie.server.process.run import ServeOptions
+    from yaie.server.options import ServeOptions
     from yaie_api.engine_config import EngineConfig
 
 DESCRIPTION = """\
@@ -76,7 +76,7 @@ def batch_options(args: argparse.Namespace) -> "ServeOptions":
         InvalidRequestError: there is no such parser or template.
 
     """
-    from yaie.server.process.run import ServeOptions
+    from yaie.server.options import ServeOptions
     from yaie.text import reasoning, tools
 
     tools.format_for(None, args.tool_call_parser)

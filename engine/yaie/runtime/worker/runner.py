@@ -101,8 +101,14 @@ class ModelRunner:
         )
 
     @torch.inference_mode()
-    def warm_up(self, step_tokens: int = 1024) -> list[tuple[StepLoad, float]]:
+    def warm_up(
+        self, step_tokens: int = 1024, *, put_off: bool = False
+    ) -> list[tuple[StepLoad, float]]:
         """Compile kernels and capture graphs, so that no step of so many tokens has to.
+
+        Args:
+            step_tokens: most tokens of a step.
+            put_off: leave the graphs for which others can stand in to `warm_up_next`.
 
         Returns:
             What some steps take, in seconds; empty without graphs.
@@ -119,8 +125,19 @@ class ModelRunner:
             )
         if self.graphs is None:
             return []
-        self.graphs.capture()
+        self.graphs.capture(put_off=put_off)
         return self.graphs.measure()
+
+    @torch.inference_mode()
+    def warm_up_next(self) -> bool:
+        """Capture a graph that `warm_up` has put off: tens of milliseconds. False: none is left.
+
+        Raises:
+            FatalRunnerError: as in `launch`.
+
+        """
+        with self._fatal_device_errors():
+            return self.graphs is not None and self.graphs.capture_next()
 
     @torch.inference_mode()
     def launch(self, batch: Batch) -> Ticket:

@@ -21,6 +21,7 @@ from yaie.ipc.channel import EXIT_HANGS
 from yaie.server.engine.api_server_pool import ApiServerPool
 from yaie.server.engine.client import AsyncEngine, EngineState
 from yaie.server.engine.output_handler import OutputHandler
+from yaie.server.options import SILENT_S
 from yaie_api.errors import UnavailableError, YaieError
 from yaie_api.logs import fields
 
@@ -28,10 +29,6 @@ log = logging.getLogger(__name__)
 
 STOP_GRACE_S: Final = 5.0
 POLL_S: Final = 0.5
-SILENT_S: Final = 9.0
-"""A serving process sends a message twice a second. After this long without one it is checked once
-more and then killed, within ten seconds in all.
-"""
 SILENT_LOADING_S: Final = 120.0
 """While the model loads, libraries may hold the interpreter's lock for a long time."""
 MAX_FOLDER_LENGTH: Final = 70
@@ -74,6 +71,7 @@ class Supervisor:
         self._silent_s = silent_s
         self._deaths: list[float] = []
         self._process: asyncio.subprocess.Process | None = None
+        self._started = asyncio.Event()
         self._stopping = False
         self._failure: YaieError | None = None
         self._starts = 0
@@ -90,6 +88,10 @@ class Supervisor:
                 status = await self._one_process(Path(folder))
                 if not self._stopping:
                     await self._after_death(status)
+
+    async def started(self) -> None:
+        """Wait until `run` has started the first process, or has failed to."""
+        await self._started.wait()
 
     async def stop(self) -> None:
         """End the engine process by closing its standard input. Kill it if it has not ended after
@@ -118,8 +120,10 @@ class Supervisor:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command(self._api_servers.listen(address)), stdin=asyncio.subprocess.PIPE
             )
+            self._started.set()
             return await self._watch(self._process)
         finally:
+            self._started.set()
             await asyncio.sleep(LAST_WORDS_S)
             self._outputs.close()
 

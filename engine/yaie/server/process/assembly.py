@@ -1,15 +1,11 @@
 """How every HTTP process of a server is put together: its state, its application, its answers."""
 
-import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from yaie.server.engine.client import AsyncEngine
-from yaie.server.engine.supervisor import SILENT_S
 from yaie.server.metrics import EngineStatus, ServerMetrics
 from yaie.server.monitoring.health import own_readiness
-from yaie.server.options import ServiceOptions
+from yaie.server.options import ServeOptions
 from yaie.server.peers import (
     AskLoad,
     AskMetrics,
@@ -21,40 +17,14 @@ from yaie.server.peers import (
 )
 from yaie.server.service import Service
 from yaie.server.web.app import create_app
-from yaie.server.web.edge import Edge, Limits
+from yaie.server.web.edge import Edge
 from yaie.server.web.origin import is_loopback
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServeOptions(ServiceOptions):
-    """All options of a server. Those of the model are in the engine's command.
-
-    Attributes:
-        command: returns the argument list of an engine process that connects to an ipc address.
-        admin_port: the port of the admin endpoints; None: they are off.
-        drain_s: how long running requests may take after SIGTERM.
-        restart_backoff_s: wait before the first restart of the engine; doubles with each one.
-        silent_s: an engine process that sends nothing for this long is killed.
-        api_server_count: HTTP processes that share the port and the engine process.
-
-    """
-
-    command: Callable[[str], Sequence[str]]
-    host: str = "127.0.0.1"
-    port: int = 8000
-    api_keys: tuple[str, ...] = ()
-    admin_host: str = "127.0.0.1"
-    admin_port: int | None = None
-    drain_s: float = 30.0
-    restart_backoff_s: float = 1.0
-    silent_s: float = SILENT_S
-    api_server_count: int = 1
-    limits: Limits = field(default_factory=Limits)
-
-
-def create_service(options: ServeOptions, peers: Peers | None = None) -> Service:
-    """Make the state of an HTTP process, before any engine process has connected."""
-    engine = AsyncEngine()
+def create_service(
+    options: ServeOptions, engine: AsyncEngine, peers: Peers | None = None
+) -> Service:
+    """Make the state of an HTTP process, before its engine process is ready."""
     status = EngineStatus(lambda: engine.stats, lambda: engine.restarts)
     return Service(engine, ServerMetrics(status), options, peers=peers or Peers())
 
@@ -82,11 +52,3 @@ def answer_peer(service: Service, question: Question) -> Any:
             return service.responses.get(tenant, response_id)
         case Forget(tenant, response_id):
             return service.responses.delete(tenant, response_id)
-
-
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """Return uvloop's loop factory. Imported here: only a process that runs a loop needs it."""
-    import uvloop
-
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory

@@ -13,13 +13,13 @@ import logging
 import re
 import time
 import uuid
-from dataclasses import dataclass
 from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from yaie.server.headers import key_of
 from yaie.server.metrics import ServerMetrics
+from yaie.server.options import Limits
 from yaie.server.request.http import STATUS_CLIENT_LEFT, error_response
 from yaie.server.web.origin import check_local
 from yaie_api import names
@@ -41,19 +41,6 @@ QUIET_PATHS: Final = OPEN_PATHS | {names.PATH_METRICS}
 
 _HEADER_ID: Final = names.HEADER_REQUEST_ID.encode()
 _VALID_ID: Final = re.compile(r"[A-Za-z0-9_.:\-]{1,128}")
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits of one request: bytes, seconds and number of headers."""
-
-    body_bytes: int = 4 * 1024 * 1024
-    body_s: float = 30.0
-    headers: int = 100
-    header_bytes: int = 64 * 1024
-    discard_bytes: int = 16 * 1024 * 1024
-    """How much of a too large body is read and dropped. Closing the connection at once would reset
-    it before the client has read the answer."""
 
 
 class Edge:
