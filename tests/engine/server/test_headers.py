@@ -2,7 +2,6 @@ import pytest
 
 from yaie.server.headers import tenant_and_timeout
 from yaie.server.options import ServiceOptions
-from yaie.server.request.submit import salt_of
 from yaie_api.errors import InvalidRequestError
 
 KEY = {"authorization": "Bearer sk-1"}
@@ -41,11 +40,6 @@ def test_a_trusted_header_wins_over_the_key() -> None:
     assert tenant(KEY, header="x-tenant", by_key=True) == ""
     with pytest.raises(InvalidRequestError):
         tenant({"x-tenant": "a" * 129}, header="x-tenant")
-
-
-def test_tenants_never_share_a_salt() -> None:
-    salts = [salt_of(tenant, wanted) for tenant in ("ann", "bob", "") for wanted in (None, "s")]
-    assert salts == ["ann/", "ann/s", "bob/", "bob/s", "", "s"]
 
 
 def test_a_time_limit_comes_from_a_header() -> None:
