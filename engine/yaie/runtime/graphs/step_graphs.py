@@ -79,8 +79,9 @@ class StepGraphs:
     ) -> StepGraph | None:
         """Return the graph that runs a step; None: run it eagerly."""
         tail: Tail = plan.how if plan.plain else "logits"
-        if not rows or any(row.pool or row.targets for row in rows):
-            return None  # hidden states of other tokens than the last are wanted
+        chunks = rows[arrays.n_decode :]
+        if not rows or arrays.has_drafts or any(row.pool or row.targets for row in chunks):
+            return None  # of a chunk, graphs keep the last token's hidden state alone
         if arrays.n_decode == len(arrays.sampled) == len(rows):
             return self.decode.find(arrays, tail)
         return self.mixed.find(arrays, tail)
