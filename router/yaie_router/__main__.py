@@ -8,10 +8,10 @@ from yaie_router.config import Config, parse
 
 
 def main() -> None:
-    """Parse, then serve until SIGTERM or SIGINT."""
+    """Read the settings and serve until SIGTERM or SIGINT."""
     config = parse(sys.argv[1:], os.environ)
 
-    import uvloop  # --help stays quick
+    import uvloop  # imported late, so that --help stays quick
 
     from yaie_api import logs
 

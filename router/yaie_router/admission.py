@@ -1,7 +1,8 @@
-"""How much is in flight, and when it is too much: the router's only counters that decide.
+"""Counts the requests in flight, and limits them.
 
-Counts requests by model and by endpoint, refuses what exceeds a model's limit with 429, and says
-when to come back: by Little's law a place falls free every (mean duration / in flight) seconds.
+It counts them by model and by endpoint, and refuses a request beyond its model's limit with 429.
+The answer says when to retry: by Little's law a place becomes free every (mean duration / in
+flight) seconds.
 """
 
 from collections import Counter
@@ -16,7 +17,9 @@ _LONGEST_RETRY_S = 60
 
 
 class Admission:
-    """In-flight counts; `loads` (by endpoint) and `in_flight_by_model` are for reading only."""
+    """Counts of requests in flight. Callers may only read `loads` (by endpoint) and
+    `in_flight_by_model`.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -30,7 +33,12 @@ class Admission:
 
     @contextmanager
     def admitted(self, model: str, limit: int) -> Iterator[None]:
-        """Hold one place of the model. Raises OverloadedError when all `limit` places are taken."""
+        """Hold one of the model's places while the context is open.
+
+        Raises:
+            OverloadedError: all `limit` places are taken.
+
+        """
         if self.in_flight_by_model[model] >= limit:
             raise OverloadedError(
                 f"{limit} requests for model {model!r} are in flight, which is its limit.",
@@ -54,7 +62,7 @@ class Admission:
             self._leave(self.loads, endpoint)
 
     def retry_after_s(self, model: str) -> int:
-        """Whole seconds until a place is likely free, at least 1."""
+        """Return the seconds until a place is likely to be free: a whole number, at least 1."""
         mean_s = self._duration_s.get(model, 1.0)
         return min(_LONGEST_RETRY_S, max(1, ceil(mean_s / max(1, self.in_flight_by_model[model]))))
 

@@ -1,4 +1,4 @@
-"""Which engine takes a request: filter → score → pick, without state, clock or I/O.
+"""Chooses the engine of a request: filter → score → pick, without state, clock or I/O.
 
 Prefix affinity is consistent hashing with bounded loads: the request's home key names a point on a
 ring of virtual nodes, and the walk from there stops at the first endpoint whose load stays within
@@ -16,15 +16,15 @@ from typing import Final, Literal
 from yaie_router.objects import Endpoint, Policy
 
 VIRTUAL_NODES: Final = 128
-"""Points of each endpoint on the ring. 128 keep the largest share of 8 near 1.2 fair shares."""
+"""Points of each endpoint on the ring. With 128, the largest share of 8 is near 1.2 fair shares."""
 
 Outcome = Literal["home", "spilled", "balanced", "stored"]
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The chosen endpoint, and why: at home, spilled because home is loaded or unusable, balanced
-    by policy, or because it has the stored response.
+    """The chosen endpoint, and why: it is the home; the home is loaded or unusable (spilled); the
+    policy balances; or it has the stored response.
     """
 
     endpoint: Endpoint
@@ -39,7 +39,7 @@ class Ring:
     owners: tuple[str, ...]
 
     def walk(self, key: int) -> Iterator[str]:
-        """Each owner once, in ring order from the key on."""
+        """Yield each owner once, in ring order from the key on."""
         start = bisect_right(self.points, _mix(key))
         seen: set[str] = set()
         for i in range(len(self.owners)):
@@ -51,7 +51,7 @@ class Ring:
 
 @lru_cache(maxsize=1024)
 def ring(names: tuple[str, ...]) -> Ring:
-    """The ring of these endpoints; depends on their names alone, so that routers agree."""
+    """Make the ring of these endpoints. It depends only on their names, so that routers agree."""
     nodes = sorted((_point(f"{name}#{i}"), name) for name in names for i in range(VIRTUAL_NODES))
     return Ring(tuple(point for point, _ in nodes), tuple(name for _, name in nodes))
 
@@ -66,10 +66,10 @@ def pick(
     turn: int,
     unusable: Collection[str] = (),
 ) -> Decision | None:
-    """Choose among the endpoints that are not `unusable` (ejected or tried before), else None.
+    """Choose one of the endpoints that are not `unusable` (ejected or tried before); None: all are.
 
-    `loads` counts requests in flight by endpoint name; `turn` rotates choices that score alike.
-    The ring is built over all endpoints: an ejected one keeps its keys for its return.
+    `loads`: requests in flight by endpoint name. `turn`: rotates choices that score the same. The
+    ring has all endpoints, so that an ejected one gets its keys back when it returns.
     """
     usable = {endpoint.name: endpoint for endpoint in endpoints if endpoint.name not in unusable}
     if not usable:
@@ -111,5 +111,5 @@ def _point(text: str) -> int:
 
 
 def _mix(key: int) -> int:
-    """Spread keys that are themselves regular; stable across processes and versions."""
+    """Spread regular keys over the ring. The result is the same in all processes and versions."""
     return int.from_bytes(hashlib.blake2b(key.to_bytes(8, "big"), digest_size=8).digest(), "big")

@@ -14,7 +14,7 @@ _RETRY_AFTER_S: Final = 1.0
 
 
 def json_answer(body: dict[str, Any], request_id: str, status: int = 200) -> web.Response:
-    """A JSON response of our own."""
+    """Make a JSON response of the router itself."""
     return web.Response(
         status=status,
         body=json.dumps(body, ensure_ascii=False).encode("utf-8", "replace"),
@@ -26,7 +26,7 @@ def json_answer(body: dict[str, Any], request_id: str, status: int = 200) -> web
 def error_answer(
     error: YaieError, request_id: str, *, path: str = "", retried: bool = False
 ) -> web.Response:
-    """The error in the path's envelope. 429 and 503 always say when to come back."""
+    """Make the response for an error, in the path's envelope. 429 and 503 say when to retry."""
     response = json_answer(envelopes.for_path(error, path, request_id), request_id, error.status)
     if error.retryable:
         after_s = error.retry_after_s if error.retry_after_s is not None else _RETRY_AFTER_S
@@ -34,5 +34,5 @@ def error_answer(
     if retried:
         response.headers["x-should-retry"] = "false"
     if error.status in (408, 413):
-        response.force_close()  # the rest of the body is not worth reading
+        response.force_close()  # the rest of the body is not read
     return response

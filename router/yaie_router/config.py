@@ -51,7 +51,7 @@ class Config:
 
 
 def parse(argv: Sequence[str], env: Mapping[str, str]) -> Config:
-    """Settings from a command line and an environment. Exits with a message when they are wrong."""
+    """Read the settings from a command line and an environment; exit with a message if wrong."""
     parser = _parser(env)
     given = parser.parse_args(argv)
     socket = Path(given.api_socket).expanduser() if given.api_socket else None

@@ -1,12 +1,12 @@
-"""The server's outer edge: limits of the protocol that the handler never sees.
+"""The HTTP server around the handler: its limits on connections.
 
-Header lines, their number and their size are bounded by aiohttp's parser, idle kept-alive
-connections by its timer. This adds what it lacks:
+aiohttp's parser limits the number and the size of headers, and its timer limits idle connections.
+This adds what it lacks:
 
-- A new connection must bring a whole request head within `header_timeout_s`.
-- What is not HTTP gets the envelope of every other error, not the library's name and its own bytes.
-- A client that takes no byte for `client_stall_s` is cut off: through back-pressure it would hold
-  its engine's slot for as long as TCP lets a dead peer live.
+- A new connection must send a whole request head within `header_timeout_s`.
+- What is not HTTP is answered with the envelope of every other error, not with the library's name.
+- A client that reads nothing for `client_stall_s` is cut off. Through back-pressure it would hold
+  its engine's slot until TCP gives the peer up.
 """
 
 import asyncio
@@ -29,17 +29,17 @@ _LOOKS: Final = 4
 
 @dataclass(frozen=True)
 class _Stall:
-    """A write buffer that stayed at `size` bytes for `looks` looks in a row."""
+    """A write buffer that had `size` bytes in `looks` checks in a row."""
 
     size: int
     looks: int
 
 
 class _Connection(RequestHandler):
-    """aiohttp's connection with our answer to what its parser refuses."""
+    """aiohttp's connection, with another answer to what its parser refuses."""
 
     def data_received(self, data: bytes) -> None:
-        """A body that breaks ends there: aiohttp leaves its reader waiting for the rest."""
+        """End a broken body: aiohttp would let its reader wait for the rest."""
         super().data_received(data)
         if self._messages and not isinstance(self._messages[-1][0], RawRequestMessage):
             current = self._current_request
@@ -64,7 +64,7 @@ class _Connection(RequestHandler):
 
 
 class Edge(web.Server):
-    """aiohttp's low-level server with deadlines for the first head and for stalled readers."""
+    """aiohttp's low-level server, with time limits for the first head and for stalled readers."""
 
     def __init__(self, handle: Handle, *, header_timeout_s: float, client_stall_s: float) -> None:
         super().__init__(self._begin, handler_cancellation=True)
@@ -93,8 +93,8 @@ class Edge(web.Server):
         super().connection_lost(handler, exc)
 
     async def cut_off_stalled(self) -> None:
-        """Forever; cancel to stop. A stalled client is one whose write buffer, full when we last
-        looked, has not shrunk: while it is full, the handler adds nothing to it.
+        """Abort the connections of stalled clients, until cancelled. A client is stalled if its
+        full write buffer has not shrunk since the last check: the handler adds nothing to it.
         """
         stalled: dict[int, _Stall] = {}
         while True:

@@ -1,8 +1,8 @@
-"""Which models exist here and which engines serve them now: the router's view of its namespace.
+"""The models of the namespace, and the engines that serve them now.
 
-`Directory` is fed with InferenceModels and EndpointSlices (by `watch.py`) and answers with frozen
-`Model` values. It never forgets anything by itself: while the API server is away, the last-known
-endpoints keep serving. It knows nothing of health or load (`health.py`, `admission.py`).
+`watch.py` puts InferenceModels and EndpointSlices into a `Directory`, which returns frozen `Model`
+values. A `Directory` drops nothing by itself: while the API server is away, the endpoints that were
+known last stay in use. It knows nothing of health or load (`health.py`, `admission.py`).
 """
 
 from collections import defaultdict
@@ -25,7 +25,7 @@ class Holder:
 
 
 class Table(Generic[T]):
-    """The objects of one resource, parsed, by name; calls `changed` after each difference."""
+    """The parsed objects of one resource, by name. It calls `changed` after each change."""
 
     def __init__(self, parse: Callable[[Object], T], changed: Callable[[], None]) -> None:
         self._parse = parse
@@ -34,7 +34,7 @@ class Table(Generic[T]):
         self.listed = False
 
     def replace(self, objects: Iterable[Object]) -> None:
-        """Take a full list: what is not in it is gone."""
+        """Take a complete list: objects that are not in it are gone."""
         self.rows = {_name(item): self._parse(item) for item in objects}
         self.listed = True
         self._changed()
@@ -51,7 +51,7 @@ class Table(Generic[T]):
 
 
 class Directory:
-    """Served name → model with its ready endpoints."""
+    """Finds models by served name, with their ready endpoints."""
 
     def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
         self.models: Table[Model] = Table(parse_model, self._rebuild)
@@ -63,14 +63,14 @@ class Directory:
 
     @property
     def is_listed(self) -> bool:
-        """Both resources have been listed at least once."""
+        """Whether both resources have been listed at least once."""
         return self.models.listed and self.slices.listed
 
     def find(self, served_name: str) -> Model | None:
         return self._by_served_name.get(served_name)
 
     def holder(self, response_id: str) -> Holder | None:
-        """The engine whose memory has this stored response, if it is still here."""
+        """Return the engine that has this stored response in memory; None: it is gone."""
         mark = mark_in(response_id)
         return None if mark is None else self._holders.get(mark)
 
@@ -103,7 +103,7 @@ def _with_endpoints(model: Model, slices: Sequence[Slice]) -> Model:
 
 
 def _by_name(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
-    """Each pod once, sorted: a dual-stack pod is in two slices, and the first address wins."""
+    """Return each pod once, sorted. A dual-stack pod is in two slices: its first address counts."""
     found: dict[str, Endpoint] = {}
     for endpoint in endpoints:
         found.setdefault(endpoint.name, endpoint)
@@ -111,7 +111,7 @@ def _by_name(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
 
 
 def _holders(models: Iterable[Model]) -> dict[str, Holder]:
-    """Mark of a pod → where it is."""
+    """Return the holder of each pod's mark (see `yaie_api.response_id`)."""
     return {
         mark_of_pod(endpoint.name): Holder(model, endpoint)
         for model in models
@@ -120,7 +120,7 @@ def _holders(models: Iterable[Model]) -> dict[str, Holder]:
 
 
 def _index(models: Iterable[Model]) -> dict[str, Model]:
-    """Served names win over aliases, the oldest model wins among equals."""
+    """Index models by name. Served names win over aliases; of two models the older one wins."""
     index: dict[str, Model] = {}
     oldest_first = sorted(models, key=lambda model: (model.created_s, model.name))
     for model in oldest_first:

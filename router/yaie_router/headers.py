@@ -1,4 +1,4 @@
-"""Which headers cross the router: everything end-to-end, nothing hop-by-hop, nothing of ours."""
+"""Which headers the router forwards: end-to-end ones, but no hop-by-hop ones and not its own."""
 
 import re
 import uuid
@@ -27,13 +27,13 @@ _SAFE_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 def request_id(headers: CIMultiDictProxy[str]) -> str:
-    """The client's id where it is harmless in logs and headers, else a new one."""
+    """Return the client's request id if it is harmless in logs and headers, else a new one."""
     given = headers.get(HEADER_REQUEST_ID, "")
     return given if _SAFE_ID.fullmatch(given) else uuid.uuid4().hex
 
 
 def to_engine(headers: CIMultiDictProxy[str], identity: str) -> CIMultiDict[str]:
-    """The client's headers as an engine may see them."""
+    """Return the headers of a client's request that go to the engine."""
     out = _crossing(headers, _NOT_FORWARDED)
     out[HEADER_REQUEST_ID] = identity
     return out
@@ -42,7 +42,7 @@ def to_engine(headers: CIMultiDictProxy[str], identity: str) -> CIMultiDict[str]
 def to_client(
     headers: CIMultiDictProxy[str], identity: str, endpoint: str, *, retried: bool
 ) -> CIMultiDict[str]:
-    """An engine's headers as the client may see them. A body's Content-Length stays with it."""
+    """Return the headers of an engine's answer that go to the client, Content-Length included."""
     out = _crossing(headers, _NOT_RETURNED)
     out[HEADER_REQUEST_ID] = identity
     out[HEADER_ENDPOINT] = endpoint

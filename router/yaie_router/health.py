@@ -1,4 +1,4 @@
-"""Passive health: endpoints that fail real requests are left alone for a while, and retries cost.
+"""Passive health checks and a retry budget: an endpoint that fails requests gets none for a while.
 
     closed ──failures──▶ ejected (base·2ⁿ s) ──time──▶ half-open: one request ──success──▶ closed
                              ▲────────────────────────────failure──┘
@@ -31,8 +31,8 @@ class Health:
         self._records: dict[str, _Record] = {}
 
     def ejected(self, names: Iterable[str]) -> set[str]:
-        """Those that must get no request now. All of them failing counts as none: better a try
-        that may fail than a refusal that must.
+        """Return those that must get no request now. If that would be all, return none: a try may
+        succeed, a refusal cannot.
         """
         if not self._records:
             return set()
@@ -41,7 +41,7 @@ class Health:
         return out if out != asked else set()
 
     def sent(self, name: str) -> None:
-        """A request goes to this endpoint. After an ejection it is the one probe."""
+        """Note that a request goes to this endpoint. After an ejection it is the only probe."""
         record = self._records.get(name)
         if record is not None and record.ejections:
             record.probing = True
@@ -50,7 +50,7 @@ class Health:
         self._records.pop(name, None)
 
     def failed(self, name: str, *, at_once: bool) -> bool:
-        """Count a failure; true when it ejects the endpoint."""
+        """Count a failure. Return whether it ejects the endpoint."""
         record = self._records.setdefault(name, _Record())
         record.failures += 1
         record.probing = False
@@ -62,7 +62,7 @@ class Health:
         return True
 
     def abandoned(self, name: str) -> None:
-        """The request ended without telling anything about the endpoint: allow another probe."""
+        """Note that the request has shown nothing about the endpoint: allow another probe."""
         record = self._records.get(name)
         if record is not None:
             record.probing = False
@@ -88,11 +88,11 @@ class RetryBudget:
         self._tokens = reserve
 
     def deposit(self) -> None:
-        """One request came in."""
+        """Add what one request contributes to the budget."""
         self._tokens = min(self._most, self._tokens + self._ratio)
 
     def withdraw(self) -> bool:
-        """Take one retry; false when the budget is spent."""
+        """Take one retry. Return False if the budget is spent."""
         if self._tokens < 1.0:
             return False
         self._tokens -= 1.0

@@ -1,4 +1,4 @@
-"""Reading a request: a bounded body in bounded time, parsed once, and the model it asks for."""
+"""Reads a request: its body within limits of size and time, parsed once, and the model it names."""
 
 import asyncio
 import json
@@ -20,14 +20,21 @@ _MOST_NAMES: Final = 20
 
 
 class BodyTimeoutError(InvalidRequestError):
-    """The client started a body and did not finish it."""
+    """The client did not send its whole body in time."""
 
     status = 408
     default_code = "body_timeout"
 
 
 async def read_body(request: web.BaseRequest, *, most_bytes: int, timeout_s: float) -> bytes:
-    """The whole body. Raises PayloadTooLargeError, BodyTimeoutError, InvalidRequestError."""
+    """Read the whole body.
+
+    Raises:
+        BodyTimeoutError: it did not arrive within `timeout_s`.
+        InvalidRequestError: it is compressed.
+        PayloadTooLargeError: it is larger than `most_bytes`.
+
+    """
     encoding = request.headers.get("content-encoding", "identity").lower()
     if encoding != "identity":
         raise InvalidRequestError(
@@ -53,7 +60,12 @@ async def read_body(request: web.BaseRequest, *, most_bytes: int, timeout_s: flo
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    """The body as a JSON object. Raises InvalidRequestError."""
+    """Decode the body, a JSON object.
+
+    Raises:
+        InvalidRequestError: it is not a JSON object.
+
+    """
     try:
         decoded = _decode(body)
     except (ValueError, RecursionError) as error:
@@ -77,9 +89,13 @@ def _refuse_constant(text: str) -> None:
 
 
 def find_model(directory: Directory, body: dict[str, Any]) -> Model:
-    """The model that the body names.
+    """Find the model that the body names.
 
-    Raises InvalidRequestError, NotFoundError, and UnavailableError before the first list.
+    Raises:
+        InvalidRequestError: it names no model.
+        NotFoundError: there is no model of that name.
+        UnavailableError: the models have not been listed yet.
+
     """
     name = body.get("model")
     if not isinstance(name, str) or not name:
@@ -96,9 +112,12 @@ def find_model(directory: Directory, body: dict[str, Any]) -> Model:
 
 
 def find_holder(directory: Directory, response_id: str) -> Holder:
-    """The engine that has a stored response.
+    """Find the engine that has a stored response.
 
-    Raises NotFoundError, and UnavailableError before the first list.
+    Raises:
+        NotFoundError: that engine is gone.
+        UnavailableError: the endpoints have not been listed yet.
+
     """
     holder = directory.holder(response_id)
     if holder is not None:
@@ -114,7 +133,7 @@ def find_holder(directory: Directory, response_id: str) -> Holder:
 
 
 def model_not_found(directory: Directory, name: str) -> NotFoundError:
-    """The error for a name that no model has."""
+    """Make the error for a name that no model has."""
     return NotFoundError(
         f"The model {name[:100]!r} does not exist. {_available(directory)}",
         param="model",

@@ -1,4 +1,4 @@
-"""The router's measurements, under the names of `yaie_api.metrics`, in a registry of their own."""
+"""The router's Prometheus metrics. Their names are defined in `yaie_api.metrics`."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +14,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """One attribute for each metric family. Labels: models that exist, our routes, our causes."""
+    """One attribute for each metric family. Labels are bounded: existing models, routes, causes."""
 
     def __init__(self, silence_s: Callable[[], float]) -> None:
         self.registry = CollectorRegistry()
@@ -30,7 +30,7 @@ class Metrics:
         self._gauge(names.ROUTER_API_AGE).set_function(silence_s)
 
     def render(self, models: Iterable[Model], in_flight: Mapping[str, int]) -> bytes:
-        """The exposition format's text. Gauges of models are set here, not on the hot path."""
+        """Return the text exposition. Gauges of models are set here, not on the hot path."""
         self.endpoints.clear()
         self.in_flight.clear()
         for model in models:
@@ -52,7 +52,7 @@ class Metrics:
 
 
 class Silence:
-    """Seconds since something was last heard; counts from the start."""
+    """Seconds since the API server was last heard, or since the start."""
 
     def __init__(self) -> None:
         self._heard_s = time.monotonic()

@@ -1,5 +1,6 @@
-"""What routing needs of the Kubernetes objects: InferenceModels and EndpointSlices as frozen
-values. Pure; the API server has validated what is read here.
+"""InferenceModels and EndpointSlices, parsed to the frozen values that routing needs.
+
+Pure. The API server has validated the objects.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,7 +31,7 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Model:
-    """One InferenceModel as the router sees it. `awaiting` says why it may have no endpoint.
+    """What routing needs of one InferenceModel. `awaiting` says why it may have no endpoint.
 
     `resting` endpoints take no new work (not ready, or ending) but still have what they stored.
     """
@@ -39,7 +40,6 @@ class Model:
     served: str
     aliases: tuple[str, ...] = ()
     created_s: int = 0
-    context_length: int | None = None
     policy: Policy = "PrefixAffinity"
     load_factor: float = DEFAULT_LOAD_FACTOR
     timeout_s: float | None = None
@@ -58,7 +58,7 @@ class Slice:
 
 
 def parse_model(item: Object) -> Model:
-    """Read what routing needs of an InferenceModel; the API server has validated the rest."""
+    """Read what routing needs of an InferenceModel."""
     meta, spec, status = item["metadata"], item.get("spec", {}), item.get("status", {})
     source, routing = spec.get("model", {}), spec.get("routing", {})
     return Model(
@@ -66,7 +66,6 @@ def parse_model(item: Object) -> Model:
         served=source.get("servedName") or meta["name"],
         aliases=tuple(source.get("aliases") or ()),
         created_s=_epoch_s(meta.get("creationTimestamp")),
-        context_length=status.get("model", {}).get("contextLength"),
         policy=routing.get("policy", "PrefixAffinity"),
         load_factor=max(1.0, float(routing.get("loadFactor", DEFAULT_LOAD_FACTOR))),
         timeout_s=routing.get("timeoutSeconds"),
@@ -75,7 +74,7 @@ def parse_model(item: Object) -> Model:
 
 
 def parse_slice(item: Object) -> Slice:
-    """What routing needs of one EndpointSlice."""
+    """Read what routing needs of one EndpointSlice."""
     labels = item["metadata"].get("labels") or {}
     port = _port(item.get("ports") or ())
     entries = [entry for entry in item.get("endpoints") or () if entry.get("addresses")]
@@ -103,7 +102,7 @@ def _port(ports: Iterable[Object]) -> int:
 
 
 def _awaiting(spec: Object, status: Object) -> str:
-    """What stands between this model and its first ready engine, from its conditions."""
+    """Say, from a model's conditions, why it may have no ready engine yet."""
     for condition in status.get("conditions") or ():
         if condition.get("type") == "Ready" and condition.get("reason") == "Idle":
             return "it is scaled to zero"
@@ -117,7 +116,7 @@ def _awaiting(spec: Object, status: Object) -> str:
     return "its engines are starting" if status else "the operator has not acted on it yet"
 
 
-_NOT_AWAITED: Final = ("Progressing", "ScalingActive", "RouterReady")
+_NOT_AWAITED: Final = ("Progressing", "RouterReady")
 
 
 def _epoch_s(timestamp: str | None) -> int:

@@ -1,9 +1,9 @@
-"""One request to one engine and the answer's bytes back, unparsed.
+"""Forwards a request to an engine, and the bytes of its answer to the client, unparsed.
 
-Until the first byte of an answer the request may be sent again, to another engine, within a budget;
-from then on it is only relayed. The client's flow control reaches the engine: each write waits for
-the client, reading pauses meanwhile, so a stream holds at most a few tens of KiB here. When the
-client leaves, the server cancels the handler and the connection to the engine closes at once.
+Until the first byte of an answer, the request may be sent again to another engine, within a budget.
+The client's flow control reaches the engine: each write waits for the client, and reading pauses
+meanwhile, so a stream holds at most a few tens of KiB here. If the client leaves, the server
+cancels the handler, and the connection to the engine closes at once.
 """
 
 import itertools
@@ -32,9 +32,9 @@ NO_ENGINE_RETRY_S: Final = 5.0
 
 @dataclass
 class Call:
-    """One client request, read and understood; `endpoint` and `attempts` are filled on the way.
+    """One client request, parsed. `endpoint`, `attempts` and `tried` change with each attempt.
 
-    `holder`: the one engine that can answer, since it has the stored response that is meant.
+    `holder`: the only engine that can answer, because it has the stored response.
     """
 
     method: str
@@ -52,7 +52,7 @@ class Call:
 
 
 class Proxy:
-    """Chooses, sends, retries and relays. Owns no state but the turn of round robin."""
+    """Chooses an engine, sends, retries and relays. Its only state is the turn of round robin."""
 
     def __init__(
         self,
@@ -75,7 +75,12 @@ class Proxy:
         self._turn = itertools.count()
 
     async def forward(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
-        """Answer the request from an engine. Raises UnavailableError when none answers."""
+        """Answer the request from an engine.
+
+        Raises:
+            UnavailableError: no engine answers.
+
+        """
         self._budget.deposit()
         while True:
             endpoint = self._choose(call)
@@ -117,8 +122,8 @@ class Proxy:
         return decision
 
     def _may_retry(self, call: Call, cause: Cause) -> bool:
-        """A request that was sent and lost may itself have killed the engine: it is sent to one
-        more at most. Silence is load or a hang: sending the work twice would double it.
+        """Decide whether to retry. A request whose connection was lost may have killed the engine,
+        so it is sent only once more. Silence means load or a hang: a retry would double the work.
         """
         if cause == "silence" or call.attempts >= MAX_ATTEMPTS:
             return False
@@ -129,11 +134,11 @@ class Proxy:
         others = call.holder is None and any(
             endpoint.name not in call.tried for endpoint in model.endpoints
         )
-        # A lost connection may only have been an idle one closing: the same engine may take it.
+        # The lost connection may have been an idle one that closed: the same engine may take it.
         return (others or lost) and self._budget.withdraw()
 
     def _give_up(self, call: Call, failure: AttemptError) -> web.StreamResponse:
-        """The last engine's own refusal where there is one. Raises UnavailableError otherwise."""
+        """Return the last engine's own refusal. If it sent none, raise UnavailableError."""
         if failure.refusal is not None:
             kept = headers.to_client(
                 CIMultiDictProxy(failure.refusal.headers),
@@ -170,7 +175,7 @@ class Proxy:
                 if self._health.failed(endpoint.name, at_once=at_once):
                     self._metrics.ejections.labels(call.model.name).inc()
                 raise
-            except BaseException:  # cancelled: nothing was learned about the endpoint
+            except BaseException:  # cancelled: it says nothing about the endpoint
                 self._health.abandoned(endpoint.name)
                 raise
             self._health.succeeded(endpoint.name)
@@ -196,7 +201,7 @@ class Proxy:
         out.headers["server"] = "yaie"
         is_events = upstream.content_type == "text/event-stream"
         if is_events:
-            out.headers.popall("content-length", None)  # last words may come on top
+            out.headers.popall("content-length", None)  # an error event may follow
         await out.prepare(request)
         seconds = time.perf_counter() - call.arrived_s
         self._metrics.first_byte.labels(call.model.name).observe(seconds)
@@ -221,8 +226,8 @@ class Proxy:
 async def _break_off(
     request: web.BaseRequest, out: web.StreamResponse, *, path: str | None
 ) -> None:
-    """The engine died after its first byte: say so in the events of `path`, else cut the connection
-    so that the client sees a broken body and not a short one.
+    """End the answer of an engine that died after its first byte: with an error event in the form
+    of `path`, or by cutting the connection, so that the client sees a broken body, not a short one.
     """
     if path is not None:
         error = EngineError("The engine stopped while it was answering.", code="engine_stopped")

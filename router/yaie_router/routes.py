@@ -1,6 +1,6 @@
-"""The router's paths: which are forwarded, and what logs and metrics call each. Pure.
+"""The router's paths: which are forwarded, and the name of each in logs and metrics. Pure.
 
-An engine's other paths (probes, metrics, its tokenizer's settings) are its own affair.
+An engine's other paths (probes, metrics, its tokenizer's settings) are not forwarded.
 """
 
 import re
@@ -13,7 +13,7 @@ COMPUTING: Final = (
     "/v1/classify", "/classify", "/v1/messages/count_tokens", "/tokenize", "/detokenize",
 )  # fmt: skip
 FORWARDED: Final = GENERATING + COMPUTING
-"""POST, with the model in the body."""
+"""Paths of POST requests that name their model in the body."""
 
 MODELS: Final = "/v1/models"
 ONE_MODEL: Final = "/v1/models/{model}"
@@ -24,7 +24,7 @@ _STORED: Final = re.compile(r"/v1/responses/([A-Za-z0-9_-]{1,128})(/cancel|/inpu
 
 
 def route_of(path: str) -> str:
-    """The path with a placeholder for what names a single thing: a bounded set of labels."""
+    """Return the path with placeholders for names and ids, so that labels are a bounded set."""
     if path.startswith(MODELS + "/"):
         return ONE_MODEL
     if found := _STORED.fullmatch(path):
@@ -33,6 +33,6 @@ def route_of(path: str) -> str:
 
 
 def response_id_in(path: str) -> str:
-    """The id in the path of a stored response; "" elsewhere."""
+    """Return the id in the path of a stored response; "": it is another path."""
     found = _STORED.fullmatch(path)
     return found[1] if found else ""

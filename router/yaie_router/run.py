@@ -1,4 +1,4 @@
-"""The router's life: assemble, list and watch, serve, drain, end.
+"""Runs the router: assemble it, list and watch, serve, drain, end.
 
     starting ──first list──▶ ready ──SIGTERM──▶ draining: not ready, still accepting
                                           └──drain_delay_s──▶ closed to new connections
@@ -36,7 +36,12 @@ _BACKLOG = 4096
 
 
 async def run(config: Config, signals: "Signals") -> None:
-    """Serve until `signals` asks to stop, then drain. Raises an ExceptionGroup with what failed."""
+    """Serve until `signals` asks to stop, then drain.
+
+    Raises:
+        ExceptionGroup: what failed.
+
+    """
     access = _access(config)
     health = Health(time.monotonic)
     directory = Directory(lambda: health.retain(_endpoint_names(directory)))
@@ -114,7 +119,7 @@ async def _drain(timeout_s: float, admission: Admission, signals: "Signals") -> 
 
 
 def _sites(runner: web.ServerRunner, config: Config) -> list[web.BaseSite]:
-    """The router's own address and, under `yaie up`, the published socket that it inherits."""
+    """Return the router's own address and, under `yaie up`, the socket that it inherits."""
     sites: list[web.BaseSite] = [web.TCPSite(runner, config.host, config.port, backlog=_BACKLOG)]
     if config.listen_fd is not None:
         inherited = socket.socket(fileno=config.listen_fd)
@@ -123,14 +128,14 @@ def _sites(runner: web.ServerRunner, config: Config) -> list[web.BaseSite]:
 
 
 class Signals:
-    """The wish to stop: `stop` at the first SIGTERM or SIGINT, `hurry` at the second."""
+    """SIGTERM and SIGINT: the first sets `stop`, the second sets `hurry`."""
 
     def __init__(self) -> None:
         self.stop = asyncio.Event()
         self.hurry = asyncio.Event()
 
     def install(self) -> None:
-        """Listen to the process's signals. Needs a running loop."""
+        """Handle the process's signals. Needs a running loop."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.raised)
@@ -139,7 +144,7 @@ class Signals:
         (self.hurry if self.stop.is_set() else self.stop).set()
 
     async def pause(self, seconds: float) -> None:
-        """Sleep, unless there is a hurry."""
+        """Sleep, but return at once when `hurry` is set."""
         try:
             async with asyncio.timeout(seconds):
                 await self.hurry.wait()
@@ -148,12 +153,12 @@ class Signals:
 
 
 def models_path(namespace: str) -> str:
-    """REST path of the InferenceModels."""
+    """Return the REST path of the InferenceModels."""
     return f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}"
 
 
 def slices_path(namespace: str) -> str:
-    """REST path of the EndpointSlices."""
+    """Return the REST path of the EndpointSlices."""
     return f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
 
 

@@ -1,8 +1,8 @@
-"""Ending a broken event stream so that clients notice: whole events, then an error event.
+"""Ends a broken event stream so that clients notice: whole events, then an error event.
 
-An engine may die in the middle of an event. `EventGate` passes bytes on unchanged but holds back
-the piece after the last event border, so that what follows a death starts on a border. Engines
-write whole events, so in practice nothing waits here.
+An engine may die in the middle of an event. `EventGate` passes bytes on unchanged, but holds back
+the piece after the last event border, so that an error event can follow a whole one. Engines write
+whole events, so in practice nothing waits here.
 """
 
 import json
@@ -17,13 +17,13 @@ MOST_HELD_BYTES: Final = 64 << 10
 
 
 class EventGate:
-    """Bytes in, bytes out, cut at event borders; holds at most `MOST_HELD_BYTES`."""
+    """Passes bytes on, cut at event borders. It holds at most `MOST_HELD_BYTES`."""
 
     def __init__(self) -> None:
         self._held = b""
 
     def push(self, data: bytes) -> bytes:
-        """What may be sent now (perhaps nothing)."""
+        """Take bytes and return what may be sent now, which may be nothing."""
         if self._held:
             data = self._held + data
         if data.endswith(_BORDERS):
@@ -31,19 +31,19 @@ class EventGate:
             return data
         cut = max(data.rfind(border) + len(border) if border in data else 0 for border in _BORDERS)
         if len(data) - cut > MOST_HELD_BYTES:
-            cut = len(data)  # one huge event: a torn end is better than unbounded memory
+            cut = len(data)  # one huge event: a broken end is better than unbounded memory
         self._held = data[cut:]
         return data[:cut]
 
     def flush(self) -> bytes:
-        """The rest, when the stream ended by itself."""
+        """Return the rest, at the end of a complete stream."""
         held, self._held = self._held, b""
         return held
 
 
 def last_words(error: YaieError, path: str) -> bytes:
-    """The end of a stream that an engine did not finish, as clients of this path expect errors:
-    a named event where events have names, else a chunk and [DONE].
+    """Return the end of a stream that an engine did not finish, in the form of the path's API: a
+    named event if its events have names, else a chunk and [DONE].
     """
     body = envelopes.for_path(error, path)
     if path == RESPONSES:  # OpenAI's own error event is flat; its clients look for `error`

@@ -1,4 +1,4 @@
-"""The connection to an engine: one try to get the head and the first bytes of an answer."""
+"""Connections to engines, and one attempt to get the head and the first bytes of an answer."""
 
 import asyncio
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 FAILURES: Final = (aiohttp.ClientError, OSError, TimeoutError)
-"""What reading from an engine raises when the engine or the way to it fails."""
+"""What reading from an engine raises if the engine or the network fails."""
 _READ_BUFFER_BYTES: Final = 16 << 10
 _MOST_REFUSAL_BYTES: Final = 64 << 10
 _IDLE_S: Final = 2.0
@@ -21,14 +21,14 @@ Cause = Literal["connect", "unavailable", "disconnect", "silence"]
 
 @dataclass(frozen=True)
 class Refusal:
-    """An engine's own 503, kept in case nobody else can answer."""
+    """An engine's own 503 answer, used if no other engine can answer."""
 
     headers: CIMultiDict[str]
     body: bytes
 
 
 class AttemptError(Exception):
-    """An engine gave no first byte."""
+    """An engine did not send a first byte."""
 
     def __init__(self, cause: Cause, refusal: Refusal | None = None) -> None:
         super().__init__(cause)
@@ -37,8 +37,8 @@ class AttemptError(Exception):
 
 
 class _Connection(ResponseHandler):
-    """aiohttp's connection to an engine. A body that breaks is told to who reads it: aiohttp tells
-    only the next request, and the reader would wait for ever.
+    """aiohttp's connection to an engine. If a body breaks, its reader gets the error: aiohttp would
+    report it only to the next request, and the reader would wait for ever.
     """
 
     def set_exception(self, exc: BaseException, *cause: BaseException) -> None:
@@ -57,9 +57,9 @@ class _Connector(aiohttp.TCPConnector):
 
 
 def engine_session(connect_timeout_s: float) -> aiohttp.ClientSession:
-    """A client session for raw relaying; the caller closes it.
+    """Make a client session that relays bytes unchanged; the caller closes it.
 
-    Idle connections are dropped before an engine's own keep-alive timeout (5 s) can race a request.
+    It closes idle connections before an engine's own keep-alive timeout (5 s) can race a request.
     """
     return aiohttp.ClientSession(
         connector=_Connector(),
@@ -81,8 +81,11 @@ async def open_answer(
     *,
     silence_timeout_s: float,
 ) -> tuple[aiohttp.ClientResponse, bytes]:
-    """The answer's head together with its first bytes; the caller closes it. Raises AttemptError
-    on failures and on 503.
+    """Send a request; return the answer's head and its first bytes. The caller closes the answer.
+
+    Raises:
+        AttemptError: the connection failed, no byte came in time, or the engine answered 503.
+
     """
     timeout = aiohttp.ClientTimeout(
         total=None, sock_connect=session.timeout.sock_connect, sock_read=silence_timeout_s
@@ -115,7 +118,7 @@ async def open_answer(
 
 
 async def _beginning(content: aiohttp.StreamReader) -> bytes:
-    """The whole body, or its beginning where it is very long."""
+    """Read the whole body, or the beginning of a very long one."""
     found = b""
     while len(found) < _MOST_REFUSAL_BYTES and (data := await content.readany()):
         found += data

@@ -1,8 +1,8 @@
-"""List and watch of the Kubernetes REST API, over a unix socket (`yaie up`) or in a cluster.
+"""Lists and watches the Kubernetes REST API, over a unix socket (`yaie up`) or in a cluster.
 
-`Watcher.run` keeps one `Table` equal to one resource: list, then watch from its resourceVersion;
-410 means list again; every other failure means wait and reconnect. The table is only replaced by a
-complete list, so that an absent API server never empties it.
+`Watcher.run` keeps one `Table` equal to one resource: it lists, then watches from the list's
+resourceVersion. After 410 it lists again; after any other failure it waits and reconnects. Only a
+complete list replaces the table, so that an absent API server never empties it.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from yaie_router.objects import Object
 log = logging.getLogger(__name__)
 
 WATCH_S: Final = 240
-"""The server ends a watch after this; a silent watch is given up a little later."""
+"""The API server ends a watch after this; the router gives up a silent watch a little later."""
 _GRACE_S: Final = 15.0
 _REQUEST_S: Final = 10.0
 _BACKOFF_S: Final = (0.1, 5.0)
@@ -47,7 +47,7 @@ class Sink(Protocol):
 
 @dataclass(frozen=True)
 class Access:
-    """How to reach the API server. `token_file` is read at every request: tokens rotate."""
+    """How to reach the API server. `token_file` is read for every request: tokens rotate."""
 
     base_url: str
     socket: Path | None = None
@@ -55,7 +55,7 @@ class Access:
     token_file: Path | None = None
 
     def session(self) -> aiohttp.ClientSession:
-        """A client session; the caller closes it."""
+        """Make a client session; the caller closes it."""
         connector: aiohttp.BaseConnector
         if self.socket is not None:
             connector = aiohttp.UnixConnector(str(self.socket), limit=0)
@@ -71,7 +71,7 @@ class Access:
 
 
 def in_cluster(host: str, port: str) -> Access:
-    """Access with the pod's service account; host and port from KUBERNETES_SERVICE_*."""
+    """Use the pod's service account. Host and port are those of KUBERNETES_SERVICE_*."""
     host = f"[{host}]" if ":" in host else host
     return Access(
         base_url=f"https://{host}:{port}",
@@ -81,7 +81,7 @@ def in_cluster(host: str, port: str) -> Access:
 
 
 class Watcher:
-    """Keeps `sink` equal to the resource at `path`. `heard` is called at every sign of life."""
+    """Keeps `sink` equal to the resource at `path`. `heard`: called when the API server sends."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Watcher:
         self._version = ""
 
     async def run(self) -> None:
-        """Forever. Cancel to stop."""
+        """List and watch until cancelled."""
         failures = 0
         while True:
             started = time.monotonic()
@@ -116,7 +116,7 @@ class Watcher:
             except _FAILURES as error:
                 self._report(error, failures)
                 failures += 1
-            # A watch that ends at once would spin: only a long one reconnects without a pause.
+            # Reconnect without a pause only after a long watch: one that ends at once would spin.
             if failures or time.monotonic() - started < 1.0:
                 await asyncio.sleep(_pause_s(max(failures, 1)))
 
@@ -180,7 +180,7 @@ class Watcher:
                         yield msgspec.json.decode(line)
 
     def _report(self, error: Exception, failures: int) -> None:
-        """The first failure in a row is news; the rest would only repeat it."""
+        """Log the first failure in a row as a warning, the others at debug level."""
         level = logging.DEBUG if failures else logging.WARNING
         reason = f"{type(error).__name__}: {error}"
         log.log(level, "API server away", extra=fields(path=self._path, reason=reason))

@@ -13,6 +13,7 @@ PACKAGES = (
     "engine/yaie",
     "operator/yaie_operator",
     "local/yaie_local",
+    "router/yaie_router",
     "api/yaie_api",
     "kernels/yaie_kernels",
 )

@@ -41,11 +41,9 @@ def test_a_model_reads_what_routing_needs() -> None:
             model={"source": "x", "servedName": "org/big", "aliases": ["a"]},
             routing={"policy": "LeastLoaded", "loadFactor": 2, "timeoutSeconds": 30},
         )
-        | {"status": {"model": {"contextLength": 4096}}}
     )
     assert (model.name, model.served, model.aliases) == ("big", "org/big", ("a",))
     assert (model.policy, model.load_factor, model.timeout_s) == ("LeastLoaded", 2.0, 30)
-    assert model.context_length == 4096
 
 
 def test_a_bare_model_has_the_defaults() -> None:

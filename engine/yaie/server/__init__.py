@@ -1,1 +1,1 @@
-"""The OpenAI server process: HTTP, tokenizer, detokenizer. Imports no torch."""
+"""The HTTP process: HTTP APIs, tokenizer, detokenizer. It does not import torch."""

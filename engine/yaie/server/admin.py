@@ -1,6 +1,6 @@
-"""The admin port: what changes the server or tells its insides. Off unless it is asked for.
+"""The admin port: endpoints that change the server or show its internals. Off by default.
 
-None of it is on the public port, whoever asks there. Keys are asked for as on the public port.
+They are not on the public port, even for a client with a key. The admin port checks the same keys.
 """
 
 from typing import Any, Final
@@ -17,13 +17,13 @@ from yaie_api import __version__, names
 
 
 async def reset_prefix_cache(request: Request) -> Response:
-    """Forget cached prefixes that no running request uses."""
+    """Drop the cached prefixes that no running request uses."""
     await service_of(request).engine.reset_prefix_cache()
     return json_response({"status": "ok"})
 
 
 async def load(request: Request) -> Response:
-    """What the engine is doing, in numbers. `server_load` is vLLM's name for the requests."""
+    """Return the engine's load. `server_load` is vLLM's name for the number of requests."""
     service = service_of(request)
     engine, in_work = service.engine, await info.requests_in_work(service)
     known = {} if engine.stats is None else _load_of(engine.stats)
@@ -45,7 +45,7 @@ def _load_of(stats: Stats) -> dict[str, Any]:
 
 
 async def server_info(request: Request) -> Response:
-    """How the server runs: settings without keys, and the model."""
+    """Return the server's settings, without keys, and the model."""
     service = service_of(request)
     model = service.engine.info
     return json_response(

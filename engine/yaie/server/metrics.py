@@ -1,6 +1,6 @@
-"""What the HTTP process measures, and what the engine's last snapshot says, for Prometheus.
+"""The Prometheus metrics of an HTTP process: its own, and those of the engine's last `Stats`.
 
-Names and buckets stand in `yaie_api.metrics`; each server has a registry of its own.
+Names and buckets are defined in `yaie_api.metrics`. Each `ServerMetrics` has its own registry.
 """
 
 import math
@@ -31,14 +31,14 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 Snapshot = list[tuple[str, list[tuple[str, dict[str, str], float]]]]
-"""Of each family: its name, and its samples as (name, labels, value)."""
+"""The families of a registry: the name of each, and its samples as (name, labels, value)."""
 
 
 class ServerMetrics:
-    """Requests as clients see them, plus the engine's snapshot when there is one."""
+    """Counters and histograms of requests, and the engine's own metrics once it has sent any."""
 
     def __init__(self, engine: "EngineStatus | None" = None) -> None:
-        # Without this each series has a second one, which nobody asks for.
+        # Otherwise the library adds a `_created` series to each.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library types it not
         self.registry = CollectorRegistry()
         self._requests = _counter(names.ENGINE_HTTP_REQUESTS, self.registry)
@@ -58,7 +58,7 @@ class ServerMetrics:
         self._ttft.observe(seconds)
 
     def more_tokens(self, seconds: float, count: int) -> None:
-        """`count` tokens came `seconds` after the ones before them."""
+        """Record that `count` tokens came `seconds` after the token before them."""
         self._itl.observe(seconds / count, count)
 
     def finished(self, reason: str, seconds: float) -> None:
@@ -69,14 +69,14 @@ class ServerMetrics:
         self._unknown_fields.inc(count)
 
     def snapshot(self) -> Snapshot:
-        """What this process has measured, for another one to add."""
+        """Return what this process has measured, so that another one can add it to its own."""
         return [
             (family.name, [(one.name, one.labels, one.value) for one in family.samples])
             for family in self.registry.collect()
         ]
 
     def render(self, others: Sequence[Snapshot] = ()) -> bytes:
-        """The text exposition, with what other processes of this server have measured."""
+        """Return the text exposition. `others`: snapshots of the server's other HTTP processes."""
         shown = CollectorRegistry()
         shown.register(_Sums(self.registry, others))
         if self._engine is not None:
@@ -85,8 +85,10 @@ class ServerMetrics:
 
 
 class Latencies(Collector):
-    """A histogram without labels, for one thread. Observing is one look-up: the library's own
-    locks twice and goes through its buckets, 2 µs for every token.
+    """A histogram without labels, for one thread.
+
+    The library's own histogram takes two locks and loops over its buckets: 2 µs for each token.
+    This one does a single binary search.
     """
 
     def __init__(self, metric: names.Metric, registry: CollectorRegistry) -> None:
@@ -96,7 +98,7 @@ class Latencies(Collector):
         registry.register(self)
 
     def observe(self, seconds: float, count: int = 1) -> None:
-        """`count` observations of the same value."""
+        """Record `count` observations of the same value."""
         self._counts[bisect_left(self._metric.buckets, seconds)] += count
         self._sum += seconds * count
 
@@ -109,9 +111,7 @@ class Latencies(Collector):
 
 
 class _Sums(Collector):
-    """The families of a registry with the samples of snapshots added to their own. All of them are
-    counters and histograms.
-    """
+    """Adds the samples of snapshots to the families of a registry, all counters or histograms."""
 
     def __init__(self, registry: CollectorRegistry, others: Sequence[Snapshot]) -> None:
         self._registry = registry
@@ -138,9 +138,9 @@ def _added(family: Metric, samples: Sequence[tuple[str, dict[str, str], float]])
 
 
 class EngineStatus(Collector):
-    """The engine's counters and gauges, read from its last snapshot at scrape time.
+    """The engine's counters and gauges, read from its last `Stats` when they are scraped.
 
-    A new engine process counts from zero again, which Prometheus understands as a reset.
+    A new engine process starts again from zero, which Prometheus treats as a counter reset.
     """
 
     def __init__(self, stats: Callable[[], Stats | None], restarts: Callable[[], int]) -> None:

@@ -1,4 +1,4 @@
-"""What the user has set for the server: for all requests, for one, for its processes."""
+"""The options of `yaie serve`: how requests are served, the limits of one, the whole server."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,28 +6,28 @@ from pathlib import Path
 from typing import Any, Final
 
 SILENT_S: Final = 9.0
-"""An engine process that serves sends a message twice a second. After so much silence it is looked
-at once more and killed: ten seconds at most.
+"""A serving engine process sends a message twice a second. After this long without one, it is
+checked once more and then killed, within ten seconds in all.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceOptions:
-    """What the user has set for all requests.
+    """Options of `yaie serve` that apply to all requests.
 
     Attributes:
         names: model names for clients; empty: the engine's own name for the model.
         use_generation_config: whether sampling defaults come from the checkpoint.
         log_prompts: whether prompts and outputs are logged.
         chat_template: a file to use instead of the model's own template.
-        tool_call_parser: how the model writes tool calls; None: as its template says.
-        reasoning_parser: how it marks its reasoning; None: as its template says.
-        sse_keep_alive_s: time between comments in a stream that has nothing to say; 0: none.
-        priorities: whether requests may have one.
+        tool_call_parser: format of the model's tool calls; None: detected from its template.
+        reasoning_parser: format of its reasoning; None: detected from its template.
+        sse_keep_alive_s: a comment is sent after this long without an event; 0: never.
+        priorities: whether requests may set a priority.
         tenant_header: request header (lower case) that is trusted to name the tenant.
-        tenants_by_key: each API key is a tenant of its own.
-        response_mark: ids of responses begin with it, so that a router finds them here again.
-        settings: what GET /server_info on the admin port tells; without secrets.
+        tenants_by_key: whether each API key is a tenant of its own.
+        response_mark: prefix of response ids, by which the router finds the engine that has them.
+        settings: what GET /server_info on the admin port returns; without secrets.
 
     """
 
@@ -47,27 +47,27 @@ class ServiceOptions:
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may take."""
+    """Limits of one request: bytes, seconds and number of headers."""
 
     body_bytes: int = 4 * 1024 * 1024
     body_s: float = 30.0
     headers: int = 100
     header_bytes: int = 64 * 1024
     discard_bytes: int = 16 * 1024 * 1024
-    """Of a body that is too large, so much is read and dropped: closing at once would reset the
-    connection before the client has seen the answer."""
+    """How much of a too large body is read and dropped. Closing the connection at once would reset
+    it before the client has read the answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions(ServiceOptions):
-    """How to serve; what to serve is in the engine's command.
+    """All options of a server. Those of the model are in the engine's command.
 
     Attributes:
-        command: argument list of an engine process for a given ipc address.
-        admin_port: where control endpoints listen; None: nowhere.
+        command: returns the argument list of an engine process that connects to an ipc address.
+        admin_port: the port of the admin endpoints; None: they are off.
         drain_s: how long running requests may take after SIGTERM.
         restart_backoff_s: wait before the first restart of the engine; doubles with each one.
-        silent_s: silence after which an engine process is killed.
+        silent_s: an engine process that sends nothing for this long is killed.
         api_server_count: HTTP processes that share the port and the engine process.
 
     """

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 _DEFAULTED: Final = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 _AS_GIVEN: Final = (*_DEFAULTED, "seed", "min_tokens", "stop")
-"""Left out when they are None: the defaults of the checkpoint or of the engine stand."""
+"""Not passed on when they are None: then the checkpoint's default holds, or the engine's."""
 _COPIED: Final = (
     "n", "presence_penalty", "frequency_penalty", "ignore_eos", "skip_special_tokens",
     "include_stop_str_in_output", "stop_token_ids", "allowed_token_ids", "bad_words",
@@ -25,9 +25,10 @@ _COPIED: Final = (
 
 
 def generation_defaults(folder: Path) -> dict[str, Any]:
-    """Sampling defaults that the checkpoint's `generation_config.json` recommends.
+    """Return the sampling defaults of the checkpoint's `generation_config.json`.
 
-    Values out of range are left out with a warning: a checkpoint must not break every request.
+    If a value is out of range, a warning is logged and the file is ignored: a checkpoint must not
+    break every request.
     """
     path = folder / "generation_config.json"
     if not path.is_file():
@@ -63,7 +64,7 @@ def sampling_params(
         max_tokens: most tokens to generate, from `output_room`.
         defaults: values for sampling fields that the client left out.
         grammar: the form that the output must have.
-        prompt_logprobs: how many of the likeliest tokens to tell beside each prompt token.
+        prompt_logprobs: how many of the likeliest tokens to return beside each prompt token.
 
     Raises:
         InvalidRequestError: a value is out of range.
@@ -96,11 +97,13 @@ def sampling_params(
 def output_room(
     model: ModelInfo, prompt_tokens: int, asked: int | None, *, default: int | None, param: str
 ) -> int:
-    """Most tokens to generate. `asked`: what the client wants; None: `default`, or all that fits.
+    """Return the largest number of tokens to generate.
+
+    `asked`: what the client wants; None: `default`, but at most what the context has left.
 
     Raises:
         ContextLengthError: prompt and output do not fit the context.
-        InvalidRequestError: a negative number.
+        InvalidRequestError: `asked` is negative.
 
     """
     room = model.max_model_len - prompt_tokens
@@ -130,10 +133,10 @@ def check_ids(name: str, token_ids: Iterable[int], model: ModelInfo) -> None:
 
 
 def kept_tokens(wanted: int, most: int) -> int:
-    """How many tokens of a prompt `truncate_prompt_tokens` keeps; -1: as many as there may be.
+    """Return how many tokens of a prompt `truncate_prompt_tokens` keeps; -1 keeps `most`.
 
     Raises:
-        InvalidRequestError: more than there may be.
+        InvalidRequestError: `wanted` is above `most`.
 
     """
     if wanted > most:

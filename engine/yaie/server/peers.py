@@ -1,8 +1,7 @@
-"""What one HTTP process of a server asks the others: numbers, and responses that they keep.
+"""Questions between the HTTP processes of one server: metrics, load, readiness, stored responses.
 
-Each answers at a unix socket in a folder that only their user can enter: one question and one
-answer for each connection, as JSON. The first process answers too. With one process there is
-nobody to ask.
+Every process listens on a unix socket in a folder that only its user can enter. A connection
+carries one question and one answer, both JSON. A server with one HTTP process has no peers.
 """
 
 import asyncio
@@ -20,26 +19,26 @@ LIMIT_BYTES: Final = 128 * 1024 * 1024
 
 
 class AskMetrics(msgspec.Struct, frozen=True, tag="metrics"):
-    """Answered by `metrics.Snapshot`."""
+    """Ask for the metrics. The answer is a `metrics.Snapshot`."""
 
 
 class AskReady(msgspec.Struct, frozen=True, tag="ready"):
-    """Answered by whether it takes requests."""
+    """Ask whether the process takes requests. The answer is a bool."""
 
 
 class AskLoad(msgspec.Struct, frozen=True, tag="load"):
-    """Answered by the number of requests in work."""
+    """Ask for the number of unfinished requests. The answer is an int."""
 
 
 class AskResponse(msgspec.Struct, frozen=True, tag="response"):
-    """Answered by a stored response, or null."""
+    """Ask for a stored response. The answer is a `Stored`, or null."""
 
     tenant: str
     response_id: str
 
 
 class Forget(msgspec.Struct, frozen=True, tag="forget"):
-    """Forget a stored response. Answered by whether there was one."""
+    """Delete a stored response. The answer is a bool: whether it was there."""
 
     tenant: str
     response_id: str
@@ -51,7 +50,7 @@ _decode_question: Final = msgspec.json.Decoder(Question).decode
 
 
 class Peers:
-    """The other HTTP processes of this server. `place`: of this one among `count`."""
+    """The other HTTP processes of this server. `place`: the number of this one among `count`."""
 
     def __init__(self, folder: Path | None = None, place: int = 0, count: int = 1) -> None:
         paths = [] if folder is None else [str(folder / f"http-{one}") for one in range(count)]
@@ -59,7 +58,7 @@ class Peers:
         self._others = paths
 
     async def ask(self, question: Question, kind: Any) -> list[Any]:
-        """The answer of each of them, decoded as `kind`.
+        """Ask all of them, and return their answers, decoded as `kind`.
 
         Raises:
             UnavailableError: one of them does not answer.
@@ -79,7 +78,7 @@ class Peers:
 
     @contextlib.asynccontextmanager
     async def answering(self, answer: Callable[[Question], Any]) -> AsyncIterator[None]:
-        """Answer the others' questions meanwhile."""
+        """Answer the questions of the others with `answer` while the context is open."""
         if self._own is None:
             yield
             return
@@ -88,7 +87,7 @@ class Peers:
             with contextlib.closing(writer):
                 question = _decode_question(await reader.readuntil(b"\n"))
                 writer.write(_encode(answer(question)))
-                with contextlib.suppress(ConnectionError):  # who asked has ended
+                with contextlib.suppress(ConnectionError):  # the process that asked has ended
                     await writer.drain()
 
         async with await asyncio.start_unix_server(reply, self._own):

@@ -1,7 +1,7 @@
-"""Every path of the public port, in one table: who answers it, and what it takes and gives.
+"""The table of the public port: the handler of each path, its request type, its answer's fields.
 
-The application routes by it and the OpenAPI document is written from it, so that neither can know
-a path that the other does not.
+The application routes by this table and the OpenAPI document is generated from it, so the two
+cannot differ.
 """
 
 from collections.abc import Callable
@@ -40,15 +40,15 @@ from yaie_api.http.responses import ResponsesRequest
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One thing that can be asked for, under one or several paths.
+    """An operation, and the paths under which it is served.
 
     Attributes:
-        body: what a POST takes.
+        body: the type of the request's body.
         answer: fields that every answer has.
-        media: the type of an answer.
+        media: the media type of the answer.
         error: the envelope of its errors.
-        streams: whether the body can ask for server-sent events instead.
-        needs_model: whether it answers 404 and 503 for want of a model.
+        streams: whether the client can ask for server-sent events instead.
+        needs_model: whether it answers 404 or 503 when there is no such model, or none is loaded.
 
     """
 

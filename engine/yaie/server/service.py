@@ -1,50 +1,33 @@
-"""What every endpoint needs, in one object: the engine, the tokenizer, names, measurements.
-
-`start` is the way from a checked prompt to an accepted `Answer`.
-"""
+"""What every endpoint needs: the engine, the tokenizer, the model's names, the metrics."""
 
 import asyncio
-import logging
 import time
-import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from yaie.config import ModelInfo
-from yaie.core.messages import Generate
-from yaie.core.request import SamplingParams
-from yaie.server.answers.answer import Answer
-from yaie.server.answers.output import Output
 from yaie.server.answers.response_store import ResponseStore, Stored
-from yaie.server.caller import Caller, caller_of
 from yaie.server.engine.client import AsyncEngine, EngineState
 from yaie.server.metrics import ServerMetrics
 from yaie.server.options import ServiceOptions
 from yaie.server.params import generation_defaults
 from yaie.server.peers import AskResponse, Forget, Peers
 from yaie.text import reasoning, tools
-from yaie.text.detokenizer import TextStream
-from yaie.text.parts import OutputParser
 from yaie.text.prompt.tokenizer import Tokenizer
 from yaie.text.reasoning import ReasoningFormat
 from yaie.text.tools import ToolFormat
-from yaie_api.errors import InvalidRequestError, NotFoundError, UnavailableError
-from yaie_api.http.openai import GenerationRequest
-from yaie_api.logs import fields, request_id
-
-log = logging.getLogger(__name__)
-prompt_log = logging.getLogger("yaie.prompts")
+from yaie_api.errors import NotFoundError, UnavailableError
 
 T = TypeVar("T")
 IN_THREAD_CHARACTERS: Final = 16_384
-"""Longer texts are tokenized beside the event loop: about a millisecond for this many."""
+"""Longer texts are tokenized in a thread. This many take about a millisecond."""
 
 
 @dataclass
 class Service:
-    """State of the HTTP process. `names` are the model names that clients may use."""
+    """The state of an HTTP process. `names`: the model names that clients may use."""
 
     engine: AsyncEngine
     metrics: ServerMetrics
@@ -63,7 +46,7 @@ class Service:
         self.names = self.options.names
 
     async def load(self, info: ModelInfo) -> None:
-        """Called when an engine process is ready: read the tokenizer once."""
+        """Read the tokenizer when the first engine process is ready; later calls keep it."""
         options = self.options
         if self.tokenizer_or_none is None:
             folder = Path(info.path)
@@ -79,7 +62,7 @@ class Service:
 
     @property
     def info(self) -> ModelInfo:
-        """What the engine tells about the model.
+        """What the engine process has said about the model.
 
         Raises:
             UnavailableError: the model is not loaded yet, or the engine failed.
@@ -108,10 +91,11 @@ class Service:
         return self.tokenizer_or_none
 
     def check_model(self, name: str | None) -> str:
-        """The name to answer with. None means the model that is served.
+        """Return the model name to answer with. `name` None: the model that is served.
 
         Raises:
-            NotFoundError: no such model here.
+            NotFoundError: this server has no model of that name.
+            UnavailableError: the model is not loaded yet, so its name is not known.
 
         """
         if name is None and self.names:
@@ -126,88 +110,17 @@ class Service:
             code="model_not_found",
         )
 
-    def refuse_when_draining(self) -> None:
-        """Refuse a request while the server shuts down.
-
-        Raises:
-            UnavailableError: the server shuts down.
-
-        """
-        if self.draining:
-            raise UnavailableError(
-                "The server is shutting down.", code="draining", retry_after_s=1.0
-            )
-
     async def tokenize(self, characters: int, work: Callable[[], T]) -> T:
         """Run a tokenizer call, in a thread when its text is long."""
         if characters < IN_THREAD_CHARACTERS:
             return work()
         return await asyncio.to_thread(work)
 
-    async def start(
-        self,
-        prompt_ids: Sequence[int],
-        sampling: SamplingParams,
-        body: GenerationRequest,
-        caller: Caller,
-        *,
-        parser: Callable[[], OutputParser] | None = None,
-    ) -> Answer:
-        """Submit and return the answer once the engine has accepted it.
-
-        `parser` makes the parser of each output; None: outputs are plain text.
-
-        Raises:
-            InvalidRequestError: `body` has a priority, and this server does not schedule by
-                priority.
-
-        """
-        if body.priority and not self.options.priorities:
-            raise InvalidRequestError(
-                "priority must be 0: this server does not schedule by priority.", param="priority"
-            )
-        if self.options.log_prompts:
-            text = self.tokenizer.decode(prompt_ids, skip_special_tokens=False)
-            prompt_log.info("prompt", extra=fields(text=text))
-        request = Generate(
-            request_id=generation_id(),
-            prompt_token_ids=tuple(prompt_ids),
-            sampling=sampling,
-            priority=body.priority,
-            salt=caller.salt(body.cache_salt),
-            tenant=caller.tenant,
-            timeout_s=caller.timeout_s,
-        )
-        return Answer(
-            await self.engine.submit(request),
-            [self._output(sampling, body, parser) for _ in range(sampling.n)],
-            prompt_token_ids=request.prompt_token_ids,
-            metrics=self.metrics,
-            started_s=caller.started_s,
-            record=_log_output if self.options.log_prompts else None,
-        )
-
-    def _output(
-        self,
-        sampling: SamplingParams,
-        body: GenerationRequest,
-        parser: Callable[[], OutputParser] | None,
-    ) -> Output:
-        made = None if parser is None else parser()
-        shown = frozenset[str]() if made is None else made.shown_special_tokens
-        return Output(
-            TextStream(self.tokenizer, sampling, shown),
-            made,
-            stop_token_ids=sampling.stop_token_ids,
-            keep_token_ids=body.return_token_ids,
-            keep_text=self.options.log_prompts,
-        )
-
     async def stored_response(self, tenant: str, response_id: str) -> Stored | None:
-        """A response that this HTTP process or another one keeps.
+        """Find a response that this HTTP process or another one stores.
 
         Raises:
-            UnavailableError: another one does not answer.
+            UnavailableError: another HTTP process does not answer.
 
         """
         found = self.responses.get(tenant, response_id)
@@ -217,30 +130,9 @@ class Service:
         return next((one for one in others if one is not None), None)
 
     async def forget_response(self, tenant: str, response_id: str) -> None:
-        """Wherever it is kept."""
+        """Delete a stored response from the HTTP process that has it."""
         if not self.responses.delete(tenant, response_id):
             await self.peers.ask(Forget(tenant, response_id), bool)
-
-    def caller(self, headers: Mapping[str, str]) -> Caller:
-        """Who asks. To be called first in a handler: the clock starts here."""
-        options = self.options
-        return caller_of(
-            headers, tenant_header=options.tenant_header, tenants_by_key=options.tenants_by_key
-        )
-
-    def count_unknown(self, names: Collection[str] | None) -> None:
-        if names:
-            self.metrics.unknown_fields(len(names))
-            log.debug("unknown fields", extra=fields(count=len(names)))
-
-
-def generation_id() -> str:
-    """Unique, and begins with the HTTP request's id, so that the engine's records tell it too."""
-    return f"{request_id.get()}-{uuid.uuid4().hex[:12]}"
-
-
-def _log_output(text: str) -> None:
-    prompt_log.info("output", extra=fields(text=text))
 
 
 def _short(name: str | None) -> str:

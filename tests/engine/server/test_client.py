@@ -303,7 +303,7 @@ async def test_a_receiver_hears_each_turn_once_and_waits_while_there_is_no_room(
     engine, _ = ready()
     generation, told, space = await submitted(engine), Told(), Space()
     engine.dispatch(Tokens("r", (1,)))
-    generation.follow(told, space)
+    generation.deliver_to(told, space)
     engine.dispatch(Tokens("r", (2,)))
     engine.dispatch(Tokens("r", (3,)))
     await asyncio.sleep(0)

@@ -2,16 +2,19 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from engine.server.scripted import running, says
 from yaie.server.request import prompts
-from yaie.server.request.prompts import rendered
+from yaie.server.request.prompts import chat_ids
 from yaie.text.prompt.sandbox import TemplateTimeoutError
 from yaie_api.errors import InvalidRequestError
+from yaie_api.http.openai import ChatCompletionRequest, parse
 
 SLOW = (
     "{% if 'slow' in messages[0].content %}{% for i in range(90000) %}{% for j in range(90000) %}"
@@ -49,39 +52,57 @@ async def test_a_slow_template_holds_up_nobody_and_is_ended(
     assert worst_s < 1.5
 
 
-async def test_a_template_that_needs_a_little_more_time_gets_it_in_a_thread() -> None:
+async def ids_by(
+    work: Callable[[float], list[int]], monkeypatch: pytest.MonkeyPatch, *, characters: int = 10
+) -> list[int]:
+    """The ids of a chat that is rendered by `work`, which takes the limit in seconds."""
+    monkeypatch.setattr(
+        prompts, "conversation_ids", lambda *_, limit_s, limit_tokens: work(limit_s)
+    )
+    service: Any = SimpleNamespace(
+        tokenizer=None, tool_format=None, info=SimpleNamespace(max_model_len=8)
+    )
+    messages = [{"role": "user", "content": "x" * characters}]
+    return await chat_ids(service, parse(ChatCompletionRequest, {"messages": messages}))
+
+
+async def test_a_template_that_needs_a_little_more_time_gets_it_in_a_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     limits: list[float] = []
 
-    def work(*, limit_s: float) -> list[int]:
+    def work(limit_s: float) -> list[int]:
         limits.append(limit_s)
         if limit_s < 1.0:
             raise TemplateTimeoutError
         return [7]
 
-    assert await rendered(10, work) == [7]
+    assert await ids_by(work, monkeypatch) == [7]
     assert limits == [prompts.INLINE_S, prompts.RENDER_S]
 
 
-async def test_a_long_text_goes_to_a_thread_at_once() -> None:
-    def work(*, limit_s: float) -> list[int]:
+async def test_a_long_text_goes_to_a_thread_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def work(limit_s: float) -> list[int]:
         assert limit_s == prompts.RENDER_S
         with pytest.raises(RuntimeError):
             asyncio.get_running_loop()
         return [7]
 
-    assert await rendered(10**6, work) == [7]
+    assert await ids_by(work, monkeypatch, characters=10**6) == [7]
 
 
-async def test_what_the_template_refuses_is_not_tried_twice() -> None:
+async def test_what_the_template_refuses_is_not_tried_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     calls = 0
 
-    def work(*, limit_s: float) -> list[int]:
+    def work(limit_s: float) -> list[int]:
         nonlocal calls
         calls += 1
         raise InvalidRequestError("no", param="messages")
 
     with pytest.raises(InvalidRequestError):
-        await rendered(10, work)
+        await ids_by(work, monkeypatch)
     assert calls == 1
 
 

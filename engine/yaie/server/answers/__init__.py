@@ -1,1 +1,1 @@
-"""What becomes of an engine's events: one answer, whole or streamed, in a caller's terms."""
+"""From the engine's tokens to an answer, whole or streamed, for all APIs."""

@@ -1,7 +1,7 @@
-"""The answer to one request: its outputs' deltas as they come, with its measurements.
+"""The answer to one prompt: it turns tokens into deltas of its outputs, and measures them.
 
-Every endpoint that generates consumes an `Answer`, streamed or whole; they differ only in how they
-write it down. One answer has as many outputs (choices) as the request asked for.
+Every endpoint that generates text reads an `Answer`, whole or as a stream, and writes it in its
+API's form. An answer has as many outputs (choices) as the request asked for.
 """
 
 import asyncio
@@ -20,18 +20,18 @@ from yaie_api.http.openai import Usage
 
 
 class Sink(Protocol):
-    """Takes what is new of an answer's outputs. What it raises ends the answer."""
+    """Receives the deltas of an answer's outputs. If it raises, the answer ends with that error."""
 
     def text(self, index: int, text: str) -> None:
-        """More text of output `index` and nothing else, as nearly everything of a stream is."""
+        """Take more text of output `index`. Most deltas of a stream are only text."""
 
     def delta(self, index: int, delta: Delta) -> None:
-        """Anything else that is new of it."""
+        """Take any other delta of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One whole output. The fields are those of `Delta`."""
+    """A complete output. The fields are those of `Delta`."""
 
     index: int
     parts: Sequence[Part]
@@ -41,7 +41,7 @@ class Choice:
     token_ids: tuple[int, ...] = ()
 
     def as_delta(self) -> Delta:
-        """All of it at once."""
+        """Return the whole output as one delta."""
         return Delta(
             self.parts, self.finish_reason, self.stop_reason, self.logprobs, self.token_ids
         )
@@ -60,10 +60,10 @@ class Choice:
 
 
 class Answer:
-    """The outputs of one accepted generation. `deliver` it once; `usage` grows with it.
+    """The outputs of one accepted generation. Call `deliver` or `whole` once; `usage` then grows.
 
-    `record` is given the whole text of each output at the end, if the user wants outputs logged.
-    `prompt_logprobs` is there from the first delta on, if it was asked for: one entry for each
+    `record` is called with the text of each output at its end, if outputs are logged.
+    `prompt_logprobs` is set before the first delta, if the request asked for it: one entry for each
     token of the prompt but the first.
     """
 
@@ -104,26 +104,26 @@ class Answer:
         )
 
     def close(self) -> None:
-        """No more text is wanted. Aborts the generation unless it has ended."""
+        """End the answer, and abort the generation unless it has ended."""
         self._generation.close()
         if self._end is not None:
             self._end.cancel()
 
     async def deliver(self, sink: Sink, room: Room | None = None) -> None:
-        """Hand everything to `sink` as it comes, from where its tokens arrive; return at the end.
-        Messages that show nothing are left out, except the last one of each output.
+        """Pass every delta to `sink`, in the callback that receives its tokens; return at the end.
+        A delta without content is left out, unless it is the last one of its output.
 
         Raises:
             EngineError: the engine failed on this request.
-            DeadlineExceededError: its time was over.
-            UnavailableError: the engine died or gave the request up.
+            DeadlineExceededError: its time limit has passed.
+            UnavailableError: the engine died, or aborted the request.
 
         """
         self._sink = sink
         self._end = asyncio.get_running_loop().create_future()
         outcome = "abort"
         try:
-            self._generation.follow(self, room)
+            self._generation.deliver_to(self, room)
             await self._end
         except Exception:
             outcome = "error"
@@ -133,12 +133,12 @@ class Answer:
             self._finish(outcome)
 
     async def whole(self) -> list[Choice]:
-        """Every output in one piece, in order.
+        """Wait for the end and return every output, in order.
 
         Raises:
             EngineError: the engine failed on this request.
-            DeadlineExceededError: its time was over.
-            UnavailableError: the engine died or gave the request up.
+            DeadlineExceededError: its time limit has passed.
+            UnavailableError: the engine died, or aborted the request.
 
         """
         found = _Collected(self.num_outputs)
@@ -146,11 +146,11 @@ class Answer:
         return [_choice(index, deltas) for index, deltas in enumerate(found.deltas)]
 
     def resume(self) -> None:
-        """There is room for what was held back."""
+        """Deliver the messages that had to wait: there is room now."""
         self._generation.deliver()
 
     def receive(self, tokens: Tokens) -> None:
-        """Called by the generation."""
+        """Pass the delta of these tokens to the sink. The generation calls this."""
         sink, end, output = self._sink, self._end, self._outputs[tokens.index]
         if sink is None or end is None or end.done() or output.finish_reason is not None:
             return
@@ -165,7 +165,7 @@ class Answer:
             end.set_exception(error)
 
     def fail(self, error: YaieError) -> None:
-        """Called by the generation."""
+        """End the answer with this error. The generation calls this."""
         if self._end is not None and not self._end.done():
             self._end.set_exception(error)
 
@@ -204,7 +204,7 @@ class Answer:
         self._last_s[index] = now
 
     def _finish(self, outcome: str) -> None:
-        """Count each output. `outcome` of those that have not ended by themselves."""
+        """Count each output by its finish reason, or `outcome` if it has none."""
         seconds = time.monotonic() - self._started_s
         for output in self._outputs:
             self._metrics.finished(output.finish_reason or outcome, seconds)
@@ -213,7 +213,7 @@ class Answer:
 
 
 class _Collected:
-    """A sink that keeps everything."""
+    """A sink that keeps every delta."""
 
     def __init__(self, num_outputs: int) -> None:
         self.deltas: list[list[Delta]] = [[] for _ in range(num_outputs)]

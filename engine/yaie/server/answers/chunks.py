@@ -1,8 +1,8 @@
-"""The bytes of a stream's chunks. Each encoder writes the unchanging part of its chunks once.
+"""Encodes the chunks of OpenAI's streams. The part that all chunks share is encoded once.
 
-A chunk is one event: `data: <JSON on one line>` and an empty line. The role is sent once, a tool
-call's first piece has its id and name, the last chunk of a choice carries its finish_reason, and
-usage comes with `choices: []`.
+A chunk is one event: `data: <JSON on one line>` and an empty line. The role is sent once. The first
+piece of a tool call has its id and name. The last chunk of a choice has its finish_reason. The
+chunk with the usage has `choices: []`.
 """
 
 from typing import Any, Final, Literal
@@ -15,14 +15,14 @@ from yaie_api.http.openai import Usage
 
 json_bytes: Final = msgspec.json.Encoder().encode
 _LINE_BREAKS: Final = str.maketrans({"\u2028": "\\u2028", "\u2029": "\\u2029", "\x85": "\\u0085"})
-"""Line ends to some clients' event parsers, plain characters to JSON: escape them."""
+"""JSON strings may have these characters, but some clients' event parsers end a line there."""
 
 Kind = Literal["chat.completion.chunk", "text_completion"]
 NULL: Final = b"null"
 
 
 class ChunkEncoder:
-    """Bytes of the chunks of one choice of one stream."""
+    """Encodes the chunks of one choice of one stream."""
 
     def __init__(
         self, kind: Kind, answer_id: str, created: int, model: str, *, index: int = 0
@@ -32,7 +32,7 @@ class ChunkEncoder:
         self._choice = self._head + b',"choices":[{"index":%d,' % index
 
     def usage(self, usage: Usage) -> bytes:
-        """The chunk before `[DONE]`: no choices, only numbers."""
+        """Encode the chunk before `[DONE]`: it has no choices, only the usage."""
         return self._head + b',"choices":[]' + usage_field(usage) + b"}\n\n"
 
     def _write(
@@ -45,14 +45,14 @@ class ChunkEncoder:
 
 
 class TextChunks(ChunkEncoder):
-    """Chunks of a text completion."""
+    """Encodes the chunks of one choice of a text completion."""
 
     def __init__(self, answer_id: str, created: int, model: str, *, index: int = 0) -> None:
         super().__init__("text_completion", answer_id, created, model, index=index)
         self._text = self._choice + b'"text":'
 
     def text(self, text: str, top: bytes) -> bytes:
-        """A chunk that is text and nothing else: nearly all of them are."""
+        """Encode a chunk that has only text, as nearly all do."""
         return b"".join((self._text, encode_text(text), _MORE, top, b"}\n\n"))
 
     def delta(
@@ -64,23 +64,23 @@ class TextChunks(ChunkEncoder):
 
 
 class ChatChunks(ChunkEncoder):
-    """Chunks of one choice of a chat completion."""
+    """Encodes the chunks of one choice of a chat completion."""
 
     def __init__(self, answer_id: str, created: int, model: str, *, index: int = 0) -> None:
         super().__init__("chat.completion.chunk", answer_id, created, model, index=index)
         self._text = self._choice + b'"delta":{"content":'
 
     def role(self, *, top: bytes = b"") -> bytes:
-        """The first chunk of a chat choice: who speaks, and an empty text. `top`: see `delta`."""
+        """Encode the first chunk of a choice: its role, and an empty text. `top`: see `delta`."""
         delta = b'"delta":{"role":"assistant","content":""}'
         return self._write(delta, NULL, NULL, b"", top)
 
     def delta(
         self, delta: Delta, *, logprobs: bytes = NULL, extra: bytes = b"", top: bytes = b""
     ) -> bytes:
-        """One chunk for each part; the last one has the end, the log-probabilities and more.
+        """Encode one chunk for each part. The last one has the finish_reason and the logprobs.
 
-        `extra`: more fields of the choice; `top`: more fields of the chunk (see `usage_field`).
+        `extra`: more fields of the last choice; `top`: more fields of each chunk (`usage_field`).
         """
         if not delta.parts:
             return self._last(b"{}", delta, logprobs, extra, top)
@@ -92,7 +92,7 @@ class ChatChunks(ChunkEncoder):
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def text(self, text: str, top: bytes) -> bytes:
-        """A chunk that is text and nothing else: nearly all of them are."""
+        """Encode a chunk that has only text, as nearly all do."""
         return b"".join((self._text, encode_text(text), _MORE_TEXT, top, b"}\n\n"))
 
     def _last(
@@ -125,7 +125,7 @@ def _tool_call(part: ToolCallPart) -> dict[str, Any]:
 
 
 def end_of(delta: Delta) -> tuple[bytes, bytes]:
-    """The finish_reason, and the field that tells what has stopped the output, if anything has."""
+    """Encode the value of finish_reason, and the field stop_reason, or b"" if there is none."""
     if delta.finish_reason is None:
         return NULL, b""
     end = b'"%b"' % delta.finish_reason.encode()
@@ -135,17 +135,17 @@ def end_of(delta: Delta) -> tuple[bytes, bytes]:
 
 
 def usage_field(usage: Usage | None) -> bytes:
-    """`,"usage":…` to put into a chunk."""
+    """Encode `,"usage":…`, to be put into a chunk."""
     return b',"usage":null' if usage is None else b',"usage":' + json_bytes(usage.wire())
 
 
 def field(name: str, value: Any) -> bytes:
-    """`,"name":value` to put into a chunk or a choice."""
+    """Encode `,"name":value`, to be put into a chunk or a choice."""
     return b"," + json_bytes(name) + b":" + encode_json(value)
 
 
 def encode_text(text: str) -> bytes:
-    """A JSON string without line breaks of any kind. Half a surrogate pair raises."""
+    """Encode a JSON string without line breaks of any kind. Half a surrogate pair raises."""
     encoded = json_bytes(text)
     if text.isascii():
         return encoded
@@ -153,7 +153,7 @@ def encode_text(text: str) -> bytes:
 
 
 def encode_json(value: Any) -> bytes:
-    """A JSON value without line breaks of any kind."""
+    """Encode a JSON value without line breaks of any kind."""
     encoded = json_bytes(value)
     if encoded.isascii():
         return encoded

@@ -1,7 +1,7 @@
 """The parts of an answer as items that grow one after the other.
 
-OpenAI's responses and Anthropic's messages both tell an answer as a list of items (reasoning, text,
-a call) and a stream as events of their growth. They differ in how an item and its events look.
+OpenAI's responses API and Anthropic's messages API both return a list of items (reasoning, text, a
+tool call), and stream events about their growth. They differ in the form of items and events.
 """
 
 from abc import ABC, abstractmethod
@@ -16,34 +16,34 @@ from yaie.text.parts import Part, TextPart, ToolCallPart
 Event = dict[str, Any]
 EVENT_END: Final = b"}\n\n"
 _MARK: Final = "\0text\0"
-"""Stands where the text goes while the bytes around it are found."""
+"""A placeholder for the text: what is before and after it in an event are its constant bytes."""
 
 
 class Item(ABC):
-    """One item, from its first part on."""
+    """An item that begins with a part and grows with further ones."""
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
 
     @property
     def text(self) -> str:
-        """What has been said so far."""
+        """Its text so far."""
         return "".join(self.pieces)
 
     @abstractmethod
     def takes(self, part: Part) -> bool:
-        """Whether the part goes on with this item."""
+        """Whether the part belongs to this item."""
 
     @abstractmethod
     def opening(self) -> list[Event]:
-        """The events of its beginning."""
+        """Return the events of its beginning."""
 
     @abstractmethod
     def growth(self, text: str) -> Event:
-        """The event that tells more text (or arguments)."""
+        """Return the event for more text (or arguments)."""
 
     def push(self, text: str) -> list[Event]:
-        """More text (or arguments), and the events that tell it."""
+        """Add text (or arguments), and return its events."""
         if not text:
             return []
         self.pieces.append(text)
@@ -51,23 +51,23 @@ class Item(ABC):
 
     @abstractmethod
     def closing(self, status: str) -> list[Event]:
-        """The events of its end."""
+        """Return the events of its end."""
 
     @abstractmethod
     def wire(self, status: str) -> dict[str, Any]:
-        """The item as it is now."""
+        """Return the item as the API writes it."""
 
 
 class Around(NamedTuple):
-    """The unchanging bytes of an item's events of growth: nearly all events of a stream."""
+    """The constant bytes of an item's growth events, which are nearly all events of a stream."""
 
     before: bytes
     after: bytes
 
 
 class Items:
-    """The items of one answer, in order. One is open at a time: a part that it does not take closes
-    it and opens the next. `make` makes the item that begins with a part, at a place in the list.
+    """The items of one answer, in order. One item is open at a time; a part that does not belong to
+    it closes it and opens the next. `make`: makes the item that begins with a part, at an index.
     """
 
     def __init__(self, make: Callable[[Part, int], Item]) -> None:
@@ -79,11 +79,11 @@ class Items:
 
     @property
     def output(self) -> list[dict[str, Any]]:
-        """The items that are complete."""
+        """The complete items."""
         return list(self._done)
 
     def push(self, parts: Sequence[Part]) -> Iterator[Event]:
-        """The events that these parts cause."""
+        """Add parts, and return their events."""
         for part in parts:
             if self._open is None or not self._open.takes(part):
                 yield from self._close("completed")
@@ -93,8 +93,8 @@ class Items:
                 yield from self._open.push(text)
 
     def grow(self, text: str) -> "Around | None":
-        """More text of the open item, and the bytes around it in the event that tells it. None: not
-        done, because the text begins an item; see `push`.
+        """Add text to the open item, and return the bytes around it in its event. None: nothing was
+        added, because the text begins another item; use `push`.
         """
         item = self._open
         if item is None or not text or not item.takes(TextPart(text)):
@@ -106,7 +106,7 @@ class Items:
         return self._around
 
     def finish(self, status: str) -> Iterator[Event]:
-        """The last events. An answer without anything has one empty text."""
+        """Close the last item, and return its events. An empty answer gets one empty text."""
         if not self._count:
             yield from self._begin(TextPart(""))
         yield from self._close(status)
@@ -125,7 +125,7 @@ class Items:
 
 
 class ItemStream:
-    """Writes the events of an answer's items. `events`: those that a delta causes."""
+    """A sink that writes the events of an answer's items. `events`: returns those of a delta."""
 
     def __init__(
         self, items: Items, events: Callable[[Delta], Iterable[Event]], out: ResponseBody
@@ -152,10 +152,10 @@ class ItemStream:
             self.tell(event)
 
     def end_of_growth(self, after: bytes) -> bytes:
-        """What stands after the text in an event; `after`: in all of them."""
+        """Return the bytes after the text of a growth event. `after`: those of `Around`."""
         return after
 
 
 def encode_event(event: Event) -> bytes:
-    """A named event as server-sent bytes."""
+    """Encode a named server-sent event."""
     return b"".join((b"event: ", event["type"].encode(), b"\ndata: ", encode_json(event), b"\n\n"))

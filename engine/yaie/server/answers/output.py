@@ -1,9 +1,9 @@
-"""One output of a request: its tokens become text, its text becomes parts.
+"""One output of a request: it turns tokens into text, and text into parts.
 
     Tokens → TextStream (characters, stop strings) → parser (reasoning, tool calls) → Delta
 
-An output without a parser is all text. Log-probabilities and ids wait here for the text that their
-tokens belong to, so that a stream tells them together.
+Without a parser, everything is text. Log-probabilities and ids wait here until the text of their
+tokens is shown, so that a stream sends them together.
 """
 
 from collections.abc import Collection, Sequence
@@ -19,10 +19,10 @@ FinishReason = Literal["stop", "length", "tool_calls"]
 
 
 class Delta(msgspec.Struct, frozen=True, gc=False):
-    """What is new of one output; the last one has a finish_reason.
+    """New content of one output; the last delta has a finish_reason.
 
     `stop_reason`: the stop string, or the stop token id of the request, that ended it. `logprobs`
-    and `token_ids` are of the tokens since the delta before, where they were asked for.
+    and `token_ids`: of the tokens since the last delta, if the request asked for them.
     """
 
     parts: Sequence[Part]
@@ -33,7 +33,7 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def only_text(self) -> str | None:
-        """Its text where it is one text part and nothing else."""
+        """Its text, if it is one text part and nothing else."""
         parts = self.parts
         if len(parts) != 1 or self.finish_reason is not None or self.logprobs or self.token_ids:
             return None
@@ -45,10 +45,10 @@ class Output:
     """Makes the deltas of one output.
 
     Args:
-        text: its detokenizer and stop strings.
-        parser: tells reasoning and tool calls from text; None: everything is text.
-        stop_token_ids: those that the client asked for, which are named as the reason of a stop.
-        keep_token_ids: whether deltas tell the ids.
+        text: its detokenizer, with its stop strings.
+        parser: separates reasoning and tool calls from text; None: everything is text.
+        stop_token_ids: the client's own; if one of them ends the output, it is the stop_reason.
+        keep_token_ids: whether deltas have the token ids.
         keep_text: whether `raw_text` is kept.
 
     """
@@ -81,23 +81,23 @@ class Output:
 
     @property
     def num_reasoning_tokens(self) -> int:
-        """Those of them that became reasoning."""
+        """Tokens of the reasoning."""
         return self._reasoning.count
 
     @property
     def raw_text(self) -> str:
-        """The text so far, as the parser got it. Empty unless it is kept."""
+        """The text so far, before parsing. Empty unless `keep_text` is set."""
         return "".join(self._raw or ())
 
     def text(self, tokens: Tokens) -> str | None:
-        """What these tokens make certain, where that is only text: nearly always, and sooner than
-        `advance` tells it. None: nothing was done, ask `advance`.
+        """Take tokens and return their text: the fast path, for an output that is only text so far.
+        None: these tokens need `advance`, and nothing was done.
         """
         bare = self._is_bare and tokens.finish_reason is None and not tokens.logprobs
         return self._text.push(tokens.token_ids) if bare and self._text.never_stops else None
 
     def advance(self, tokens: Tokens) -> Delta | None:
-        """What these tokens make certain; None when there is nothing to show yet."""
+        """Take tokens and return what can be shown now; None: nothing yet."""
         before = self._text.num_tokens
         parts = self._plain(tokens) if self._parser is None else self._parse(self._parser, tokens)
         if tokens.logprobs or self._keep_token_ids:
@@ -117,7 +117,7 @@ class Output:
         return (TextPart(text),) if text else ()
 
     def _parse(self, parser: OutputParser, tokens: Tokens) -> Sequence[Part]:
-        """Token by token, so that the tokens of reasoning can be counted."""
+        """Parse token by token, so that the tokens of reasoning can be counted."""
         parts: list[Part] = []
         last = len(tokens.token_ids) - 1
         for place, token_id in enumerate(tokens.token_ids):
@@ -165,7 +165,7 @@ class Output:
 
 
 class _ReasoningCount:
-    """Counts tokens whose text is reasoning; those without text of their own go with the next."""
+    """Counts tokens of reasoning. A token without text of its own counts with the next one."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -1,4 +1,4 @@
-"""From one answer or several to one place, as fast as that place takes it."""
+"""Delivers one answer or several to a sink, as fast as the client reads."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,9 +9,9 @@ from yaie.server.engine.generation import Room
 
 
 async def relay(answers: Sequence[Answer], sink: Sink, room: Room) -> None:
-    """Deliver several answers at once, as far as there is room. Outputs are counted through: those
-    of the first answer, then those of the second. The first error ends all of them and is raised;
-    in the end all are closed.
+    """Deliver answers to one sink at the same time, while there is room. Outputs are numbered over
+    all answers: those of the first, then those of the second. The first error is raised and ends
+    all of them. At the end, all are closed.
     """
 
     def resume() -> None:
@@ -32,7 +32,7 @@ async def relay(answers: Sequence[Answer], sink: Sink, room: Room) -> None:
 
 
 class _CountedOn:
-    """A sink whose first output is output `first` of another one."""
+    """Passes deltas to another sink, with `first` added to the number of the output."""
 
     def __init__(self, sink: Sink, first: int) -> None:
         self._sink = sink

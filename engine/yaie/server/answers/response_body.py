@@ -1,12 +1,11 @@
-"""Where the bytes of a streamed response go, written without waiting.
+"""The body of a streamed response, written without waiting.
 
-A token's way to its client must not wake a task: at thousands of tokens a second that is most of
-what a stream costs. So a stream writes into a body, in whatever callback its tokens have come. The
-HTTP protocol offers one that writes straight to the connection (`yaie.server.web.protocol`, in the
-scope's extensions); `SentBody` stands in for it where there is none: another ASGI server, or
-HTTP/1.0.
+Waking a task for each token would be most of a stream's cost at thousands of tokens a second. So a
+stream writes into a body, in the callback that receives the tokens. The HTTP protocol offers a body
+that writes straight to the connection (`yaie.server.web.protocol`, in the scope's extensions).
+`SentBody` is used without it: on another ASGI server, or with HTTP/1.0.
 
-A body does not refuse bytes. Who writes asks `is_full` first, and is called back (`on_room`).
+A body accepts all bytes. The writer checks `is_full` first, and is called back through `on_room`.
 """
 
 import asyncio
@@ -21,12 +20,12 @@ HIGH_WATER_BYTES: Final = 64 * 1024
 
 
 class ResponseBody(Protocol):
-    """What a stream writes into.
+    """The body that a stream writes into.
 
     Attributes:
-        is_full: the client reads slower than is written: what is not written yet should wait.
-        on_room: called when a body that was full is not full any more.
-        written_s: when it was last written to, on the event loop's clock.
+        is_full: the client reads too slowly: the writer should wait.
+        on_room: called when it is no longer full.
+        written_s: the time of the last write, on the event loop's clock.
 
     """
 
@@ -35,16 +34,16 @@ class ResponseBody(Protocol):
     written_s: float
 
     def write(self, data: bytes) -> None:
-        """Send these bytes as soon as may be. After the client has left, they are dropped."""
+        """Send these bytes as soon as possible. Drop them if the client has left."""
 
     async def __aenter__(self) -> Self: ...
 
     async def __aexit__(self, *error: object) -> None:
-        """Everything has been handed on (unless an error ends it); nothing is written after."""
+        """Send what is left, unless an error ends the body. Nothing may be written after this."""
 
 
 class SentBody:
-    """Sends as ASGI messages, from a task of its own, what is written meanwhile in one message."""
+    """Sends ASGI messages from a task of its own; what was written since the last goes in one."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -94,15 +93,15 @@ class SentBody:
 
 
 def body_of(scope: Scope, send: Send) -> ResponseBody:
-    """The body of the response to this request."""
+    """Return the body of the response to this request."""
     offered: ResponseBody | None = scope.get("extensions", {}).get(EXTENSION)
     return SentBody(send) if offered is None else offered
 
 
 def chunk(data: bytes) -> Message:
-    """Some of a response's body as an ASGI message, with more to come."""
+    """Make an ASGI message with a piece of a response's body; more will follow."""
     return {"type": "http.response.body", "body": data, "more_body": True}
 
 
 def nothing() -> None:
-    """Nobody waits for room."""
+    """Do nothing: the `on_room` of a body that has no writer."""

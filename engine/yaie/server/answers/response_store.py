@@ -1,5 +1,5 @@
-"""Responses that can be asked for again, or gone on from. In memory, bounded, forgotten oldest
-first; a restart of the server forgets them all.
+"""Stores finished responses, which clients can get again or continue. The store is in memory and
+bounded; the oldest are dropped first, and a restart of the server drops all.
 """
 
 import sys
@@ -15,8 +15,8 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A finished response. `input_items`: the request's own; `items`: the whole conversation with
-    the output at its end.
+    """A finished response. `input_items`: those of its request; `items`: the whole conversation,
+    with the output at its end.
     """
 
     response: dict[str, Any]
@@ -37,7 +37,7 @@ class ResponseStore:
         return len(self._found)
 
     def put(self, tenant: str, stored: Stored) -> None:
-        """Keep a response, and forget the oldest ones beyond the limits."""
+        """Store a response, and drop the oldest ones while the limits are exceeded."""
         size = _size(stored)
         self._found[tenant, stored.response["id"]] = (stored, size)
         self._bytes += size
@@ -46,17 +46,17 @@ class ResponseStore:
             self._bytes -= dropped
 
     def get(self, tenant: str, response_id: str) -> Stored | None:
-        """A response of this tenant; None: there is none, or it was forgotten."""
+        """Return a response of this tenant; None: there is none, or it was dropped."""
         entry = self._found.get((tenant, response_id))
         return None if entry is None else entry[0]
 
     def delete(self, tenant: str, response_id: str) -> bool:
-        """Forget a response; False: there is none."""
+        """Delete a response; False: there is none."""
         entry = self._found.pop((tenant, response_id), None)
         self._bytes -= entry[1] if entry is not None else 0
         return entry is not None
 
 
 def _size(stored: Stored) -> int:
-    """About what it takes in memory: a conversation's items are shared with later ones, once."""
+    """Estimate the memory it takes. Responses of one conversation share their items."""
     return 2 * len(json_bytes((stored.response, stored.items))) + sys.getsizeof(stored)

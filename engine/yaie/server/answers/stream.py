@@ -1,9 +1,10 @@
-"""Server-sent events: the response that sends a stream's events.
+"""The response that streams server-sent events.
 
-`[DONE]` ends every stream, also after an error event. Comments keep a silent stream open while its
-request waits or its prompt is computed. When the client leaves, the stream's task is cancelled, and
-with it the generation. That task begins and ends the response; the events between are written from
-where their tokens arrive: `chunks` makes the bytes, `server.web.protocol.DirectBody` sends them.
+`[DONE]` ends every stream, also after an error event. Comments keep the connection open while the
+request is queued or its prompt is computed. If the client leaves, the stream's task is cancelled,
+and with it the generation. The task only begins and ends the response. The events are written in
+the callbacks that receive tokens: `chunks` encodes them, `server.web.protocol.DirectBody` sends
+them.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ PING: Final = b": ping\n\n"
 
 T = TypeVar("T")
 Writer = Callable[[ResponseBody], Awaitable[None]]
-"""Writes all events of a stream, and returns or raises when they are written."""
+"""Writes all events of a stream; it returns after the last one, or raises."""
 
 
 def error_event(error: YaieError) -> bytes:
@@ -33,12 +34,11 @@ def error_event(error: YaieError) -> bytes:
 
 
 class EventStream(Response):
-    """A response that sends what `write` writes until it ends or the client leaves.
+    """A response that sends what `write` writes, until it returns or the client leaves.
 
-    An error of the tree becomes an error event; any other one too, with a log record and without
-    its details. `[DONE]` follows in every case. `done`: what ends the stream; b"" where the
-    protocol has no such event. `ping_s`: a comment is sent after this long without an event; 0:
-    never.
+    A `YaieError` becomes an error event. Any other error does too, without its details, and is
+    logged. `done` follows in every case; b"" if the API has no such event. `ping_s`: a comment is
+    sent after this long without an event; 0: never.
     """
 
     def __init__(self, write: Writer, *, ping_s: float = 0.0, done: bytes = DONE) -> None:
@@ -68,7 +68,7 @@ class EventStream(Response):
 
 
 class _Pings:
-    """Writes a comment whenever nothing was written for `interval_s`."""
+    """Writes a comment whenever nothing has been written for `interval_s`."""
 
     def __init__(self, body: ResponseBody, interval_s: float) -> None:
         self._body = body
@@ -87,7 +87,7 @@ class _Pings:
             self._timer.cancel()
 
     def _look(self) -> None:
-        """Look again when a comment would be due, if nothing were written until then."""
+        """Write a comment if one is due, and look again when the next one could be."""
         now = self._loop.time()
         if now - self._body.written_s >= self._interval_s:
             if not self._body.is_full:
@@ -108,7 +108,7 @@ _START: Final[Message] = {
 
 
 async def until_disconnect(receive: Receive, work: Awaitable[T]) -> T | None:
-    """The result of `work`, or None when the client left first and the work was cancelled."""
+    """Return the result of `work`; None: the client left first, and the work was cancelled."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(receive))
     try:

@@ -1,1 +1,1 @@
-"""The messages API."""
+"""Anthropic's messages API."""

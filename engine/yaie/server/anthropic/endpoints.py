@@ -1,4 +1,4 @@
-"""POST /v1/messages and /v1/messages/count_tokens, over the same answers as chat."""
+"""POST /v1/messages and /v1/messages/count_tokens. Requests are served as chats."""
 
 import uuid
 from collections.abc import Iterator
@@ -29,14 +29,15 @@ _STOP_REASONS: Final = {"length": "max_tokens", "tool_calls": "tool_use"}
 
 
 async def messages(request: Request) -> Any:
-    service, caller, body, model = await open_request(request, MessagesRequest)
+    context = await open_request(request, MessagesRequest)
     try:
-        answer = await start_chat(service, to_chat(body), caller)
+        answer = await start_chat(context.with_body(to_chat(context.body)))
     except InvalidRequestError as error:
         raise renamed(error) from None
-    writer = MessageWriter(answer, model)
-    if body.stream:
-        return EventStream(writer.stream, ping_s=service.options.sse_keep_alive_s, done=b"")
+    writer = MessageWriter(answer, context.model)
+    if context.body.stream:
+        ping_s = context.service.options.sse_keep_alive_s
+        return EventStream(writer.stream, ping_s=ping_s, done=b"")
     found = await until_disconnect(request.receive, writer.whole())
     return left_response() if found is None else json_response(found)
 
@@ -63,14 +64,14 @@ class MessageWriter:
         self._end: dict[str, Any] = {"stop_reason": None, "stop_sequence": None}
 
     async def whole(self) -> dict[str, Any]:
-        """The finished message."""
+        """Wait for the end and return the message."""
         (choice,) = await self._answer.whole()
         for _ in self._events(choice.as_delta()):
             continue
         return self._message()
 
     async def stream(self, out: ResponseBody) -> None:
-        """Every event. An error ends the stream with an `error` event."""
+        """Write every event. After an error, the last one is `error`."""
         sink = ItemStream(self._blocks, self._events, out)
         sink.tell({"type": "message_start", "message": self._message()})
         sink.tell({"type": "ping"})
@@ -94,7 +95,7 @@ class MessageWriter:
 
 
 def _end(delta: Delta) -> dict[str, Any]:
-    """Why the message ended, in Anthropic's words."""
+    """Return why the message ended, in Anthropic's terms."""
     sequence = delta.stop_reason if isinstance(delta.stop_reason, str) else None
     reason = _STOP_REASONS.get(delta.finish_reason or "", "end_turn")
     if sequence is not None and reason == "end_turn":
@@ -103,7 +104,7 @@ def _end(delta: Delta) -> dict[str, Any]:
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
-    """Tokens that the prefix cache held are counted apart from the others."""
+    """Return the usage. Anthropic's input_tokens do not include those from the prefix cache."""
     return {
         "input_tokens": usage.prompt_tokens - usage.cached_tokens,
         "cache_read_input_tokens": usage.cached_tokens,

@@ -1,6 +1,7 @@
-"""From a request in Anthropic's shape to a chat request: blocks become turns. Pure.
+"""Converts a request of Anthropic's messages API to a chat request: blocks become messages. Pure.
 
-Tool results stand in the user's turn there and are turns of their own here, before its text.
+Tool results are blocks of the user's turn there. Here they are messages of their own, before its
+text.
 """
 
 import json
@@ -29,16 +30,16 @@ _SENT: Final = {
     "chat_template_kwargs": "thinking",
     "tool_choice.function": "tool_choice",
 }
-"""What fields of the chat request are called here."""
+"""Path in the chat request → path in the request that it was converted from."""
 _SAMPLING: Final = ("temperature", "top_p", "top_k", "max_tokens", "cache_salt", "priority")
 _CHOICES: Final = {"auto": "auto", "any": "required", "none": "none"}
 
 
 def to_chat(body: CountTokensRequest) -> ChatCompletionRequest:
-    """The chat request that asks for the same.
+    """Convert a request to a chat request.
 
     Raises:
-        InvalidRequestError: what is wrong, `param` naming the field of the request.
+        InvalidRequestError: a field is wrong; `param` names it as the client did.
 
     """
     messages = _conversation(body)
@@ -64,14 +65,14 @@ def to_chat(body: CountTokensRequest) -> ChatCompletionRequest:
 
 
 def renamed(error: InvalidRequestError) -> InvalidRequestError:
-    """The same error with the fields' names of this API."""
+    """Rename an error's fields to this API's."""
     tools = {f"tools.{n}.function": f"tools.{n}" for n in range(MAX_TOOLS)}
     schemas = {f"{path}.parameters": f"{name}.input_schema" for path, name in tools.items()}
     return error_fields.renamed(error, _SENT | tools | schemas)
 
 
 def _goes_on(last: Mapping[str, Any]) -> bool:
-    """Whether the answer continues the text of the last turn, which is the model's own then."""
+    """Whether the answer continues the last turn: it is the assistant's, and has text."""
     return last["role"] == "assistant" and bool(last["content"]) and "tool_calls" not in last
 
 
@@ -124,10 +125,10 @@ def _result(block: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text_of(content: Content | Any) -> str:
-    """The text of a content that may hold nothing else.
+    """Return the text of a content that must be only text.
 
     Raises:
-        InvalidRequestError: a block that is no text.
+        InvalidRequestError: a block is not text.
 
     """
     if isinstance(content, str):
@@ -173,7 +174,7 @@ def _tool_choice(choice: AnthropicToolChoice | None) -> dict[str, Any]:
 
 
 def _demands(choice: AnthropicToolChoice | None) -> bool:
-    """Whether an answer without a call would be wrong."""
+    """Whether the answer must have a tool call."""
     return choice is not None and choice.type in ("any", "tool")
 
 

@@ -1,6 +1,4 @@
-"""The content blocks of Anthropic's messages (thinking, text, tool use), and the events that tell
-how they grow.
-"""
+"""The content blocks of Anthropic's messages (thinking, text, tool use) and their events."""
 
 import json
 import uuid
@@ -12,7 +10,7 @@ from yaie.text.parts import Part, ReasoningPart, TextPart, ToolCallPart
 
 
 class Block(Item):
-    """A block that is growing. Subclasses say what it looks like and what its deltas are."""
+    """A block that grows. Subclasses define its form and its deltas."""
 
     def __init__(self, index: int) -> None:
         super().__init__()
@@ -20,11 +18,11 @@ class Block(Item):
 
     @abstractmethod
     def empty(self) -> dict[str, Any]:
-        """The block as it begins."""
+        """Return the block as it begins."""
 
     @abstractmethod
     def delta(self, text: str) -> dict[str, Any]:
-        """More of it."""
+        """Return the delta that adds `text`."""
 
     def opening(self) -> list[Event]:
         return [self._event("content_block_start", content_block=self.empty())]
@@ -41,7 +39,7 @@ class Block(Item):
 
 
 class TextBlock(Block):
-    """Text of the answer itself."""
+    """The text of the answer."""
 
     def takes(self, part: Part) -> bool:
         return isinstance(part, TextPart)
@@ -58,7 +56,7 @@ class TextBlock(Block):
 
 
 class ThinkingBlock(Block):
-    """The model's reasoning. Signatures are Anthropic's own; here they are empty."""
+    """The model's reasoning. Only Anthropic can sign it; here the signature is empty."""
 
     def takes(self, part: Part) -> bool:
         return isinstance(part, ReasoningPart)
@@ -105,7 +103,7 @@ class ToolUseBlock(Block):
 
 
 def block_for(part: Part, index: int) -> Block:
-    """The block that begins with this part."""
+    """Make the block that begins with this part."""
     if isinstance(part, ToolCallPart):
         return ToolUseBlock(index, part)
     if isinstance(part, ReasoningPart):
@@ -114,7 +112,7 @@ def block_for(part: Part, index: int) -> Block:
 
 
 def _values(arguments: str) -> Any:
-    """Arguments as values; those of a call that was cut off have none."""
+    """Parse a call's arguments. If the call was cut off, return no arguments."""
     try:
         return json.loads(arguments or "{}", parse_constant=str)
     except (ValueError, RecursionError):

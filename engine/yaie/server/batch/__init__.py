@@ -1,1 +1,1 @@
-"""OpenAI batch files."""
+"""Answers OpenAI batch files without a server."""

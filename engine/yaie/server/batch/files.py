@@ -1,6 +1,6 @@
-"""The two files of a batch: one to read twice, one that appears when it is complete.
+"""The two files of a batch: the input is read twice, the output appears when it is complete.
 
-What cannot be read or written is told before hours of work, not after them.
+A file that cannot be read or written is reported before the work begins, not hours later.
 """
 
 import contextlib
@@ -13,10 +13,10 @@ from yaie_api.errors import InvalidRequestError
 
 
 def readable(path: Path) -> IO[str]:
-    """Open the lines; bytes that are no UTF-8 spoil their own line only.
+    """Open the input. Bytes that are not UTF-8 make only their own line invalid.
 
     Raises:
-        InvalidRequestError: it cannot be read, or not twice.
+        InvalidRequestError: it cannot be read, or cannot be read twice.
 
     """
     with _told("read", path):
@@ -29,7 +29,7 @@ def readable(path: Path) -> IO[str]:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Callable[[bytes], None]]:
-    """Write to a file beside `path` that takes its place at the end, or vanishes after an error.
+    """Write to a temporary file beside `path`. It replaces `path` at the end; an error removes it.
 
     Raises:
         InvalidRequestError: it cannot be written.
@@ -52,7 +52,7 @@ def replacing(path: Path) -> Iterator[Callable[[bytes], None]]:
             file.close()
             part.replace(target)
     finally:
-        with contextlib.suppress(OSError):  # what could not be written is told already
+        with contextlib.suppress(OSError):  # the write has already raised
             file.close()
         part.unlink(missing_ok=True)
 

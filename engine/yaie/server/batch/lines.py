@@ -1,8 +1,8 @@
-"""OpenAI batch files: each line is a request, its answer is a line at the same place.
+"""Runs the lines of an OpenAI batch file: each is a request, answered by the output's same line.
 
-The lines go through the very application that a server listens with, without a socket between, so
-that answers are the same. A bounded number runs at once; requests that are refused for want of room
-or of an engine are tried again as a client would.
+The requests are sent to the application of a server, without a socket, so the answers are the same.
+A bounded number runs at once. A request that is refused with 429 or 503 is tried again, as a client
+would do.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from yaie_api.errors import YaieError
 
 CONCURRENCY: Final = 256
 AHEAD: Final = 4
-"""So many times the concurrency is read ahead of the line that is to be written next."""
+"""Lines read ahead of the one that is written next, as a multiple of the concurrency."""
 ATTEMPTS: Final = 8
 MAX_DEATHS: Final = 1
-"""A request that was in the engine when it died is tried once more: it may be the cause."""
+"""A request that was in the engine when it died may be the cause, so it is tried only once more."""
 RETRYABLE: Final = (429, 503)
 
 _json: Final = msgspec.json.Encoder().encode
@@ -31,7 +31,7 @@ _json: Final = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A line of the output. `completion_tokens`: for the progress display."""
+    """A line of the output. `completion_tokens` is for the progress bar."""
 
     line: bytes
     ok: bool
@@ -40,7 +40,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What the application answers."""
+    """An answer of the application."""
 
     status: int
     headers: dict[str, str]
@@ -50,8 +50,8 @@ class Response:
 class Batch:
     """Runs lines through an application.
 
-    `finished`: told each result as it comes, in any order. `wait`: awaited before a request is
-    tried again; told the seconds that the answer asks for.
+    `finished`: called with each result as it comes, in any order. `wait`: awaited before a request
+    is tried again, with the seconds of its Retry-After.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Batch:
         self._ahead = AHEAD * concurrency
 
     async def run(self, lines: Iterable[str], write: Callable[[Result], None]) -> None:
-        """Run every line that is not blank; write the results in the lines' order."""
+        """Run every line that is not blank, and write the results in the lines' order."""
         pending: deque[asyncio.Task[Result]] = deque()
         try:
             for number, text in enumerate(lines, start=1):
@@ -111,7 +111,7 @@ class Batch:
 
 
 async def call(app: ASGIApp, path: str, body: bytes) -> Response:
-    """POST a JSON body to an application of this process, which never sees the client leave."""
+    """POST a JSON body to an application in this process, as a client that never leaves."""
     sent: list[Message] = []
     bodies = [body]
 

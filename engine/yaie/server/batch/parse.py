@@ -1,4 +1,4 @@
-"""What a line of a batch file has to be, and the file as a whole: told before an engine starts."""
+"""Checks the lines of a batch file, and the file as a whole, before an engine starts."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -37,10 +37,10 @@ _identified: Final = msgspec.json.Decoder(_Identified).decode
 
 
 def parse_line(text: str) -> Line:
-    """Check a line.
+    """Check a line and return its request.
 
     Raises:
-        InvalidRequestError: it is no request of a kind that can be in a batch.
+        InvalidRequestError: it is not a request that can be in a batch.
 
     """
     given = _object(text)
@@ -71,7 +71,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def id_of(text: str) -> str | None:
-    """The id of a line, which may be wrong otherwise; None: it has none."""
+    """Return the custom_id of a line, even if the rest is wrong; None: it has none."""
     try:
         return _identified(text).custom_id
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -79,11 +79,11 @@ def id_of(text: str) -> str | None:
 
 
 def count_requests(lines: Iterable[str]) -> int:
-    """Count the lines that want an answer, wrong ones too.
+    """Count the lines that get an answer, which includes wrong ones.
 
     Raises:
-        InvalidRequestError: there are none, or two have the same custom_id: nobody could tell
-            their answers apart.
+        InvalidRequestError: there are none, or two have the same custom_id, so that nobody could
+            tell their answers apart.
 
     """
     seen: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""A batch from start to end: an engine process as under the server, the lines, the output file."""
+"""Runs a batch from start to end: the engine process, the lines, the output file."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from yaie_api.errors import InvalidRequestError
 
 @dataclass
 class Summary:
-    """What became of the lines."""
+    """How many lines were answered, and how many failed."""
 
     requests: int = 0
     failed: int = 0
@@ -40,11 +40,11 @@ def run_file(
     concurrency: int = CONCURRENCY,
     show_progress: bool = True,
 ) -> Summary:
-    """Answer every line of `source` in `target`, which appears when it is complete.
+    """Answer every line of `source`, and write `target` when all are answered.
 
     Raises:
-        InvalidRequestError: a file cannot be read or written, or is no batch.
-        UnavailableError: the engine cannot load its model, or cannot be kept alive.
+        InvalidRequestError: a file cannot be read or written, or the input is not a batch.
+        UnavailableError: the engine cannot load its model, or dies too often.
 
     """
     if source.resolve() == target.resolve():

@@ -1,1 +1,1 @@
-"""The engine process as the server sees it: started, followed, asked, replaced."""
+"""The engine process, seen from the HTTP process: started, supervised, sent requests, replaced."""

@@ -1,14 +1,14 @@
-"""The other HTTP processes of a server, as the first one keeps them.
+"""The other HTTP processes of a server, controlled by the first one.
 
     clients --- first: HTTP and supervisor --- engine process
         |         | control sockets               |
         +---- others: HTTP ----------------------+
 
-All of them listen on one port, and the kernel spreads connections over them. The first one starts
+All processes listen on one port, and the kernel spreads connections over them. The first one starts
 the engine process and tells the others where to listen for it, when it has died, and when to drain.
-Each of them is a fork of the first, made before any thread or event loop exists. One that dies
-takes the server with it: what it had answered in part is lost, and a pod that starts again is
-simpler to trust than one that has healed.
+The others are forks of the first, made before any thread or event loop exists. If one of them dies,
+the whole server ends: its streams are broken anyway, and a pod that restarts is easier to reason
+about than a server that repairs itself.
 """
 
 import asyncio
@@ -27,17 +27,17 @@ from yaie.ipc.channel import addresses
 from yaie.server.engine.client import EngineState
 
 LEAVE_GRACE_S: Final = 5.0
-"""How long after its deadline a process may take to end."""
+"""How long a process may take to end after its deadline; then it is killed."""
 
 
-class Follow(msgspec.Struct, frozen=True, tag="follow"):
-    """The next engine process connects there."""
+class Listen(msgspec.Struct, frozen=True, tag="listen"):
+    """Listen at `address`, where the next engine process will connect."""
 
     address: str
 
 
 class Detach(msgspec.Struct, frozen=True, tag="detach"):
-    """The engine process has ended, or never came up."""
+    """Detach from the engine process: it has ended, or could not start."""
 
     state: EngineState
 
@@ -46,31 +46,31 @@ class Drain(msgspec.Struct, frozen=True, tag="drain"):
     """Take no new requests; end when the running ones have ended."""
 
 
-Order = Follow | Detach | Drain
+Order = Listen | Detach | Drain
 _encode: Final = msgspec.json.Encoder().encode
 decode_order: Final = msgspec.json.Decoder(Order).decode
 
 
 @dataclass(frozen=True)
 class Member:
-    """One of the others. `control`: our end; closed, it ends the process at once."""
+    """One other process. `control`: our end of its socket; closing it ends the process at once."""
 
     process: ForkProcess
     control: socket.socket
 
 
 class ApiServerPool:
-    """All others. Empty where there is one HTTP process only."""
+    """All other HTTP processes; empty if the server has only one."""
 
     def __init__(self, members: Sequence[Member] = ()) -> None:
         self._members = members
         self._is_leaving = False
 
-    def follow(self, address: str) -> str:
-        """Tell each where to listen. Returns all addresses, the first process's own included."""
+    def listen(self, address: str) -> str:
+        """Tell each process its address for the engine. Return all addresses, `address` first."""
         found = addresses(address, len(self._members) + 1)
         for member, one in zip(self._members, found[1:], strict=True):
-            _tell(member, Follow(one))
+            _tell(member, Listen(one))
         return ",".join(found)
 
     def detach(self, state: EngineState) -> None:
@@ -83,19 +83,19 @@ class ApiServerPool:
             _tell(member, Drain())
 
     def end(self) -> None:
-        """End them at once."""
+        """End all of them at once."""
         self._is_leaving = True
         for member in self._members:
             member.control.close()
 
     def watch(self, on_death: Callable[[], None]) -> None:
-        """Call `on_death` when one ends that was not asked to."""
+        """Call `on_death` when a process ends without being told to."""
         loop = asyncio.get_running_loop()
         for member in self._members:
             loop.add_reader(member.process.sentinel, self._left, member, on_death)
 
     async def left(self, timeout_s: float) -> bool:
-        """Wait until all have ended; kill the rest. Returns whether all had ended well."""
+        """Wait until all have ended, and kill the late ones. Return whether all exited with 0."""
         deadline_s = time.monotonic() + timeout_s + LEAVE_GRACE_S
         while any(one.process.is_alive() for one in self._members):
             if time.monotonic() > deadline_s:
@@ -111,9 +111,9 @@ class ApiServerPool:
 
 
 def start(work: Sequence[Callable[[socket.socket], int]]) -> ApiServerPool:
-    """Start a process for each function. It is given its control socket and returns an exit status.
+    """Start a process for each function, which takes a control socket and returns an exit status.
 
-    To be called before this process has threads or an event loop.
+    Call it before this process has threads or an event loop.
     """
     pairs = [socket.socketpair() for _ in work]
     context = multiprocessing.get_context("fork")
@@ -134,7 +134,7 @@ def _run(
     pairs: Sequence[tuple[socket.socket, socket.socket]],
     place: int,
 ) -> None:
-    """In the new process. Ends of others would keep their control sockets open."""
+    """Run the new process. It closes its copies of the others' sockets, which would stay open."""
     for other, (ours, theirs) in enumerate(pairs):
         ours.close()
         if other != place:
@@ -143,5 +143,5 @@ def _run(
 
 
 def _tell(member: Member, order: Order) -> None:
-    with contextlib.suppress(OSError):  # it has just ended, which is told elsewhere
+    with contextlib.suppress(OSError):  # it has just ended; `watch` reports that
         member.control.sendall(_encode(order) + b"\n")

@@ -1,8 +1,8 @@
-"""AsyncEngine: the engine as the HTTP process sees it.
+"""AsyncEngine: the client of the engine process.
 
-`submit` returns a `Generation` once the engine has accepted the request, or raises why not. When
-the engine process dies, generations that have shown nothing yet wait for the next process (once);
-the others end with an error. No waiter is ever left behind.
+`submit` returns a `Generation` once the engine has accepted the request, or raises its reason to
+refuse. If the engine process dies, a generation that has shown no tokens yet is sent to the next
+process (once); the others fail. Every caller that waits gets a result or an error.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class EngineState(enum.StrEnum):
 
 
 class AsyncEngine:
-    """Owner of the live generations and of what is known about the engine process."""
+    """Owns the live generations and the state of the engine process."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -54,12 +54,12 @@ class AsyncEngine:
 
     @property
     def silence_s(self) -> float:
-        """Time since the engine process was last heard. It beats at least twice a second."""
+        """Seconds since the engine process's last message. It sends one at least twice a second."""
         return self._clock() - self._last_seen
 
     @property
     def retry_after_s(self) -> float:
-        """When to try again: as long as what waits now takes at the engine's rate of late."""
+        """When a refused client should try again: the time that the queue takes at present."""
         if self.state is not EngineState.READY:
             return RESTART_RETRY_AFTER_S
         stats = self.stats
@@ -72,7 +72,7 @@ class AsyncEngine:
 
         Raises:
             UnavailableError: the engine is not ready, or died before it answered.
-            YaieError: the engine's reason to refuse.
+            YaieError: the engine refused the request.
 
         """
         channel = self._ready_channel()
@@ -80,17 +80,17 @@ class AsyncEngine:
         self._live[request.request_id] = generation
         generation.send(channel)
         try:
-            await generation.accepted()
+            await generation.accepted
         except BaseException:
             generation.close()
             raise
         return generation
 
     async def reset_prefix_cache(self) -> None:
-        """Forget cached prefixes; returns when the engine has done it.
+        """Drop the cached prefixes, and return when the engine has done so.
 
         Raises:
-            UnavailableError: there is no engine to ask.
+            UnavailableError: the engine is not ready.
 
         """
         channel = self._ready_channel()
@@ -104,11 +104,11 @@ class AsyncEngine:
             del self._resets[command.request_id]
 
     async def wait_ready(self) -> None:
-        """Until an engine process takes requests."""
+        """Wait until an engine process takes requests."""
         await self._ready.wait()
 
     def attach(self, channel: Channel, info: ModelInfo) -> None:
-        """A process is ready: send it what waits."""
+        """Use this process, which is ready, and send it the generations that wait."""
         self._channel, self.info, self.state = channel, info, EngineState.READY
         self._ready.set()
         self.heard()
@@ -116,7 +116,7 @@ class AsyncEngine:
             generation.send(channel)
 
     def detach(self, state: EngineState) -> None:
-        """The process has ended (or never came up): fail or keep each generation."""
+        """Stop using the process. Only if another will start, keep what can be sent again."""
         self._channel, self.state, self.stats, self.hangs = None, state, None, False
         self._ready.clear()
         keep = state is EngineState.RESTARTING
@@ -130,10 +130,11 @@ class AsyncEngine:
                 reset.set_exception(_died())
 
     def heard(self) -> None:
+        """Note that the engine process has just sent a message."""
         self._last_seen = self._clock()
 
     def dispatch(self, event: Event) -> None:
-        """Hand an event of the engine to the generation that it belongs to."""
+        """Pass an event of the engine to the generation that it belongs to."""
         if isinstance(event, Stats):
             self.stats = event
             return
@@ -144,18 +145,18 @@ class AsyncEngine:
             reset.set_result(None)
 
     def forget(self, generation: Generation, *, abort: bool) -> None:
-        """Called by a generation at its end. `abort`: the engine still works on it."""
+        """Drop a generation that has ended. `abort`: tell the engine to stop working on it."""
         known = self._live.pop(generation.request_id, None)
         if known is not None and abort and self._channel is not None:
             self._channel.send(Abort(generation.request_id))
 
     def abort_output(self, generation: Generation, index: int) -> None:
-        """Called by a generation of which one output is no longer wanted."""
+        """Tell the engine to stop working on one output of a generation."""
         if self._channel is not None:
             self._channel.send(Abort(generation.request_id, index))
 
     def deliver_soon(self, generation: Generation) -> None:
-        """Called by a generation that has news: one callback serves all that have some."""
+        """Have the generation's `deliver` called soon; one callback serves all that wait."""
         if not self._due:
             asyncio.get_running_loop().call_soon(self._deliver)
         self._due.append(generation)

@@ -1,10 +1,11 @@
-"""One request's tokens on this side of the border: handed to a receiver as the engine sends them.
+"""One request in the engine, seen from the HTTP process: it passes the tokens to a receiver.
 
-A request has one output or several (`n`); messages tell which one they belong to. Each output ends
-once: by its own last message, by `stop` (its text met a stop string), or with the whole request.
+A request has one output or several (`n`); each message names the output that it belongs to. An
+output ends once: with its last message, by `stop` (its text met a stop string), or with the whole
+request.
 
-What comes between two turns of the event loop is handed on as one message for each output, so an
-overloaded process does less for each token. Nothing wakes a task on the way.
+Messages that arrive between two turns of the event loop are merged into one for each output, so an
+overloaded process does less work for each token. A receiver is called directly: no task is woken.
 """
 
 import asyncio
@@ -16,34 +17,34 @@ from yaie.core.outputs import GRAMMAR, NO_TOKEN_ALLOWED
 from yaie_api import errors
 
 MAX_SENDS: Final = 2
-"""A request that was in the engine when it died is tried once more, not for ever."""
+"""A request may have killed the engine that died with it, so it is sent only once more."""
 
 
 class Channel(Protocol):
-    """Carries commands to the engine process."""
+    """Sends commands to the engine process."""
 
     def send(self, command: Command) -> None: ...
 
 
 class Owner(Protocol):
-    """Keeps the generations of one engine."""
+    """Keeps the live generations of an engine (`AsyncEngine`)."""
 
     def forget(self, generation: "Generation", *, abort: bool) -> None:
-        """Told once at the end. `abort`: the engine still works on the request."""
+        """Called once, when it has ended. `abort`: the engine still works on the request."""
 
     def abort_output(self, generation: "Generation", index: int) -> None:
-        """Told that one output of several is no longer wanted."""
+        """Called when one of several outputs is no longer wanted."""
 
     def deliver_soon(self, generation: "Generation") -> None:
-        """To call `deliver` once, when what has arrived by now was handled."""
+        """Called to have `deliver` called once, after the messages that are being handled."""
 
 
 class Room(Protocol):
-    """Where what is received goes.
+    """The buffer that a receiver writes into.
 
     Attributes:
-        is_full: messages should wait.
-        on_room: called when it was full and is not any more.
+        is_full: while it is true, messages should wait.
+        on_room: called when it is no longer full.
 
     """
 
@@ -52,20 +53,20 @@ class Room(Protocol):
 
 
 class Receiver(Protocol):
-    """Takes what a generation has to say. It never raises."""
+    """Takes the tokens of a generation, or its error. Its methods never raise."""
 
     def receive(self, tokens: Tokens) -> None:
-        """What has come of one output since the message before."""
+        """Take the tokens of one output that came since the last call."""
 
     def fail(self, error: errors.YaieError) -> None:
-        """What ended the request, after all messages."""
+        """Take the error that ended the request, after its last message."""
 
 
 class Generation(AsyncIterator[Tokens]):
-    """`follow` it, or iterate over the same messages; not both.
+    """The messages of one request. Use `deliver_to`, or iterate over it; not both.
 
-    Raises from `accepted` and from iteration: the YaieError that ended the request. Closing it
-    before its end aborts it.
+    `accepted` is done when the engine has accepted the request. Awaiting it, and iteration, raise
+    the YaieError that ended the request. `close` aborts a request that has not ended.
     """
 
     def __init__(self, request: Generate, owner: Owner) -> None:
@@ -73,7 +74,7 @@ class Generation(AsyncIterator[Tokens]):
         self._request = request
         self._owner = owner
         self._sends = 0
-        self._accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._open = set(range(request.sampling.n))
         self._arrived: list[Tokens] = []
         self._merged: list[Tokens] = []
@@ -87,15 +88,12 @@ class Generation(AsyncIterator[Tokens]):
 
     @property
     def can_be_sent_again(self) -> bool:
-        """Nothing of it has been shown, and it was not in two processes that died."""
+        """Whether the next process may get it: no token was shown, and it was sent only once."""
         return not self._shown and not self._ended and self._sends < MAX_SENDS
 
     def send(self, channel: Channel) -> None:
         self._sends += 1
         channel.send(self._request)
-
-    async def accepted(self) -> None:
-        await self._accepted
 
     def handle(self, event: Accepted | Rejected | Tokens) -> None:
         if isinstance(event, Tokens):
@@ -110,23 +108,23 @@ class Generation(AsyncIterator[Tokens]):
             self._wake()
         elif isinstance(event, Rejected):
             self.fail(error_of(event))
-        elif not self._accepted.done():
-            self._accepted.set_result(None)
+        elif not self.accepted.done():
+            self.accepted.set_result(None)
 
     def fail(self, error: errors.YaieError) -> None:
         self._error = error
         self._end(abort=False)
-        if not self._accepted.done():
-            self._accepted.set_exception(error)
+        if not self.accepted.done():
+            self.accepted.set_exception(error)
         self._wake()
 
-    def follow(self, receiver: Receiver, room: Room | None) -> None:
-        """Hand what has arrived to `receiver`, and from now on what comes, while there is room."""
+    def deliver_to(self, receiver: Receiver, room: Room | None) -> None:
+        """Pass the messages, those that wait included, to `receiver` while there is room."""
         self._receiver, self._room = receiver, room
         self.deliver()
 
     def deliver(self) -> None:
-        """Hand on what has arrived, unless there is no room for it."""
+        """Pass on the messages that wait, unless there is no room for them."""
         self._is_due = False
         receiver, room = self._receiver, self._room
         if receiver is None or (room is not None and room.is_full):
@@ -141,7 +139,7 @@ class Generation(AsyncIterator[Tokens]):
             receiver.fail(self._error)
 
     def stop(self, index: int) -> None:
-        """No more tokens of this output are wanted; the others go on."""
+        """End this output: its tokens are no longer wanted. The others go on."""
         if index not in self._open:
             return
         self._open.discard(index)
@@ -153,10 +151,10 @@ class Generation(AsyncIterator[Tokens]):
             self._end(abort=True)
 
     def close(self) -> None:
-        """No more tokens are wanted: abort the request unless it has ended."""
+        """End the request: its tokens are no longer wanted. Abort it unless it has ended."""
         self._end(abort=True)
-        if not self._accepted.done():
-            self._accepted.cancel()
+        if not self.accepted.done():
+            self.accepted.cancel()
 
     def __aiter__(self) -> Self:
         return self
@@ -191,9 +189,9 @@ class Generation(AsyncIterator[Tokens]):
 
 
 def by_output(messages: Sequence[Tokens]) -> list[Tokens]:
-    """Messages of several outputs, those of each one merged, in the order in which they came first.
+    """Merge the messages of each output; the outputs stay in the order of their first messages.
 
-    An end by an error stays a message of its own: what came before it is still shown.
+    The last message of an output that failed is not merged, so that the tokens before it are shown.
     """
     found: dict[int, list[Tokens]] = {}
     for message in messages:
@@ -203,7 +201,7 @@ def by_output(messages: Sequence[Tokens]) -> list[Tokens]:
 
 
 def merged(messages: Sequence[Tokens]) -> Tokens:
-    """Several messages of one output as one: all ids, and the end that the last one tells."""
+    """Merge messages of one output: all their token ids, and the end that the last one has."""
     if len(messages) == 1:
         return messages[0]
     last = messages[-1]
@@ -228,9 +226,9 @@ def _first(values: Any) -> Any:
 
 
 FAILED: Final = ("error", "abort")
-"""Ends of an output that is not complete."""
+"""Finish reasons of an output that is not complete."""
 _FAULTS_OF_REQUEST: Final = (GRAMMAR.code, NO_TOKEN_ALLOWED.code)
-"""The same request would end the same way."""
+"""Errors that the request causes by itself: sent again, it would fail again."""
 _ERROR_OF_STATUS: Final[dict[int, type[errors.YaieError]]] = {
     400: errors.InvalidRequestError,
     404: errors.NotFoundError,
@@ -242,7 +240,7 @@ _ERROR_OF_STATUS: Final[dict[int, type[errors.YaieError]]] = {
 
 
 def error_of(rejected: Rejected) -> errors.YaieError:
-    """The engine's refusal as an error of the tree."""
+    """Return the error that the engine's refusal stands for."""
     kind = _ERROR_OF_STATUS.get(rejected.status, errors.EngineError)
     return kind(
         rejected.message,
@@ -253,7 +251,7 @@ def error_of(rejected: Rejected) -> errors.YaieError:
 
 
 def failure_of(tokens: Tokens) -> errors.YaieError:
-    """What ended an output that has not ended by itself, as an error of the tree."""
+    """Return the error that ended an output before it was complete."""
     if tokens.finish_reason == "abort":
         return errors.UnavailableError("The engine gave this request up.", retry_after_s=1.0)
     message = tokens.error or "The engine failed on this request."

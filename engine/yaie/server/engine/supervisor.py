@@ -1,10 +1,10 @@
-"""Keeps an engine process under the HTTP process: starts it, watches it, starts it again.
+"""Supervises the engine process: starts it, watches it, and starts it again when it dies.
 
-A process that dies while it serves is replaced, a few times within a while; one that cannot load
-its model, or dies too often, ends the server with a reason. A process whose step hangs ends itself
-(`yaie.runtime.process.watchdog`); one that says nothing at all, not even that, is killed here. The
-engine ends by itself when its standard input closes, so it never outlives the HTTP process, however
-that one ended.
+A process that dies while it serves is replaced, up to `max_deaths` times within `window_s`. If it
+cannot load its model, or dies more often, the server ends with the reason. If a step hangs, the
+process ends itself (`yaie.runtime.process.watchdog`); if it sends nothing at all, the supervisor
+kills it. An engine process ends when its standard input closes, so it never outlives the HTTP
+process.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from yaie.config import ModelInfo
 from yaie.ipc.channel import EXIT_HANGS
 from yaie.server.engine.api_server_pool import ApiServerPool
 from yaie.server.engine.client import AsyncEngine, EngineState
-from yaie.server.engine.follower import Follower
+from yaie.server.engine.output_handler import OutputHandler
 from yaie.server.options import SILENT_S
 from yaie_api.errors import UnavailableError, YaieError
 from yaie_api.logs import fields
@@ -30,21 +30,21 @@ log = logging.getLogger(__name__)
 STOP_GRACE_S: Final = 5.0
 POLL_S: Final = 0.5
 SILENT_LOADING_S: Final = 120.0
-"""While it loads, libraries may hold the interpreter's lock for long."""
+"""While the model loads, libraries may hold the interpreter's lock for a long time."""
 MAX_FOLDER_LENGTH: Final = 70
 LAST_WORDS_S: Final = 0.05
-"""What a process sent just before its end is still on its way."""
+"""How long to wait for the messages that a process sent just before its end."""
 
 
 class Supervisor:
-    """Runs engine processes, one after the other.
+    """Runs an engine process, and a new one after each death.
 
     Args:
-        command: the argument list of an engine process that connects to a given address.
-        engine: told what the process says and when it comes and goes.
+        command: returns the argument list of an engine process that connects to an address.
+        engine: updated with the process's messages, and with its start and end.
         on_ready: awaited before requests are taken (loads the tokenizer).
         max_deaths: deaths within `window_s` after which the server gives up.
-        silent_s: silence after which a process that serves is killed.
+        silent_s: a serving process that sends nothing for this long is killed.
         api_servers: the other HTTP processes that the engine process serves.
 
     """
@@ -61,7 +61,7 @@ class Supervisor:
         silent_s: float = SILENT_S,
         api_servers: ApiServerPool | None = None,
     ) -> None:
-        self._follower = Follower(engine, on_ready, self._fail, _log_stage)
+        self._outputs = OutputHandler(engine, on_ready, self._fail, _log_stage)
         self._api_servers = api_servers or ApiServerPool()
         self._command = command
         self._engine = engine
@@ -77,7 +77,7 @@ class Supervisor:
         self._starts = 0
 
     async def run(self) -> None:
-        """Serve until `stop`.
+        """Run engine processes until `stop`.
 
         Raises:
             UnavailableError: the engine cannot be kept alive.
@@ -90,12 +90,12 @@ class Supervisor:
                     await self._after_death(status)
 
     async def started(self) -> None:
-        """Return when `run` has started the first process, or could not."""
+        """Wait until `run` has started the first process, or has failed to."""
         await self._started.wait()
 
     async def stop(self) -> None:
-        """End the engine process: it sees its standard input close. SIGKILL while it loads, when
-        there is nothing to finish, and after a grace period.
+        """End the engine process by closing its standard input. Kill it if it has not ended after
+        `STOP_GRACE_S`, or at once while it is loading: it has nothing to finish then.
         """
         self._stopping = True
         process = self._process
@@ -115,21 +115,21 @@ class Supervisor:
     async def _one_process(self, folder: Path) -> int:
         self._starts += 1
         address = f"ipc://{folder}/engine-{self._starts}"
-        self._follower.follow(address)
+        self._outputs.listen(address)
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *self._command(self._api_servers.follow(address)), stdin=asyncio.subprocess.PIPE
+                *self._command(self._api_servers.listen(address)), stdin=asyncio.subprocess.PIPE
             )
             self._started.set()
             return await self._watch(self._process)
         finally:
             self._started.set()
             await asyncio.sleep(LAST_WORDS_S)
-            self._follower.leave()
+            self._outputs.close()
 
     async def _watch(self, process: asyncio.subprocess.Process) -> int:
-        """Wait for the end of a process. It is killed when it was silent at two looks in a row: a
-        pause of this process is no silence of that one, whose messages are there to be read.
+        """Wait until a process ends. Kill it if two checks in a row find it silent: after a pause
+        of this process, the first check runs before the messages that have come are read.
         """
         was_silent = False
         while True:
@@ -166,7 +166,7 @@ class Supervisor:
         self._api_servers.detach(state)
 
     def _fail(self, error: YaieError) -> None:
-        """The process cannot serve, or cannot be served for: it ends, and nothing follows it."""
+        """Kill the process and start no other: it cannot serve, or its tokenizer cannot be read."""
         self._failure = error
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
@@ -177,7 +177,7 @@ def _log_stage(stage: str) -> None:
 
 
 def private_folder() -> "tempfile.TemporaryDirectory[str]":
-    """A folder for sockets that only this user can enter. Their paths may have 107 bytes."""
+    """Make a folder for sockets that only this user can enter. Their paths may have 107 bytes."""
     usual = tempfile.gettempdir()
     base = usual if len(usual) <= MAX_FOLDER_LENGTH else "/tmp"  # noqa: S108 - mkdtemp is safe there
     return tempfile.TemporaryDirectory(prefix="yaie-", dir=base)

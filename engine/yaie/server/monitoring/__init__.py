@@ -1,1 +1,1 @@
-"""Health, readiness and information about what is served."""
+"""Endpoints for liveness, readiness, and information about the server and its model."""

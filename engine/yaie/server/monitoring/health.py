@@ -1,7 +1,7 @@
-"""Liveness and readiness, told from what the engine process last said.
+"""Liveness and readiness, decided from the state of the engine process.
 
-Live: the event loop answers, and the engine either loads, is being started again, or beats. Ready:
-the model is loaded, steps end, and the server is not draining. Neither depends on load.
+Live: the event loop answers, and the engine is loading, is being restarted, or sends messages.
+Ready: the model is loaded, steps end, and the server is not draining. Neither depends on load.
 """
 
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ from yaie.server.service import Service
 
 LIVE_SILENCE_S: Final = 120.0
 READY_SILENCE_S: Final = 5.0
-"""The engine beats twice a second, however long its step takes."""
+"""The engine process sends a message twice a second, however long a step takes."""
 
 
 @dataclass(frozen=True)
 class Health:
-    """A verdict and its reason, which is a word for logs and people."""
+    """A verdict, and its reason in a few words."""
 
     ok: bool
     reason: str
@@ -56,7 +56,7 @@ async def livez(request: Request) -> Response:
 
 
 async def readyz(request: Request) -> Response:
-    """Of several HTTP processes all must be ready: a client cannot choose among them."""
+    """Say whether all HTTP processes are ready: a client cannot choose among them."""
     service = service_of(request)
     verdict = own_readiness(service)
     if verdict.ok and not all(await service.peers.ask(AskReady(), bool)):
@@ -65,7 +65,7 @@ async def readyz(request: Request) -> Response:
 
 
 def own_readiness(service: Service) -> Health:
-    """Of this HTTP process, whatever the others say."""
+    """Return the readiness of this HTTP process alone."""
     return readiness(
         service.engine.state,
         service.engine.silence_s,

@@ -1,4 +1,4 @@
-"""What can be read about the server and its model: models, version, load, tokenizer, metrics."""
+"""Information about the server: its models, version, load, tokenizer and metrics."""
 
 import json
 from functools import cache
@@ -44,7 +44,7 @@ def _card(service: Service, name: str) -> dict[str, Any]:
 
 
 async def metrics(request: Request) -> Response:
-    """Of all HTTP processes, whichever is asked. The engine's numbers are the same in each."""
+    """Return the metrics of all HTTP processes, and the engine's, which each of them has."""
     service = service_of(request)
     others = await service.peers.ask(AskMetrics(), Snapshot)
     return Response(service.metrics.render(others), media_type=CONTENT_TYPE)
@@ -56,25 +56,25 @@ async def version(request: Request) -> Response:
 
 
 async def load(request: Request) -> Response:
-    """Requests in work, as vLLM tells it. Read-only, so it stands on the public port too."""
+    """Return the number of unfinished requests in vLLM's form. It is on the public port, too."""
     return json_response({"server_load": await requests_in_work(service_of(request))})
 
 
 async def requests_in_work(service: Service) -> int:
-    """In all HTTP processes."""
+    """Return the number of unfinished requests of all HTTP processes."""
     others: list[int] = await service.peers.ask(AskLoad(), int)
     return service.engine.num_live + sum(others)
 
 
 async def tokenizer_info(request: Request) -> Response:
-    """The tokenizer's settings and chat template, as evaluation harnesses ask for them."""
+    """Return the tokenizer's settings and chat template, which evaluation harnesses ask for."""
     info = service_of(request).info
     return json_response(_tokenizer_settings(info.tokenizer_path or info.path))
 
 
 @cache
 def _tokenizer_settings(folder: str) -> dict[str, Any]:
-    """What `tokenizer_config.json` says of text and tokens; nothing of where it came from."""
+    """Return what `tokenizer_config.json` says about text and tokens, but not where it is from."""
     config, template = Path(folder, "tokenizer_config.json"), Path(folder, "chat_template.jinja")
     found = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
     settings = {name: found[name] for name in _TOKENIZER_FIELDS if name in found}

@@ -1,1 +1,1 @@
-"""Chat completions and text completions, and how their answers are written down."""
+"""OpenAI's chat completions and text completions, and vLLM's `/tokenize` and `/detokenize`."""

@@ -3,7 +3,6 @@
 import time
 import uuid
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,38 +15,37 @@ from yaie.server.answers.output import Delta
 from yaie.server.answers.relay import relay
 from yaie.server.answers.response_body import ResponseBody
 from yaie.server.answers.stream import EventStream, until_disconnect
-from yaie.server.caller import Caller
 from yaie.server.openai.logprobs import TokenForms, chat_logprobs, prompt_logprobs
 from yaie.server.params import output_room, sampling_params
 from yaie.server.request.http import json_response, left_response
-from yaie.server.request.open_request import open_request
+from yaie.server.request.open_request import ServeContext, open_request
 from yaie.server.request.output_form import form_of
 from yaie.server.request.prompts import chat_ids
-from yaie.server.service import Service
+from yaie.server.request.submit import submit
 from yaie.text.parts import ReasoningPart, TextPart, ToolCall
+from yaie.text.prompt.tokenizer import Tokenizer
 from yaie_api.http.openai import ChatCompletionRequest
 
 
 async def chat_completions(request: Request) -> Any:
-    service, caller, body, model = await open_request(request, ChatCompletionRequest)
-    answer = await start_chat(service, body, caller)
-    head = (f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), model)
-    writer = ChatWriter(service, body)
-    if body.stream:
-        encoders = [ChatChunks(*head, index=index) for index in range(answer.num_outputs)]
-        write = partial(writer.stream, answer, encoders)
-        return EventStream(write, ping_s=service.options.sse_keep_alive_s)
+    context = await open_request(request, ChatCompletionRequest)
+    answer = await start_chat(context)
+    head = (f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), context.model)
+    writer = ChatWriter(context.service.tokenizer, context.body, answer, head)
+    if context.body.stream:
+        return EventStream(writer.stream, ping_s=context.service.options.sse_keep_alive_s)
     choices = await until_disconnect(request.receive, answer.whole())
-    return left_response() if choices is None else writer.whole(answer, choices, head)
+    return left_response() if choices is None else writer.whole(choices)
 
 
-async def start_chat(service: Service, body: ChatCompletionRequest, caller: Caller) -> Answer:
-    """Render, tokenize, check and submit.
+async def start_chat(context: ServeContext[ChatCompletionRequest]) -> Answer:
+    """Make the prompt, the output form and the sampling parameters of a chat, and submit it.
 
     Raises:
-        YaieError: why the request is not served.
+        YaieError: the request is wrong, or the engine does not take it.
 
     """
+    service, body = context.service, context.body
     prompt = await chat_ids(service, body)
     form = await service.tokenize(body.form_size, lambda: form_of(service, body, prompt))
     max_tokens = output_room(
@@ -62,76 +60,84 @@ async def start_chat(service: Service, body: ChatCompletionRequest, caller: Call
         grammar=form.grammar,
         prompt_logprobs=body.prompt_logprobs,
     )
-    return await service.start(prompt, sampling, body, caller, parser=form.parser)
+    return await submit(context, prompt, sampling, form.parser)
 
 
 class ChatWriter:
-    """Writes one request's answer down, whole or as chunks."""
+    """Writes one answer, whole or as chunks; it is the answer's sink. `head`: id, time, model."""
 
-    def __init__(self, service: Service, body: ChatCompletionRequest) -> None:
-        self.body = body
-        self._forms = TokenForms(service.tokenizer, as_ids=body.return_tokens_as_token_ids)
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        body: ChatCompletionRequest,
+        answer: Answer,
+        head: tuple[str, int, str],
+    ) -> None:
+        self._body = body
+        self._answer = answer
+        self._head = head
+        self._forms = TokenForms(tokenizer, as_ids=body.return_tokens_as_token_ids)
         last = body.messages[-1]
         self._echo = last.text if body.echo and last.role == "assistant" else ""
+        self._encoders = [ChatChunks(*head, index=i) for i in range(answer.num_outputs)]
+        self._counts = body.continuous_usage
+        self._no_usage = usage_field(None) if body.include_usage else b""
 
-    async def stream(
-        self, answer: Answer, encoders: Sequence[ChatChunks], out: ResponseBody
-    ) -> None:
-        """Roles, then what comes of each choice, and usage where asked for."""
-        usage = usage_field(None) if self.body.include_usage else b""
-        out.write(self._opening(answer, encoders, usage))
-        await relay([answer], _ChatStream(self, answer, encoders, out, usage), out)
-        if self.body.include_usage:
-            out.write(encoders[0].usage(answer.usage))
+    async def stream(self, out: ResponseBody) -> None:
+        """Write the roles, then each choice as it comes, then the usage if it is asked for."""
+        self._out = out
+        out.write(self._opening())
+        await relay([self._answer], self, out)
+        if self._body.include_usage:
+            out.write(self._encoders[0].usage(self._answer.usage))
 
-    def whole(
-        self, answer: Answer, choices: Sequence[Choice], head: tuple[str, int, str]
-    ) -> Response:
-        """The answer as one JSON object."""
-        answer_id, created, model = head
+    def text(self, index: int, text: str) -> None:
+        """Write a chunk of choice `index` that is only text."""
+        usage = usage_field(self._answer.usage) if self._counts else self._no_usage
+        self._out.write(self._encoders[index].text(text, usage))
+
+    def delta(self, index: int, delta: Delta) -> None:
+        """Write any other chunk of it, unless it has nothing that the client asked for."""
+        if not self._body.include_reasoning:
+            delta = _without_reasoning(delta)
+        if not delta.parts and not delta.finish_reason:
+            return
+        usage = usage_field(self._answer.usage) if self._counts else self._no_usage
+        logprobs = NULL
+        if delta.logprobs:
+            logprobs = encode_json(chat_logprobs(self._forms, delta.logprobs))
+        ids = field("token_ids", delta.token_ids) if self._body.return_token_ids else b""
+        self._out.write(self._encoders[index].delta(delta, logprobs=logprobs, extra=ids, top=usage))
+
+    def whole(self, choices: Sequence[Choice]) -> Response:
+        """Return the answer as one JSON object."""
+        answer_id, created, model = self._head
         found: dict[str, Any] = {
             "id": answer_id,
             "object": "chat.completion",
             "created": created,
             "model": model,
             "choices": [self._choice(choice) for choice in choices],
-            "usage": answer.usage.wire(),
+            "usage": self._answer.usage.wire(),
         }
-        if self.body.return_token_ids:
-            found["prompt_token_ids"] = answer.prompt_token_ids
-        if answer.prompt_logprobs is not None:
-            found["prompt_logprobs"] = prompt_logprobs(self._forms, answer.prompt_logprobs)
+        if self._body.return_token_ids:
+            found["prompt_token_ids"] = self._answer.prompt_token_ids
+        if self._answer.prompt_logprobs is not None:
+            found["prompt_logprobs"] = prompt_logprobs(self._forms, self._answer.prompt_logprobs)
         return json_response(found)
 
-    def _opening(self, answer: Answer, encoders: Sequence[ChatChunks], usage: bytes) -> bytes:
-        top = usage
-        if self.body.return_token_ids:
-            top += field("prompt_token_ids", answer.prompt_token_ids)
-        opened = [encoder.role(top=top) for encoder in encoders]
+    def _opening(self) -> bytes:
+        top = self._no_usage
+        if self._body.return_token_ids:
+            top += field("prompt_token_ids", self._answer.prompt_token_ids)
+        opened = [encoder.role(top=top) for encoder in self._encoders]
         if self._echo:
             echo = Delta((TextPart(self._echo),))
-            opened += [encoder.delta(echo, top=usage) for encoder in encoders]
+            opened += [encoder.delta(echo, top=self._no_usage) for encoder in self._encoders]
         return b"".join(opened)
 
-    def chunk(self, encoder: ChatChunks, given: Delta, usage: bytes) -> bytes:
-        """What is new of a choice; b"": nothing that the client wants."""
-        delta = given if self.body.include_reasoning else _without_reasoning(given)
-        if not delta.parts and not delta.finish_reason:
-            return b""
-        return encoder.delta(
-            delta, logprobs=self._logprobs(delta), extra=self._ids(delta), top=usage
-        )
-
-    def _logprobs(self, delta: Delta) -> bytes:
-        if not delta.logprobs:
-            return NULL
-        return encode_json(chat_logprobs(self._forms, delta.logprobs))
-
-    def _ids(self, delta: Delta) -> bytes:
-        return field("token_ids", delta.token_ids) if self.body.return_token_ids else b""
-
     def _choice(self, choice: Choice) -> dict[str, Any]:
-        asked = self.body.num_logprobs is not None
+        asked = self._body.num_logprobs is not None
         found = {
             "index": choice.index,
             "message": self._message(choice),
@@ -139,7 +145,7 @@ class ChatWriter:
             "finish_reason": choice.finish_reason,
             "stop_reason": choice.stop_reason,
         }
-        return found | ({"token_ids": choice.token_ids} if self.body.return_token_ids else {})
+        return found | ({"token_ids": choice.token_ids} if self._body.return_token_ids else {})
 
     def _message(self, choice: Choice) -> dict[str, Any]:
         text, calls = self._echo + choice.text, choice.tool_calls
@@ -150,41 +156,9 @@ class ChatWriter:
         }
         if calls:
             message["tool_calls"] = [_tool_call(call) for call in calls]
-        if self.body.include_reasoning and (thoughts := choice.reasoning):
+        if self._body.include_reasoning and (thoughts := choice.reasoning):
             message |= {"reasoning": thoughts, "reasoning_content": thoughts}
         return message
-
-
-class _ChatStream:
-    """Writes what comes of each choice as chunks. `usage`: what they say of it, unless the client
-    wants to be told all along.
-    """
-
-    def __init__(
-        self,
-        writer: ChatWriter,
-        answer: Answer,
-        encoders: Sequence[ChatChunks],
-        out: ResponseBody,
-        usage: bytes,
-    ) -> None:
-        self._writer = writer
-        self._answer = answer
-        self._encoders = encoders
-        self._out = out
-        self._usage = usage
-        self._counts = writer.body.continuous_usage
-
-    def text(self, index: int, text: str) -> None:
-        usage = self._usage_now() if self._counts else self._usage
-        self._out.write(self._encoders[index].text(text, usage))
-
-    def delta(self, index: int, delta: Delta) -> None:
-        usage = self._usage_now() if self._counts else self._usage
-        self._out.write(self._writer.chunk(self._encoders[index], delta, usage))
-
-    def _usage_now(self) -> bytes:
-        return usage_field(self._answer.usage)
 
 
 def _tool_call(call: ToolCall) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""The answers to the prompts of a text completion, written down whole or as one stream of chunks.
+"""Writes the answers to the prompts of a text completion, whole or as one stream of chunks.
 
-Choices are counted through: those of the first prompt, then those of the second.
+Choices are numbered over all prompts: those of the first, then those of the second.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from yaie_api.http.openai import CompletionRequest, Usage
 
 
 class CompletionWriter:
-    """Writes one request's answers. `head`: id, time of creation and model."""
+    """Writes one request's answers; it is their sink. `head`: id, time of creation and model."""
 
     def __init__(
         self,
@@ -42,28 +42,28 @@ class CompletionWriter:
         self._prompts = body.prompts()
         self._forms = TokenForms(tokenizer, as_ids=body.return_tokens_as_token_ids)
         self._logprobs = [CompletionLogprobs(self._forms) for _ in range(len(answers) * body.n)]
-        """Of each choice: its offsets go on from chunk to chunk."""
+        """One for each choice: its offsets continue from chunk to chunk."""
         self._encoders = [TextChunks(*head, index=i) for i in range(len(self._logprobs))]
         self._begun = [False] * len(self._encoders)
         self._counts = body.continuous_usage
         self._no_usage = usage_field(None) if body.include_usage else b""
 
     async def stream(self, out: ResponseBody) -> None:
-        """Chunks of all choices as they come, then usage where asked for."""
+        """Write the chunks of all choices as they come, then the usage if it is asked for."""
         self._out = out
         await relay(self._answers, self, out)
         if self._body.include_usage:
             out.write(self._encoders[0].usage(self._usage()))
 
     def text(self, index: int, text: str) -> None:
-        """A chunk of choice `index` that is only text."""
+        """Write a chunk of choice `index` that is only text."""
         if not self._begun[index]:
             self.delta(index, Delta((TextPart(text),)))
             return
         self._out.write(self._encoders[index].text(text, self._usage_now()))
 
     def delta(self, index: int, delta: Delta) -> None:
-        """Any other chunk of it."""
+        """Write any other chunk of it."""
         begun, self._begun[index] = self._begun[index], True
         delta = delta if begun else self._begin(index, delta)
         logprobs = self._chunk_logprobs(index, delta, first=not begun)
@@ -72,7 +72,7 @@ class CompletionWriter:
         self._out.write(encoder.delta(delta, logprobs=logprobs, extra=extra, top=self._usage_now()))
 
     def whole(self, wholes: Sequence[Sequence[Choice]]) -> Response:
-        """All choices in one JSON object. `wholes`: those of each prompt."""
+        """Return all choices in one JSON object. `wholes`: the choices of each prompt."""
         answer_id, created, model = self._head
         choices = [choice for whole in wholes for choice in whole]
         return json_response(
@@ -103,7 +103,7 @@ class CompletionWriter:
         return found
 
     def _echo(self, index: int) -> str:
-        """The prompt as text: as it was sent, or what its ids stand for."""
+        """Return the prompt's text: as it was sent, or decoded from its ids."""
         prompt = self._prompts[index // self._body.n]
         if isinstance(prompt, str) and self._body.truncate_prompt_tokens is None:
             return prompt
@@ -111,7 +111,7 @@ class CompletionWriter:
         return self._tokenizer.decode(ids, skip_special_tokens=False)
 
     def _begin(self, index: int, delta: Delta) -> Delta:
-        """The first delta of a choice, after its prompt where that is echoed."""
+        """Put the prompt before the first delta of a choice, if it is echoed."""
         if not self._body.echo:
             return delta
         return msgspec.structs.replace(delta, parts=[TextPart(self._echo(index)), *delta.parts])
@@ -124,7 +124,7 @@ class CompletionWriter:
     def _all_logprobs(
         self, index: int, entries: Sequence[TokenLogprobs], *, first: bool
     ) -> dict[str, Any] | None:
-        """Of some tokens of a choice; `first`: after those of an echoed prompt."""
+        """Return the logprobs of some tokens. `first`: with those of an echoed prompt before."""
         if self._body.num_logprobs is None:
             return None
         writer = self._logprobs[index]
@@ -142,7 +142,7 @@ class CompletionWriter:
         return ids + field("prompt_token_ids", answer.prompt_token_ids)
 
     def _usage_now(self) -> bytes:
-        """What a chunk says of usage."""
+        """Return the usage field of a chunk."""
         return usage_field(self._usage()) if self._counts else self._no_usage
 
     def _usage(self) -> Usage:
@@ -150,7 +150,7 @@ class CompletionWriter:
 
 
 async def all_whole(answers: Sequence[Answer]) -> list[list[Choice]]:
-    """The choices of each answer. The first error ends all of them."""
+    """Wait for the choices of each answer. The first error is raised and ends all of them."""
     try:
         return list(await asyncio.gather(*(answer.whole() for answer in answers)))
     finally:

@@ -1,4 +1,4 @@
-"""POST /v1/completions: one prompt or several, each a text or token ids."""
+"""POST /v1/completions: completes one prompt or several, each a text or token ids."""
 
 import asyncio
 import time
@@ -10,13 +10,12 @@ from starlette.requests import Request
 from yaie.core.request import Grammar
 from yaie.server.answers.answer import Answer
 from yaie.server.answers.stream import EventStream, until_disconnect
-from yaie.server.caller import Caller
 from yaie.server.openai.completion_writer import CompletionWriter, all_whole
 from yaie.server.params import output_room, sampling_params
 from yaie.server.request.http import left_response
-from yaie.server.request.open_request import open_request
+from yaie.server.request.open_request import ServeContext, open_request
 from yaie.server.request.prompts import prompt_ids
-from yaie.server.service import Service
+from yaie.server.request.submit import submit
 from yaie.text.grammar import forms
 from yaie_api.http.openai import CompletionRequest
 
@@ -24,9 +23,10 @@ DEFAULT_MAX_TOKENS: Final = 16
 
 
 async def completions(request: Request) -> Any:
-    service, caller, body, model = await open_request(request, CompletionRequest)
-    answers = await start_all(service, body, caller)
-    head = (f"cmpl-{uuid.uuid4().hex}", int(time.time()), model)
+    context = await open_request(request, CompletionRequest)
+    service, body = context.service, context.body
+    answers = await start_all(context)
+    head = (f"cmpl-{uuid.uuid4().hex}", int(time.time()), context.model)
     writer = CompletionWriter(service.tokenizer, body, answers, head)
     if body.stream:
         return EventStream(writer.stream, ping_s=service.options.sse_keep_alive_s)
@@ -34,16 +34,17 @@ async def completions(request: Request) -> Any:
     return left_response() if wholes is None else writer.whole(wholes)
 
 
-async def start_all(service: Service, body: CompletionRequest, caller: Caller) -> list[Answer]:
-    """Submit every prompt. When one is refused, none goes on.
+async def start_all(context: ServeContext[CompletionRequest]) -> list[Answer]:
+    """Submit every prompt. If one is refused, the others are aborted.
 
     Raises:
-        YaieError: why the request is not served.
+        YaieError: a prompt is wrong, or the engine does not take it.
 
     """
+    service, body = context.service, context.body
     grammar = await service.tokenize(body.form_size, lambda: forms.grammar_of(body.formats))
     prompts = [await prompt_ids(service, body, prompt) for prompt in body.prompts()]
-    starts = [asyncio.ensure_future(_start(service, body, ids, caller, grammar)) for ids in prompts]
+    starts = [asyncio.ensure_future(_start(context, ids, grammar)) for ids in prompts]
     try:
         return list(await asyncio.gather(*starts))
     except BaseException:
@@ -56,12 +57,9 @@ async def start_all(service: Service, body: CompletionRequest, caller: Caller) -
 
 
 async def _start(
-    service: Service,
-    body: CompletionRequest,
-    ids: list[int],
-    caller: Caller,
-    grammar: Grammar | None,
+    context: ServeContext[CompletionRequest], ids: list[int], grammar: Grammar | None
 ) -> Answer:
+    service, body = context.service, context.body
     max_tokens = output_room(
         service.info, len(ids), body.max_tokens, default=DEFAULT_MAX_TOKENS, param="prompt"
     )
@@ -74,11 +72,11 @@ async def _start(
         grammar=grammar,
         prompt_logprobs=_prompt_logprobs(body),
     )
-    return await service.start(ids, sampling, body, caller)
+    return await submit(context, ids, sampling)
 
 
 def _prompt_logprobs(body: CompletionRequest) -> int | None:
-    """An echoed prompt has log-probabilities too, where they are asked for."""
+    """Return how many to compute: `logprobs` covers the prompt, too, if it is echoed."""
     asked = [body.prompt_logprobs] if body.prompt_logprobs is not None else []
     if body.echo and body.num_logprobs is not None:
         asked.append(body.num_logprobs)

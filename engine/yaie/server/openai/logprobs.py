@@ -1,7 +1,7 @@
-"""Log-probabilities as clients read them: OpenAI's chat form, its older completions form, vLLM's
-form of a prompt's.
+"""Log-probabilities in the forms of the APIs: OpenAI's for chats and text completions, vLLM's for
+prompts.
 
-JSON has no infinity: a token that cannot come has `LOWEST`.
+JSON has no infinity: an impossible token gets `LOWEST`.
 """
 
 import re
@@ -15,7 +15,7 @@ _BYTE_TOKEN: Final = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class Spelling(Protocol):
-    """What is needed of a tokenizer."""
+    """The part of a tokenizer that is used here."""
 
     @property
     def byte_level(self) -> bool: ...
@@ -28,8 +28,8 @@ class Spelling(Protocol):
 
 
 class TokenForms:
-    """Texts and bytes of single tokens. `as_ids`: texts are `token_id:ID`, which are never
-    ambiguous.
+    """Texts and bytes of single tokens. `as_ids`: the text of a token is `token_id:ID`, which is
+    unique.
     """
 
     def __init__(self, tokenizer: Spelling, *, as_ids: bool = False) -> None:
@@ -50,14 +50,14 @@ class TokenForms:
         return bytes.fromhex(byte[1]) if byte else self._inner_text(token_id).encode()
 
     def _inner_text(self, token_id: int) -> str:
-        """The token's text inside a text: some decoders strip a leading space at the beginning."""
+        """Return a token's text inside a longer text: some decoders strip the first space."""
         once = self._tokenizer.decode([token_id], skip_special_tokens=False)
         twice = self._tokenizer.decode([token_id, token_id], skip_special_tokens=False)
         return twice[len(once) :]
 
 
 def chat_logprobs(forms: TokenForms, entries: Sequence[TokenLogprobs]) -> dict[str, Any]:
-    """The `logprobs` object of a chat choice or chunk."""
+    """Return the `logprobs` object of a chat choice or chunk."""
     return {
         "content": [
             _chat_token(forms, entry.token_id, entry.logprob)
@@ -82,21 +82,21 @@ def _chat_token(forms: TokenForms, token_id: int, logprob: float) -> dict[str, A
 
 
 class CompletionLogprobs:
-    """The `logprobs` objects of one completion choice. Offsets go on from call to call."""
+    """The `logprobs` objects of one completion choice. Offsets continue from call to call."""
 
     def __init__(self, forms: TokenForms) -> None:
         self._forms = forms
         self._offset = 0
 
     def prompt(self, token_ids: Sequence[int], entries: Sequence[TokenLogprobs]) -> dict[str, Any]:
-        """Of an echoed prompt: nothing comes before its first token, so that has none."""
+        """Return those of an echoed prompt. Its first token has none: nothing comes before it."""
         if not token_ids:
             return self.output(())
         first = self._write(token_ids[:1], [None], [None])
         return together(first, self.output(entries))
 
     def output(self, entries: Sequence[TokenLogprobs]) -> dict[str, Any]:
-        """Of generated tokens; `top_logprobs` has the chosen one too."""
+        """Return those of generated tokens. `top_logprobs` includes the chosen token."""
         return self._write(
             [entry.token_id for entry in entries],
             [finite(entry.logprob) for entry in entries],
@@ -122,7 +122,7 @@ class CompletionLogprobs:
         }
 
     def _top(self, entry: TokenLogprobs) -> dict[str, float]:
-        """The likelier one of two tokens that look alike."""
+        """Return candidates by text. Of two tokens with the same text, the likelier one counts."""
         found = {self._forms.text(entry.token_id): finite(entry.logprob)}
         for token_id, logprob in zip(entry.top_ids, entry.top_logprobs, strict=True):
             text = self._forms.text(token_id)
@@ -131,14 +131,14 @@ class CompletionLogprobs:
 
 
 def together(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    """Two `logprobs` objects of one completion, one after the other."""
+    """Concatenate two `logprobs` objects of one completion."""
     return {name: first[name] + second[name] for name in first}
 
 
 def prompt_logprobs(
     forms: TokenForms, entries: Sequence[TokenLogprobs]
 ) -> list[dict[str, Any] | None]:
-    """The `prompt_logprobs` that vLLM has: for each token but the first, candidates by id."""
+    """Return vLLM's `prompt_logprobs`: for each token but the first, its candidates by id."""
     return [None, *(_candidates(forms, entry) for entry in entries)]
 
 

@@ -7,9 +7,8 @@ from starlette.responses import Response
 
 from yaie.server.params import check_ids
 from yaie.server.request.http import json_response, read_json, service_of
-from yaie.server.request.prompts import rendered
+from yaie.server.request.prompts import chat_ids
 from yaie.server.service import Service
-from yaie.text.prompt.conversation import conversation_ids
 from yaie_api.http.openai import DetokenizeRequest, TokenizeRequest, parse
 
 
@@ -38,8 +37,7 @@ async def detokenize(request: Request) -> Response:
 
 async def _encode(service: Service, body: TokenizeRequest) -> list[int]:
     tokenizer, prompt = service.tokenizer, body.prompt
-    if prompt is not None:
-        encode = partial(tokenizer.encode, prompt, add_special_tokens=body.add_special_tokens)
-        return await service.tokenize(len(prompt), encode)
-    work = partial(conversation_ids, tokenizer, service.tool_format, body)
-    return await rendered(body.num_characters, work)
+    if prompt is None:
+        return await chat_ids(service, body)
+    encode = partial(tokenizer.encode, prompt, add_special_tokens=body.add_special_tokens)
+    return await service.tokenize(len(prompt), encode)

@@ -1,4 +1,4 @@
-"""POST /classify and /v1/classify: probabilities of a sequence classifier's labels."""
+"""POST /classify and /v1/classify: the probabilities of a sequence classifier's labels."""
 
 import json
 import time
@@ -11,40 +11,39 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from yaie.server.answers.stream import until_disconnect
-from yaie.server.caller import Caller
 from yaie.server.pooling import pooled
-from yaie.server.pooling.pooled import Job, Pooled
+from yaie.server.pooling.pooled import Pooled
 from yaie.server.request.http import json_response, left_response
-from yaie.server.request.open_request import open_request
-from yaie.server.service import Service
+from yaie.server.request.open_request import ServeContext, open_request
 from yaie.text import vectors
 from yaie_api.http.pooling import ClassifyRequest
 
 
 async def classify(request: Request) -> Response:
-    service, caller, body, model = await open_request(request, ClassifyRequest, task="classify")
-    found = await until_disconnect(request.receive, _classes(service, body, caller))
-    return left_response() if found is None else json_response(_answer(service, model, found))
+    context = await open_request(request, ClassifyRequest, task="classify")
+    found = await until_disconnect(request.receive, _classes(context))
+    return left_response() if found is None else json_response(_answer(context, found))
 
 
 async def _classes(
-    service: Service, body: ClassifyRequest, caller: Caller
+    context: ServeContext[ClassifyRequest],
 ) -> list[tuple[Pooled, vectors.Vector]]:
+    body = context.body
     prompts = [
-        await pooled.encode(service, body, one, special=body.add_special_tokens, param="input")
+        await pooled.encode(context, one, special=body.add_special_tokens, param="input")
         for one in body.inputs()
     ]
 
     def finish(one: Pooled) -> tuple[Pooled, vectors.Vector]:
         return one, vectors.softmax(one.vector) if body.use_activation else one.vector
 
-    return await pooled.pool_all(service, Job(body, caller), prompts, "classify", finish)
+    return await pooled.pool_all(context, prompts, "classify", finish)
 
 
 def _answer(
-    service: Service, model: str, found: list[tuple[Pooled, vectors.Vector]]
+    context: ServeContext[ClassifyRequest], found: list[tuple[Pooled, vectors.Vector]]
 ) -> dict[str, Any]:
-    labels = label_names(service.info.path)
+    labels = label_names(context.service.info.path)
     data = [
         {
             "index": index,
@@ -58,7 +57,7 @@ def _answer(
         "id": f"classify-{uuid.uuid4().hex}",
         "object": "list",
         "created": int(time.time()),
-        "model": model,
+        "model": context.model,
         "data": data,
         "usage": pooled.usage_of([one for one, _ in found]),
     }
@@ -66,7 +65,7 @@ def _answer(
 
 @cache
 def label_names(folder: str) -> dict[int, str]:
-    """The labels' names of a model folder; empty when it names none."""
+    """Return the names of a model's labels, from its folder; empty if it names none."""
     path = Path(folder) / "config.json"
     try:
         names = json.loads(path.read_text(encoding="utf-8")).get("id2label") or {}

@@ -8,11 +8,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from yaie.server.answers.stream import until_disconnect
-from yaie.server.caller import Caller
 from yaie.server.pooling import pooled
-from yaie.server.pooling.pooled import Job, Pooled
+from yaie.server.pooling.pooled import Pooled
 from yaie.server.request.http import json_response, left_response
-from yaie.server.request.open_request import open_request
+from yaie.server.request.open_request import ServeContext, open_request
 from yaie.server.service import Service
 from yaie.text import vectors
 from yaie_api.errors import InvalidRequestError
@@ -22,32 +21,30 @@ _json: Final = msgspec.json.Encoder().encode
 
 
 async def embeddings(request: Request) -> Response:
-    service, caller, body, model = await open_request(request, EmbeddingRequest, task="embed")
-    answer = await until_disconnect(request.receive, embed(service, body, caller))
-    return left_response() if answer is None else json_response(answer | {"model": model})
+    context = await open_request(request, EmbeddingRequest, task="embed")
+    answer = await until_disconnect(request.receive, _embed(context))
+    return left_response() if answer is None else json_response(answer)
 
 
-async def embed(service: Service, body: EmbeddingRequest, caller: Caller) -> dict[str, Any]:
-    """The answer without the model's name."""
+async def _embed(context: ServeContext[EmbeddingRequest]) -> dict[str, Any]:
+    service, body = context.service, context.body
     _check_dimensions(service, body)
     prompts = [
-        await pooled.encode(service, body, one, special=body.add_special_tokens, param="input")
+        await pooled.encode(context, one, special=body.add_special_tokens, param="input")
         for one in body.inputs()
     ]
 
     def finish(one: Pooled) -> tuple[Pooled, msgspec.Raw]:
-        # Encoded as it comes: all at once would hold the event loop for long.
+        # Encode each vector when it comes: all at once would block the event loop for too long.
         return one, msgspec.Raw(_json(_number_list(one.vector, body)))
 
-    found = await pooled.pool_all(
-        service, Job(body, caller), prompts, pooled.embedding_pooling(service), finish
-    )
+    found = await pooled.pool_all(context, prompts, pooled.embedding_pooling(service), finish)
     data = [
         {"object": "embedding", "index": index, "embedding": encoded}
         for index, (_, encoded) in enumerate(found)
     ]
     usage = pooled.usage_of([one for one, _ in found])
-    return {"object": "list", "data": data, "usage": usage}
+    return {"object": "list", "data": data, "usage": usage, "model": context.model}
 
 
 def _check_dimensions(service: Service, body: EmbeddingRequest) -> None:

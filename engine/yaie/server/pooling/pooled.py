@@ -1,8 +1,7 @@
-"""Prompts to vectors: the way of embeddings, scores and classes through the engine.
+"""Prompts to vectors: what embeddings, scores, ranks and classes share.
 
-A request may hold thousands of inputs. They are submitted side by side, but never more than
-`CONCURRENCY` at once, so that one such request does not fill the queue of everybody else. When one
-fails or the client leaves, the others are aborted.
+A request may have thousands of inputs. At most `CONCURRENCY` of them are in the engine at once, so
+that one request does not fill its queue. If one fails or the client leaves, the others are aborted.
 """
 
 import asyncio
@@ -12,12 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from yaie.core.messages import Generate, Pooling, Tokens
+from yaie.core.messages import Pooling, Tokens
 from yaie.core.request import SamplingParams
-from yaie.server.caller import Caller
 from yaie.server.engine.generation import failure_of
 from yaie.server.params import check_ids, kept_tokens
-from yaie.server.service import Service, generation_id
+from yaie.server.request.open_request import ServeContext
+from yaie.server.request.submit import check_priority, generate_command
+from yaie.server.service import Service
 from yaie.text import vectors
 from yaie_api.errors import (
     ContextLengthError,
@@ -35,83 +35,52 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Pooled:
-    """The vector of one prompt, and what it cost."""
+    """The vector of one prompt, and how many tokens it took."""
 
     vector: vectors.Vector
     prompt_tokens: int
     cached_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A request over several prompts, and who asks."""
-
-    body: PoolingRequest
-    caller: Caller
-
-    def generate(self, prompt: Sequence[int], pooling: Pooling) -> Generate:
-        """What is asked of the engine for one of the prompts."""
-        return Generate(
-            generation_id(),
-            tuple(prompt),
-            _NOTHING,
-            priority=self.body.priority,
-            salt=self.caller.salt(self.body.cache_salt),
-            tenant=self.caller.tenant,
-            timeout_s=self.caller.timeout_s,
-            pooling=pooling,
-        )
-
-
-def check_priority(service: Service, body: PoolingRequest) -> None:
-    """Refuse a priority that nobody would heed.
-
-    Raises:
-        InvalidRequestError: it is not 0, and this server does not schedule by priority.
-
-    """
-    if body.priority and not service.options.priorities:
-        raise InvalidRequestError(
-            "priority must be 0: this server does not schedule by priority.", param="priority"
-        )
-
-
 def embedding_pooling(service: Service) -> Pooling:
-    """How the served model makes an embedding of its hidden states."""
+    """Return how the model's hidden states become an embedding."""
     return "mean" if service.info.pooling == "mean" else "last"
 
 
 async def encode(
-    service: Service, body: PoolingRequest, prompt: str | list[int], *, special: bool, param: str
+    context: ServeContext[PoolingRequest], prompt: str | list[int], *, special: bool, param: str
 ) -> list[int]:
-    """Token ids of an input, cut where the request asks for it.
+    """Tokenize an input, and truncate it if the request says so.
 
     Raises:
-        InvalidRequestError: no tokens, ids beyond the vocabulary, longer than the context, or
-            cut to more than it holds.
+        InvalidRequestError: it has no tokens, ids beyond the vocabulary or more than the context
+            holds, or is to be truncated to more than that.
 
     """
-    tokenizer = service.tokenizer
+    service, tokenizer = context.service, context.service.tokenizer
     if isinstance(prompt, str):
         work = partial(tokenizer.encode, prompt, add_special_tokens=special)
         prompt = await service.tokenize(len(prompt), work)
-    return checked(service, body, prompt, param)
+    return checked(context, prompt, param)
 
 
-async def encode_pair(service: Service, body: PoolingRequest, pair: tuple[str, str]) -> list[int]:
-    """Token ids of two texts as a cross-encoder reads them."""
-    work = partial(service.tokenizer.encode_pair, *pair)
-    return checked(service, body, await service.tokenize(sum(map(len, pair)), work), "text_2")
+async def encode_pair(context: ServeContext[PoolingRequest], pair: tuple[str, str]) -> list[int]:
+    """Tokenize two texts as one input of a cross-encoder."""
+    work = partial(context.service.tokenizer.encode_pair, *pair)
+    ids = await context.service.tokenize(sum(map(len, pair)), work)
+    return checked(context, ids, "text_2")
 
 
-def checked(service: Service, body: PoolingRequest, ids: list[int], param: str) -> list[int]:
-    """The ids within the context and the vocabulary, cut where the request asks for it.
+def checked(context: ServeContext[PoolingRequest], ids: list[int], param: str) -> list[int]:
+    """Check token ids, and truncate them if the request says so.
 
     Raises:
-        InvalidRequestError: no ids, an id beyond the vocabulary, or a cut to more than the context.
+        InvalidRequestError: there are none, one is beyond the vocabulary, or they are to be
+            truncated to more than the context holds.
         ContextLengthError: more ids than the context holds.
 
     """
+    service, body = context.service, context.body
     limit = service.info.max_model_len
     if body.truncate_prompt_tokens is not None:
         keep = kept_tokens(body.truncate_prompt_tokens, limit)
@@ -127,24 +96,23 @@ def checked(service: Service, body: PoolingRequest, ids: list[int], param: str) 
 
 
 async def pool_all(
-    service: Service,
-    job: Job,
+    context: ServeContext[PoolingRequest],
     prompts: Sequence[list[int]],
     pooling: Pooling,
     finish: Callable[[Pooled], T],
 ) -> list[T]:
-    """`finish` of each prompt's vector, in the prompts' order.
+    """Compute the vector of each prompt, and return `finish` of each, in the prompts' order.
 
     Raises:
-        YaieError: the first failure; the rest is aborted.
+        YaieError: the first failure; the other prompts are aborted.
 
     """
-    check_priority(service, job.body)
+    check_priority(context)
     gate = asyncio.Semaphore(CONCURRENCY)
 
     async def one(prompt: list[int]) -> T:
         async with gate:
-            return finish(await _pool(service, job, prompt, pooling))
+            return finish(await _pool(context, prompt, pooling))
 
     tasks = [asyncio.ensure_future(one(prompt)) for prompt in prompts]
     try:
@@ -155,9 +123,12 @@ async def pool_all(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _pool(service: Service, job: Job, prompt: list[int], pooling: Pooling) -> Pooled:
-    started_s, outcome = time.monotonic(), "abort"
-    generation = await service.engine.submit(job.generate(prompt, pooling))
+async def _pool(
+    context: ServeContext[PoolingRequest], prompt: list[int], pooling: Pooling
+) -> Pooled:
+    service, started_s, outcome = context.service, time.monotonic(), "abort"
+    command = generate_command(context, prompt, _NOTHING, pooling)
+    generation = await service.engine.submit(command)
     try:
         tokens = await _last(generation)
         vector = _vector(tokens)
@@ -172,7 +143,7 @@ async def _pool(service: Service, job: Job, prompt: list[int], pooling: Pooling)
 
 
 async def _last(messages: AsyncIterable[Tokens]) -> Tokens:
-    """The message that ends a request."""
+    """Return the message that ends a request."""
     async for tokens in messages:
         if tokens.finish_reason is not None:
             return tokens
@@ -188,6 +159,6 @@ def _vector(tokens: Tokens) -> vectors.Vector:
 
 
 def usage_of(pooled: Sequence[Pooled]) -> dict[str, Any]:
-    """OpenAI's usage of requests that generate nothing."""
+    """Return OpenAI's usage object for requests that generate no tokens."""
     tokens = sum(one.prompt_tokens for one in pooled)
     return {"prompt_tokens": tokens, "total_tokens": tokens}

@@ -1,7 +1,7 @@
-"""POST /score and /v1/score: how well two texts go together.
+"""POST /score and /v1/score: how well two texts match.
 
-Models that embed answer with the cosine of the two embeddings, sequence classifiers of one label
-read both texts at once (cross-encoders) and answer with that label's probability.
+For an embedding model the score is the cosine of the two embeddings. A sequence classifier with one
+label (a cross-encoder) reads both texts at once, and the score is that label's probability.
 """
 
 import time
@@ -14,67 +14,69 @@ from starlette.responses import Response
 
 from yaie.server.answers.stream import until_disconnect
 from yaie.server.pooling import pooled
-from yaie.server.pooling.pooled import Job, Pooled
+from yaie.server.pooling.pooled import Pooled
 from yaie.server.request.http import json_response, left_response
-from yaie.server.request.open_request import open_request
-from yaie.server.service import Service
+from yaie.server.request.open_request import ServeContext, open_request
 from yaie.text import vectors
 from yaie_api.errors import InvalidRequestError
-from yaie_api.http.pooling import ScoreRequest
+from yaie_api.http.pooling import PoolingRequest, ScoreRequest
 
 Scores = tuple[list[float], dict[str, Any]]
-"""One score for each pair, and the usage."""
+"""The score of each pair, and the usage."""
 
 
 async def score(request: Request) -> Response:
-    service, caller, body, model = await open_request(request, ScoreRequest, task=None)
-    found = await until_disconnect(
-        request.receive, score_pairs(service, Job(body, caller), body.pairs())
-    )
-    return left_response() if found is None else json_response(_answer(model, found))
+    context = await open_request(request, ScoreRequest, task=None)
+    found = await until_disconnect(request.receive, score_pairs(context, context.body.pairs()))
+    return left_response() if found is None else json_response(_answer(context.model, found))
 
 
-async def score_pairs(service: Service, job: Job, pairs: Sequence[tuple[str, str]]) -> Scores:
+async def score_pairs(
+    context: ServeContext[PoolingRequest], pairs: Sequence[tuple[str, str]]
+) -> Scores:
     """Score each pair of texts.
 
     Raises:
         InvalidRequestError: the model can neither embed nor classify, or has several labels.
 
     """
-    if "classify" in service.info.tasks:
-        return await _cross_encode(service, job, pairs)
-    service.info.require("embed")
-    return await _cosines(service, job, pairs)
+    info = context.service.info
+    if "classify" in info.tasks:
+        return await _cross_encode(context, pairs)
+    info.require("embed")
+    return await _cosines(context, pairs)
 
 
-async def _cosines(service: Service, job: Job, pairs: Sequence[tuple[str, str]]) -> Scores:
+async def _cosines(
+    context: ServeContext[PoolingRequest], pairs: Sequence[tuple[str, str]]
+) -> Scores:
     texts = list(dict.fromkeys(text for pair in pairs for text in pair))
-    prompts = [
-        await pooled.encode(service, job.body, text, special=True, param="text_2") for text in texts
-    ]
+    prompts = [await pooled.encode(context, text, special=True, param="text_2") for text in texts]
     found = await pooled.pool_all(
-        service, job, prompts, pooled.embedding_pooling(service), lambda one: one
+        context, prompts, pooled.embedding_pooling(context.service), lambda one: one
     )
     embedded = {text: vectors.embedding(one.vector) for text, one in zip(texts, found, strict=True)}
     scores = [vectors.cosine(embedded[left], embedded[right]) for left, right in pairs]
     return scores, pooled.usage_of(found)
 
 
-async def _cross_encode(service: Service, job: Job, pairs: Sequence[tuple[str, str]]) -> Scores:
-    if service.info.num_labels != 1:
+async def _cross_encode(
+    context: ServeContext[PoolingRequest], pairs: Sequence[tuple[str, str]]
+) -> Scores:
+    num_labels = context.service.info.num_labels
+    if num_labels != 1:
         raise InvalidRequestError(
-            f"The model has {service.info.num_labels} labels, and a score needs one. "
-            "Use /classify.",
+            f"The model has {num_labels} labels, and a score needs one. Use /classify.",
             param="model",
             code="task_not_supported",
         )
-    prompts = [await pooled.encode_pair(service, job.body, pair) for pair in pairs]
+    prompts = [await pooled.encode_pair(context, pair) for pair in pairs]
 
     def finish(one: Pooled) -> tuple[Pooled, float]:
         logit = float(one.vector[0])
-        return one, vectors.sigmoid(logit) if job.body.use_activation else logit
+        return one, vectors.sigmoid(logit) if context.body.use_activation else logit
 
-    found = await pooled.pool_all(service, job, prompts, "classify", finish)
+    found = await pooled.pool_all(context, prompts, "classify", finish)
     return [value for _, value in found], pooled.usage_of([one for one, _ in found])
 
 

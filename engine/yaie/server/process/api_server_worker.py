@@ -1,7 +1,7 @@
-"""An HTTP process that is not the first of its server: HTTP only, the rest it is told.
+"""The other HTTP processes of a server. Each serves HTTP and obeys the first one.
 
-Signals go to the first one. This one ends when it has drained as told, or at once when its control
-socket closes: the first process has ended then, however that came.
+Only the first process handles signals and the engine process. A worker ends when it has drained on
+order, or at once when its control socket closes, which means that the first process has ended.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from yaie.server.engine import api_server_pool
-from yaie.server.engine.api_server_pool import ApiServerPool, Detach, Drain, Follow, decode_order
+from yaie.server.engine.api_server_pool import ApiServerPool, Detach, Drain, Listen, decode_order
 from yaie.server.engine.client import AsyncEngine
-from yaie.server.engine.follower import Follower
+from yaie.server.engine.output_handler import OutputHandler
 from yaie.server.options import ServeOptions
 from yaie.server.peers import Peers
 from yaie.server.process.assembly import answer_peer, create_service, public_app
@@ -31,14 +31,15 @@ log = logging.getLogger(__name__)
 def hire(
     options: ServeOptions, listener: socket.socket, admin: socket.socket | None, folder: Path
 ) -> ApiServerPool:
-    """Start all others, each with a listener of its own on the first one's address.
+    """Start the other HTTP processes, each with its own listener on the first one's address.
 
-    `folder`: for their sockets. To be called before this process has threads or an event loop.
+    `folder`: for the sockets of `Peers`. Call it before this process has threads or an event loop.
     """
     count = options.api_server_count
     first = [one for one in (listener, admin) if one is not None]
     with contextlib.ExitStack() as stack:
-        # This process keeps none of them open: connections would wait there for nobody.
+        # This process closes its copies: the kernel would queue connections on them that no
+        # process accepts.
         own = [stack.enter_context(join(listener)) for _ in range(1, count)]
         work = []
         for place, one in enumerate(own, 1):
@@ -54,7 +55,7 @@ def _run(
     foreign: list[socket.socket],
     control: socket.socket,
 ) -> int:
-    """In the new process, which has the sockets of all others too."""
+    """Run the new process. It inherits every socket and closes `foreign`, those of the others."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     for one in foreign:
@@ -69,8 +70,8 @@ async def _serve(
 ) -> None:
     service = create_service(options, AsyncEngine(), peers)
     server = DrainingServer(public_app(options, service), service, drain_s=options.drain_s)
-    follower = Follower(service.engine, service.load, _leave_failure, _leave_stage)
-    orders = asyncio.ensure_future(_obey(control, service.engine, follower, server))
+    outputs = OutputHandler(service.engine, service.load, _leave_failure, _leave_stage)
+    orders = asyncio.ensure_future(_obey(control, service.engine, outputs, server))
     orders.add_done_callback(lambda _: server.end_now())
     try:
         async with peers.answering(partial(answer_peer, service)):
@@ -78,31 +79,31 @@ async def _serve(
     finally:
         orders.cancel()
         await asyncio.gather(orders, return_exceptions=True)
-        follower.leave()
+        outputs.close()
 
 
 async def _obey(
-    control: socket.socket, engine: AsyncEngine, follower: Follower, server: DrainingServer
+    control: socket.socket, engine: AsyncEngine, outputs: OutputHandler, server: DrainingServer
 ) -> None:
-    """Do what the first process says, until it has no more to say."""
+    """Carry out the orders of the first process until it closes the control socket."""
     reader, writer = await asyncio.open_unix_connection(sock=control)
     with contextlib.closing(writer):
         while line := await reader.readline():
             match decode_order(line):
-                case Follow(address):
-                    follower.follow(address)
+                case Listen(address):
+                    outputs.listen(address)
                 case Detach(state):
-                    follower.leave()
+                    outputs.close()
                     engine.detach(state)
                 case Drain():
                     server.drain()
 
 
 def _leave_failure(error: YaieError) -> None:
-    """The first process meets the same one: it says so, and ends the server or the engine."""
-    log.debug("engine cannot be followed", extra=fields(reason=error.message))
+    """Only log it: the first process has the same failure, reports it and handles it."""
+    log.debug("engine cannot serve", extra=fields(reason=error.message))
 
 
 def _leave_stage(stage: str) -> None:
-    """The first process logs it."""
+    """Ignore it: the first process logs the stages."""
     del stage

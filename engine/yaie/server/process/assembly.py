@@ -1,4 +1,4 @@
-"""What every HTTP process of a server is put together from."""
+"""How every HTTP process of a server is put together: its state, its application, its answers."""
 
 from typing import Any
 
@@ -24,13 +24,13 @@ from yaie.server.web.origin import is_loopback
 def create_service(
     options: ServeOptions, engine: AsyncEngine, peers: Peers | None = None
 ) -> Service:
-    """The state of an HTTP process with these options, before its engine is ready."""
+    """Make the state of an HTTP process, before its engine process is ready."""
     status = EngineStatus(lambda: engine.stats, lambda: engine.restarts)
     return Service(engine, ServerMetrics(status), options, peers=peers or Peers())
 
 
 def public_app(options: ServeOptions, service: Service) -> Edge:
-    """The application of the public port."""
+    """Make the application of the public port."""
     return create_app(
         service,
         api_keys=options.api_keys,
@@ -40,7 +40,7 @@ def public_app(options: ServeOptions, service: Service) -> Edge:
 
 
 def answer_peer(service: Service, question: Question) -> Any:
-    """What another HTTP process wants to know of this one."""
+    """Answer a question of another HTTP process."""
     match question:
         case AskMetrics():
             return service.metrics.snapshot()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """uvloop, imported by who runs a loop only."""
+    """Return uvloop's loop factory. Imported here: only a process that runs a loop needs it."""
     import uvloop
 
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop

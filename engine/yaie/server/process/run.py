@@ -1,7 +1,7 @@
-"""The first HTTP process from start to end: sockets, the applications, the supervisor.
+"""The first HTTP process: it binds the sockets, starts the others, supervises the engine, serves.
 
-The engine process is started first of all. The server listens then and says "not ready" until the
-model is loaded.
+The engine process is started first. Then the server listens; until the model is loaded, it is not
+ready.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 def serve(options: ServeOptions) -> int:
-    """Serve until a signal. Returns the exit status: 0 after a signal, 1 when the engine failed."""
+    """Serve until a signal. Return the exit status: 0 after a signal, 1 if the engine failed."""
     with contextlib.ExitStack() as stack:
         count = options.api_server_count
         listener = stack.enter_context(bind(options.host, options.port, shared=count > 1))
@@ -107,7 +107,7 @@ def _end_without_one(server: "DrainingServer") -> None:
 async def _admin(
     service: "Service", options: ServeOptions, control: socket.socket | None
 ) -> AsyncIterator[None]:
-    """The admin port, as long as the server is there."""
+    """Serve the admin port while the context is open."""
     if control is None:
         yield
         return

@@ -1,1 +1,1 @@
-"""What all endpoints share: opening a request, its prompt, its output form, its errors."""
+"""What all endpoints share: opening a request, its prompt and output form, submitting it."""

@@ -1,7 +1,7 @@
-"""Errors about a request that was made from another one, in the words of the one that was sent.
+"""Renames the fields in errors about a converted request to those that the client has sent.
 
-Requests of the responses and messages APIs are served as chat requests; what is wrong with those
-is told with the names of the fields that the client wrote. Pure.
+Requests of the responses and messages APIs are converted to chat requests. An error in the chat
+request must name the field of the original one. Pure.
 """
 
 import re
@@ -14,8 +14,9 @@ _PATH: Final = re.compile(r"\w+(\.\w+)*")
 
 
 def renamed(error: InvalidRequestError, sent: Mapping[str, str]) -> InvalidRequestError:
-    """The same error with the client's names: of its `param`, and of the field that its message
-    begins with. `sent`: dotted path in the chat request → where that came from.
+    """Rename the error's `param`, and the field with which its message begins.
+
+    `sent`: dotted path in the chat request → path in the request that the client sent.
     """
     error.param = sent.get(error.param or "", error.param)
     if begins := _PATH.match(error.message):
@@ -24,7 +25,7 @@ def renamed(error: InvalidRequestError, sent: Mapping[str, str]) -> InvalidReque
 
 
 def _sent_as(path: str, sent: Mapping[str, str]) -> str:
-    """The path with its longest known beginning exchanged."""
+    """Replace the longest prefix of the path that `sent` knows."""
     parts = path.split(".")
     for length in range(len(parts), 0, -1):
         head = sent.get(".".join(parts[:length]))

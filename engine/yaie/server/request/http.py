@@ -1,4 +1,4 @@
-"""Small things that the endpoints share: the body as JSON, answers as JSON, the service."""
+"""Helpers of the endpoints: the request's body as JSON, answers as JSON, the service."""
 
 import re
 from codecs import BOM_UTF8
@@ -18,8 +18,8 @@ STATUS_CLIENT_LEFT: Final = 499
 _HALF_AT_END: Final = re.compile(
     rb"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})[^\\]{0,5}\Z", re.DOTALL
 )
-"""The decoder takes the first half of a surrogate pair for a body that was cut off, when less than
-the other half follows."""
+"""A first half of a surrogate pair near the body's end: the decoder reports that as a body that was
+cut off."""
 _HALF: Final = (
     "half of a surrogate pair, an escape from \\ud800 to \\udfff on its own, is no character; "
     "leave it out or send both halves"
@@ -31,10 +31,10 @@ def service_of(request: Request) -> Service:
 
 
 async def read_json(request: Request) -> Any:
-    """The body as JSON values.
+    """Return the request's body, decoded from JSON.
 
     Raises:
-        InvalidRequestError: not JSON, or a number that does not fit.
+        InvalidRequestError: it is not JSON, or has a number that does not fit.
 
     """
     body = (await request.body()).removeprefix(BOM_UTF8)
@@ -50,7 +50,7 @@ async def read_json(request: Request) -> Any:
 
 
 def _fault(body: bytes, told: str) -> str:
-    """What is wrong with a body of which the decoder has told this."""
+    """Say what is wrong with a body. `told`: the decoder's message."""
     if "surrogate" in told or ("truncated" in told and _HALF_AT_END.search(body[-64:])):
         return _HALF
     return told.partition(" - at ")[0]
@@ -61,13 +61,13 @@ def json_response(body: Any, status: int = 200, headers: dict[str, str] | None =
 
 
 def error_response(error: YaieError, path: str = "") -> Response:
-    """The error in the envelope that clients of this path know, OpenAI's or Anthropic's. What they
-    should know about retries is in the headers.
+    """Answer with the error, in OpenAI's envelope or, on Anthropic's paths, in theirs. The headers
+    say when to retry.
     """
     body = envelopes.for_path(error, path, request_id.get())
     return json_response(body, error.status, error.headers)
 
 
 def left_response() -> Response:
-    """For the log and the metrics only: nobody is there to read it."""
+    """The answer to a client that has left: only the log and the metrics see it."""
     return Response(status_code=STATUS_CLIENT_LEFT)

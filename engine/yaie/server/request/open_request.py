@@ -1,46 +1,76 @@
-"""The beginning of every request that a model works on, the same for all endpoints."""
+"""How every request for the model begins: its headers and body are checked, its model is found."""
 
-from typing import Generic, NamedTuple, TypeVar
+import logging
+import time
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from starlette.requests import Request
 
 from yaie.config import Task
-from yaie.server.caller import Caller
+from yaie.server.headers import tenant_and_timeout
 from yaie.server.request.http import read_json, service_of
 from yaie.server.service import Service
+from yaie_api.errors import UnavailableError
 from yaie_api.http.wire import ModelRequest, parse
+from yaie_api.logs import fields
+
+log = logging.getLogger(__name__)
 
 Body = TypeVar("Body", bound=ModelRequest)
+Body_co = TypeVar("Body_co", bound=ModelRequest, covariant=True)
 
 
-class Opened(NamedTuple, Generic[Body]):
-    """A request that may be served. `model`: the name to answer with."""
+@dataclass(frozen=True, slots=True)
+class ServeContext(Generic[Body_co]):
+    """A checked request, with what serving it needs (vLLM's `ServeContext`).
+
+    Attributes:
+        service: the state of this HTTP process.
+        body: the checked body.
+        model: the model name to answer with.
+        started_s: when the request arrived, on the monotonic clock.
+        tenant: whose share of the engine it counts against; "": tenants are not told apart.
+        timeout_s: how long the client waits; None: it does not say.
+
+    """
 
     service: Service
-    caller: Caller
-    body: Body
+    body: Body_co
     model: str
+    started_s: float
+    tenant: str
+    timeout_s: float | None
+
+    def with_body(self, body: Body) -> "ServeContext[Body]":
+        """Return the same request with its body converted to another type."""
+        return ServeContext(
+            self.service, body, self.model, self.started_s, self.tenant, self.timeout_s
+        )
 
 
 async def open_request(
     request: Request, kind: type[Body], *, task: Task | None = "generate"
-) -> Opened[Body]:
+) -> ServeContext[Body]:
     """Start the request's clock, read and check its body, and find its model.
 
-    `task`: what the model has to be able to do; None: that is seen later.
+    `task`: what the model has to be able to do; None: the endpoint checks that itself.
 
     Raises:
-        InvalidRequestError: what is wrong with it, or that the model cannot do it.
-        NotFoundError: no such model here.
-        UnavailableError: the server drains, or has no model yet.
+        InvalidRequestError: the request is wrong, or the model cannot do the task.
+        NotFoundError: this server has no such model.
+        UnavailableError: the server is draining, or has not loaded its model yet.
 
     """
-    service = service_of(request)
-    caller = service.caller(request.headers)
-    service.refuse_when_draining()
+    started_s, service = time.monotonic(), service_of(request)
+    tenant, timeout_s = tenant_and_timeout(request.headers, service.options)
+    if service.draining:
+        raise UnavailableError("The server is shutting down.", code="draining", retry_after_s=1.0)
     body = parse(kind, await read_json(request))
     model = service.check_model(body.model)
     if task is not None:
         service.info.require(task)
-    service.count_unknown(body.unknown_fields)
-    return Opened(service, caller, body, model)
+    if body.unknown_fields:
+        service.metrics.unknown_fields(len(body.unknown_fields))
+        log.debug("unknown fields", extra=fields(count=len(body.unknown_fields)))
+    return ServeContext(service, body, model, started_s, tenant, timeout_s)

@@ -1,7 +1,7 @@
-"""What form an answer has: how its text is read (reasoning, tool calls), and what grammar it obeys.
+"""Decides the form of a request's outputs: the parser that reads them, the grammar they must obey.
 
-One request has one grammar. Where a tool must be called, the calls are the form; a
-`response_format` comes next; with tools left to the model, its text is free until it opens a call.
+A request has at most one grammar. If a tool must be called, it is the grammar of the calls; else
+that of `response_format`, if there is one. If tools may be called, text is free up to a call.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,13 +18,13 @@ from yaie.text.tools import ToolChoice, ToolFormat, ToolSpec
 from yaie_api.http.openai import ChatCompletionRequest, NamedTool
 
 TAIL_TOKENS: Final = 16
-"""Of the prompt's end, where a template may have opened the reasoning."""
+"""How much of the prompt's end is searched for the start of reasoning, opened by the template."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputForm:
-    """`grammar`: None allows any text. `parser` makes the reader of one output; None: it is all
-    text.
+    """`grammar`: what the text must match; None: any text. `parser`: makes a parser for one output;
+    None: the output is plain text.
     """
 
     grammar: Grammar | None = None
@@ -35,7 +35,7 @@ def form_of(service: Service, body: ChatCompletionRequest, prompt_ids: Sequence[
     """Decide the form of a request's outputs.
 
     Raises:
-        InvalidRequestError: a form that cannot be kept; `param` names the field.
+        InvalidRequestError: the form cannot be enforced; `param` names the field.
 
     """
     asked = forms.grammar_of(body.formats)
@@ -49,7 +49,7 @@ def form_of(service: Service, body: ChatCompletionRequest, prompt_ids: Sequence[
 
 
 def _calls(tools: ToolFormat, body: ChatCompletionRequest, *, free: bool) -> OutputForm:
-    """Of tool calls alone. `free`: no other form is asked for, so the model may choose to call."""
+    """Return the form of tool calls alone. `free`: the request asks for no other form."""
     mode = body.tool_mode
     if mode == "none" or (mode == "auto" and not free):
         return OutputForm()
@@ -60,7 +60,7 @@ def _calls(tools: ToolFormat, body: ChatCompletionRequest, *, free: bool) -> Out
 
 
 def specs_of(body: ChatCompletionRequest) -> list[ToolSpec]:
-    """The tools of a request as the formats take them."""
+    """Convert the tools of a request for `ToolFormat`."""
     return [
         ToolSpec(
             name=tool.function.name,
@@ -73,7 +73,7 @@ def specs_of(body: ChatCompletionRequest) -> list[ToolSpec]:
 
 
 def _reasoning(service: Service, prompt_ids: Sequence[int]) -> tuple[ReasoningFormat, bool] | None:
-    """The model's form of reasoning, and whether the prompt has begun it."""
+    """Return the model's reasoning format, and whether the prompt ends inside reasoning."""
     form = service.reasoning_format
     if form is None:
         return None

@@ -1,11 +1,10 @@
-"""From what a client sends to the token ids that the engine reads, within limits of size and time.
+"""Turns what a client sends into token ids, within limits of size and time.
 
-Short texts are rendered and tokenized at once, long ones and slow templates beside the event loop.
-A text that cannot fit the context, whatever its tokens are, is refused before anybody counts them.
+A short text is rendered and tokenized in the event loop, a long one or a slow template in a thread.
+A text that is too long for the context, whatever its tokens are, is refused before it is tokenized.
 """
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -15,59 +14,49 @@ from yaie.text.prompt.conversation import conversation_ids
 from yaie.text.prompt.sandbox import TemplateTimeoutError
 from yaie.text.prompt.template import RENDER_S
 from yaie_api.errors import InvalidRequestError
-from yaie_api.http.openai import ChatCompletionRequest, CompletionRequest
+from yaie_api.http.openai import ChatCompletionRequest, CompletionRequest, TokenizeRequest
 
 INLINE_S: Final = 0.05
-"""So long may a template hold up everybody; after that it starts again beside the event loop."""
+"""How long a template may block the event loop; after that it starts again in a thread."""
 
 
-async def chat_ids(service: Service, body: ChatCompletionRequest) -> list[int]:
-    """The prompt of a conversation.
+async def chat_ids(service: Service, body: ChatCompletionRequest | TokenizeRequest) -> list[int]:
+    """Render a conversation and tokenize it. A `TokenizeRequest` may be of any length.
 
     Raises:
-        InvalidRequestError: the template refuses it, or it takes too long.
-        ContextLengthError: it cannot fit.
+        InvalidRequestError: the template refuses the messages, or takes too long.
+        ContextLengthError: a chat without `truncate_prompt_tokens` cannot fit the context.
 
     """
-    work = partial(_chat_ids, service, body)
-    return _cut(service, await rendered(body.num_characters, work), body.truncate_prompt_tokens)
-
-
-def _chat_ids(service: Service, body: ChatCompletionRequest, *, limit_s: float) -> list[int]:
-    fits = service.info.max_model_len if body.truncate_prompt_tokens is None else None
-    return conversation_ids(
-        service.tokenizer, service.tool_format, body, limit_s=limit_s, limit_tokens=fits
+    keep = limit_tokens = None
+    if isinstance(body, ChatCompletionRequest):
+        keep = body.truncate_prompt_tokens
+        limit_tokens = service.info.max_model_len if keep is None else None
+    work = partial(
+        conversation_ids, service.tokenizer, service.tool_format, body, limit_tokens=limit_tokens
     )
-
-
-async def rendered(size: int, work: Callable[..., list[int]]) -> list[int]:
-    """Token ids of a rendered conversation. `work` takes `limit_s`; `size` is in characters.
-
-    Raises:
-        InvalidRequestError: what `work` raises, or it takes too long.
-
-    """
     try:
-        if size < IN_THREAD_CHARACTERS:
-            return work(limit_s=INLINE_S)
+        if body.num_characters < IN_THREAD_CHARACTERS:
+            return _cut(service, work(limit_s=INLINE_S), keep)
     except TemplateTimeoutError:
-        pass  # beside the event loop it may take longer
+        pass  # in a thread it may take longer
     try:
-        return await asyncio.to_thread(work, limit_s=RENDER_S)
+        ids = await asyncio.to_thread(work, limit_s=RENDER_S)
     except TemplateTimeoutError:
         raise InvalidRequestError(
             "The chat template takes too long on these messages.", param="messages"
         ) from None
+    return _cut(service, ids, keep)
 
 
 async def prompt_ids(
     service: Service, body: CompletionRequest, prompt: str | list[int]
 ) -> list[int]:
-    """One prompt of a text completion.
+    """Tokenize or check one prompt of a text completion.
 
     Raises:
-        InvalidRequestError: no tokens, or ids beyond the vocabulary.
-        ContextLengthError: it cannot fit.
+        InvalidRequestError: it has no tokens, or ids beyond the vocabulary.
+        ContextLengthError: it cannot fit the context.
 
     """
     if isinstance(prompt, str):
@@ -85,7 +74,7 @@ async def prompt_ids(
 
 
 def _cut(service: Service, ids: list[int], keep: int | None) -> list[int]:
-    """The last `keep` tokens; -1: as many as the context takes beside one of output."""
+    """Return the last `keep` ids; -1: as many as the context holds beside one output token."""
     if keep is None:
         return ids
     return ids[-kept_tokens(keep, service.info.max_model_len - 1) :]

@@ -1,1 +1,1 @@
-"""The responses API: what comes in, what goes out, what is kept."""
+"""OpenAI's responses API: its requests, its answers, its stored responses."""

@@ -1,4 +1,4 @@
-"""POST /v1/responses and what belongs to it: OpenAI's responses, over the same answers as chat."""
+"""POST /v1/responses, and the endpoints of stored responses. Requests are served as chats."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -16,13 +16,12 @@ from yaie.server.answers.relay import relay
 from yaie.server.answers.response_body import ResponseBody
 from yaie.server.answers.response_store import Stored
 from yaie.server.answers.stream import EventStream, until_disconnect
-from yaie.server.caller import Caller
+from yaie.server.headers import tenant_and_timeout
 from yaie.server.openai.chat import start_chat
 from yaie.server.request.http import json_response, left_response, service_of
-from yaie.server.request.open_request import open_request
+from yaie.server.request.open_request import ServeContext, open_request
 from yaie.server.responses.input import input_items, renamed, to_chat
 from yaie.server.responses.output import item_for
-from yaie.server.service import Service
 from yaie_api.errors import InvalidRequestError, NotFoundError, YaieError
 from yaie_api.http.openai import Usage
 from yaie_api.http.responses import ResponsesRequest
@@ -35,14 +34,15 @@ _LIFE: Final = (
 
 
 async def responses(request: Request) -> Any:
-    service, caller, body, model = await open_request(request, ResponsesRequest)
-    items = [*await _earlier(service, caller, body), *input_items(body)]
+    context = await open_request(request, ResponsesRequest)
+    service, body = context.service, context.body
+    items = [*await _earlier(context), *input_items(body)]
     try:
-        answer = await start_chat(service, to_chat(body, items), caller)
+        answer = await start_chat(context.with_body(to_chat(body, items)))
     except InvalidRequestError as error:
         raise renamed(error) from None
-    keep = partial(service.responses.put, caller.tenant)
-    head = _head(body, model, new_response_id(service.options.response_mark))
+    keep = partial(service.responses.put, context.tenant)
+    head = _head(body, context.model, new_response_id(service.options.response_mark))
     writer = ResponseWriter(answer, body, items=items, head=head, keep=keep)
     if body.stream:
         return EventStream(writer.stream, ping_s=service.options.sse_keep_alive_s, done=b"")
@@ -51,10 +51,10 @@ async def responses(request: Request) -> Any:
 
 
 async def get_response(request: Request) -> Response:
-    """Answer with a stored response.
+    """Return a stored response.
 
     Raises:
-        InvalidRequestError: it is asked for as a stream.
+        InvalidRequestError: the client asked for a stream.
 
     """
     if request.query_params.get("stream") == "true":
@@ -67,7 +67,7 @@ async def get_response(request: Request) -> Response:
 
 
 async def get_input_items(request: Request) -> Response:
-    """The items that the request itself had."""
+    """Return the input items of a stored response's request."""
     data = (await _stored(request)).input_items
     ends = {"first_id": data[0].get("id"), "last_id": data[-1].get("id")} if data else {}
     empty = {"first_id": None, "last_id": None}
@@ -77,15 +77,17 @@ async def get_input_items(request: Request) -> Response:
 async def delete_response(request: Request) -> Response:
     response_id = (await _stored(request)).response["id"]
     service = service_of(request)
-    await service.forget_response(service.caller(request.headers).tenant, response_id)
+    tenant, _ = tenant_and_timeout(request.headers, service.options)
+    await service.forget_response(tenant, response_id)
     return json_response({"id": response_id, "object": "response", "deleted": True})
 
 
 async def cancel_response(request: Request) -> Response:
-    """Nothing runs in the background here: closing the connection is what cancels a response.
+    """Refuse to cancel: no response runs in the background. Closing its connection cancels it.
 
     Raises:
-        InvalidRequestError: always, unless no such response is stored.
+        InvalidRequestError: the response is stored, so it has ended.
+        NotFoundError: it is not stored.
 
     """
     await _stored(request)
@@ -98,7 +100,8 @@ async def cancel_response(request: Request) -> Response:
 
 async def _stored(request: Request) -> Stored:
     service, response_id = service_of(request), request.path_params["response_id"]
-    found = await service.stored_response(service.caller(request.headers).tenant, response_id)
+    tenant, _ = tenant_and_timeout(request.headers, service.options)
+    found = await service.stored_response(tenant, response_id)
     if found is None:
         raise NotFoundError(
             f"There is no such response. {_LIFE}",
@@ -108,13 +111,12 @@ async def _stored(request: Request) -> Stored:
     return found
 
 
-async def _earlier(
-    service: Service, caller: Caller, body: ResponsesRequest
-) -> list[dict[str, Any]]:
-    """The items of the conversation that this request goes on with."""
-    if body.previous_response_id is None:
+async def _earlier(context: ServeContext[ResponsesRequest]) -> list[dict[str, Any]]:
+    """Return the items of the conversation that this request continues."""
+    previous = context.body.previous_response_id
+    if previous is None:
         return []
-    found = await service.stored_response(caller.tenant, body.previous_response_id)
+    found = await context.service.stored_response(context.tenant, previous)
     if found is None:
         raise InvalidRequestError(
             f"There is no such previous response. {_LIFE} Send its items as input instead.",
@@ -127,8 +129,8 @@ async def _earlier(
 class ResponseWriter:
     """Writes one answer as a response object, whole or as a stream of events.
 
-    `items`: the conversation so far, the request's own included. `head`: what the response says
-    from its beginning. `keep` stores what is to be kept.
+    `items`: the conversation so far, with the request's own items. `head`: the fields that do not
+    change. `keep`: stores the finished response.
     """
 
     def __init__(
@@ -148,14 +150,14 @@ class ResponseWriter:
         self._head = head
 
     async def whole(self) -> dict[str, Any]:
-        """The finished response."""
+        """Wait for the end and return the response."""
         (choice,) = await self._answer.whole()
         for _ in self._events(choice.as_delta()):
             continue
         return self._finished
 
     async def stream(self, out: ResponseBody) -> None:
-        """Every event, numbered. An error ends the stream with `response.failed`."""
+        """Write every event. After an error, the last one is `response.failed`."""
         sink = _ResponseStream(self._items, self._events, out)
         begun = self._response("in_progress")
         sink.tell({"type": "response.created", "response": begun})
@@ -196,7 +198,7 @@ class ResponseWriter:
 
 
 class _ResponseStream(ItemStream):
-    """Writes events with their numbers."""
+    """Numbers the events that it writes."""
 
     def __init__(
         self, items: Items, events: Callable[[Delta], Iterable[Event]], out: ResponseBody
@@ -216,7 +218,7 @@ class _ResponseStream(ItemStream):
 
 
 def _head(body: ResponsesRequest, model: str, response_id: str) -> dict[str, Any]:
-    """What a response says from its beginning."""
+    """Return the fields of a response as they are at its beginning."""
     form = body.text_format
     return {
         "id": response_id,

@@ -1,6 +1,6 @@
-"""From a request of the responses API to a chat request: items become turns. Pure.
+"""Converts a request of the responses API to a chat request: items become messages. Pure.
 
-Reasoning, text and calls of one assistant's turn are separate items there and one message here.
+Reasoning, text and tool calls of one assistant turn are separate items there and one message here.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ from yaie_api.http.wire import parse
 
 Item = Mapping[str, Any]
 Places = dict[tuple[int, str], str]
-"""(number of a turn, path in it) → path of what the client sent."""
+"""(number of a turn, path in it) → path in the request that the client sent."""
 _SENT: Final = {
     "messages": "input",
     "max_tokens": "max_output_tokens",
@@ -25,7 +25,7 @@ _SENT: Final = {
     "reasoning_effort": "reasoning.effort",
     "tool_choice.function": "tool_choice",
 }
-"""What a field of the chat request is called in the request that it was made from."""
+"""Path in the chat request → path in the request that it was converted from."""
 _COPIED: Final = (
     "model", "temperature", "top_p", "top_k", "min_p", "seed", "cache_salt", "priority",
     "parallel_tool_calls", "chat_template_kwargs", "user",
@@ -33,7 +33,7 @@ _COPIED: Final = (
 
 
 def input_items(body: ResponsesRequest) -> list[dict[str, Any]]:
-    """The request's own input as items."""
+    """Return the request's own input as items."""
     if isinstance(body.input, str):
         text = {"type": "input_text", "text": body.input}
         return [{"type": "message", "role": "user", "content": [text]}]
@@ -41,10 +41,10 @@ def input_items(body: ResponsesRequest) -> list[dict[str, Any]]:
 
 
 def to_chat(body: ResponsesRequest, items: Iterable[Item]) -> ChatCompletionRequest:
-    """The chat request that asks for the same.
+    """Convert a request to a chat request.
 
     Raises:
-        InvalidRequestError: what is wrong, `param` naming the field of the request.
+        InvalidRequestError: a field is wrong; `param` names it as the client did.
 
     """
     items = list(items)
@@ -73,18 +73,18 @@ def to_chat(body: ResponsesRequest, items: Iterable[Item]) -> ChatCompletionRequ
 def renamed(
     error: InvalidRequestError, sent: Mapping[str, str] = MappingProxyType({})
 ) -> InvalidRequestError:
-    """The same error with the fields' names of this API. `sent`: names of this request only."""
+    """Rename an error's fields to this API's. `sent`: further paths, for this request only."""
     tools = {f"tools.{n}.function": f"tools.{n}" for n in range(MAX_TOOLS)}
     return error_fields.renamed(error, {**_SENT, **tools, **sent})
 
 
 def turns(items: Iterable[Item], *, first: int = 0) -> tuple[list[dict[str, Any]], Places]:
-    """The messages of a conversation of items, and where they came from.
+    """Convert items to messages. Return them with the paths that they came from.
 
     `first`: number of the first item in the request's own input; those below 0 are older.
 
     Raises:
-        InvalidRequestError: an item of a kind that is not known here.
+        InvalidRequestError: an item has an unknown type.
 
     """
     found: list[dict[str, Any]] = []
@@ -108,7 +108,7 @@ def turns(items: Iterable[Item], *, first: int = 0) -> tuple[list[dict[str, Any]
 
 
 def _names(kind: str, turn: Mapping[str, Any]) -> dict[str, str]:
-    """What an item has just written: path in its turn → path in the item."""
+    """Return what an item has just added to a turn: path in the turn → path in the item."""
     if kind == "function_call":
         call = f".tool_calls.{len(turn['tool_calls']) - 1}"
         return {"": "", call: "", f"{call}.function": "", f"{call}.id": ".call_id"}
@@ -125,7 +125,7 @@ def _add_message(found: list[dict[str, Any]], item: Item) -> None:
 
 
 def _assistant(found: list[dict[str, Any]], *unless: str) -> dict[str, Any]:
-    """The assistant's turn that an item belongs to: the last one, unless it has these already."""
+    """Return the assistant turn of an item: the last turn, unless it has a field of `unless`."""
     last = found[-1] if found else {}
     goes_on = last.get("role") == "assistant" and not any(name in last for name in unless)
     if unless == ("tool_calls",):
@@ -158,7 +158,7 @@ def _reasoning(item: Item) -> str:
 def _with_instructions(
     instructions: str | None, messages: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Instructions come first. With a system message there they are one: templates expect one."""
+    """Put the instructions first, in the system message if there is one: templates expect one."""
     if not instructions:
         return messages
     first = messages[0] if messages else {}

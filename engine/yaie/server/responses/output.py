@@ -1,5 +1,6 @@
-"""The items of the responses API (reasoning, a message, a function call) and the events that tell
-how they grow. Whole answers are made the same way; their events are just not sent.
+"""The output items of the responses API (reasoning, message, function call) and their events.
+
+A whole answer is made in the same way; its events are not sent.
 """
 
 import uuid
@@ -12,7 +13,7 @@ from yaie.text.parts import Part, ReasoningPart, TextPart, ToolCallPart
 
 
 class OutputItem(Item):
-    """An item that is growing. Subclasses say what it looks like and which events it has."""
+    """An item that grows. Subclasses define its form and its events."""
 
     prefix = ""
 
@@ -32,7 +33,7 @@ class OutputItem(Item):
 
 
 class ContentItem(OutputItem):
-    """An item with one part of content."""
+    """An item with one content part."""
 
     part_type = ""
     delta_event = ""
@@ -62,7 +63,7 @@ class ContentItem(OutputItem):
 
 
 class MessageItem(ContentItem):
-    """Text of the answer itself."""
+    """A message: the text of the answer."""
 
     prefix = "msg"
     part_type = "output_text"
@@ -144,7 +145,7 @@ class CallItem(OutputItem):
 
 
 def item_for(part: Part, output_index: int) -> OutputItem:
-    """The item that begins with this part."""
+    """Make the item that begins with this part."""
     if isinstance(part, ToolCallPart):
         return CallItem(output_index, part)
     if isinstance(part, ReasoningPart):

@@ -1,1 +1,1 @@
-"""HTTP without meaning: the application, its edge, bodies, connections and listeners."""
+"""HTTP: the application, the middleware around it, connections and listening sockets."""

@@ -1,7 +1,7 @@
-"""The application: routes, and the seam where every error becomes OpenAI's envelope.
+"""The FastAPI application: it routes requests, and turns every error into OpenAI's envelope.
 
-Handlers take the raw request: bodies are decoded by msgspec and checked by the wire types of
-`yaie_api`, so FastAPI only routes.
+Handlers take the raw request: msgspec decodes the body and the wire types of `yaie_api` check it,
+so FastAPI only routes.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ def create_app(
     limits: Limits | None = None,
     local_only: bool = False,
 ) -> Edge:
-    """The complete ASGI application for a service. The other keywords are those of `Edge`."""
+    """Make the ASGI application of a service. The other arguments are those of `Edge`."""
     app = FastAPI(
         title="yaie engine",
         version=__version__,
@@ -68,20 +68,20 @@ async def _on_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_leaving(request: Request, error: Exception) -> Response:
-    """The client left in the middle of its own body."""
+    """Handle a client that left before its request was complete."""
     del request, error
     return left_response()
 
 
 async def _on_crash(request: Request, error: Exception) -> Response:
-    """The answer to a defect of ours. The error itself goes on to `Edge`, which logs it."""
+    """Answer after a bug of this server. Starlette raises the error again, and `Edge` logs it."""
     del error
     failure = EngineError("The request failed. Its id is in the headers.")
     return error_response(failure, request.url.path)
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
-    """404 and 405 of the router, in our envelope."""
+    """Answer the router's 404 and 405 in the envelope of all errors."""
     if not isinstance(error, HTTPException):
         raise error
     known: dict[int, YaieError] = {

@@ -1,8 +1,8 @@
-"""The one ASGI layer around the application: ids, keys, limits, errors and the access record.
+"""The ASGI middleware around the application: request ids, keys, limits, errors, the access log.
 
-Everything a client gets passes here, so every answer has its request id and every error has the
-same envelope. Access is denied by default: only the paths in `OPEN_PATHS`, compared as the router
-of the application will see them, need no key.
+Every response passes here, so each has its request id, and every error has the same envelope.
+Access is denied by default: only the paths in `OPEN_PATHS` need no key. They are compared with the
+path that the application's router will see.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from yaie.server.caller import key_of
+from yaie.server.headers import key_of
 from yaie.server.metrics import ServerMetrics
 from yaie.server.options import Limits
 from yaie.server.request.http import STATUS_CLIENT_LEFT, error_response
@@ -37,15 +37,15 @@ log = logging.getLogger("yaie.access")
 
 OPEN_PATHS: Final = frozenset({names.PATH_LIVE, names.PATH_READY, "/health", "/ping"})
 QUIET_PATHS: Final = OPEN_PATHS | {names.PATH_METRICS}
-"""Not logged while they say ready or not: probes and scrapes come every few seconds."""
+"""Not logged with status 200 or 503: probes and scrapes come every few seconds."""
 
 _HEADER_ID: Final = names.HEADER_REQUEST_ID.encode()
 _VALID_ID: Final = re.compile(r"[A-Za-z0-9_.:\-]{1,128}")
 
 
 class Edge:
-    """Wraps `app`. `api_keys` empty: no key is asked for, and with `local_only` requests that web
-    pages of other machines could have caused are refused.
+    """Wraps `app`. `api_keys`: those that are accepted; empty: no key is needed. `local_only`: if
+    no key is needed, refuse requests that a web page of another machine may have caused.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Edge:
         if not self._key_digests or exchange.path in OPEN_PATHS:
             return
         given = _digest(exchange.key)
-        # Every key is compared, so that time does not tell which one was nearly right.
+        # Compare with every key, so that the time taken does not depend on which one matches.
         matches = [hmac.compare_digest(given, digest) for digest in self._key_digests]
         if not any(matches):
             raise AuthenticationError("A valid API key is required: Authorization: Bearer KEY.")
@@ -118,7 +118,7 @@ class Edge:
 
 
 class Exchange:
-    """One request and its response on their way through."""
+    """One request, and what has been received and sent for it."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
         self.scope = scope
@@ -135,14 +135,14 @@ class Exchange:
 
     @property
     def route(self) -> str:
-        """The matched route, not the raw path: metrics and logs keep few distinct values."""
+        """The matched route, not the raw path: metrics and logs need few distinct values."""
         route = self.scope.get("route")
         return str(getattr(route, "path", "unmatched"))
 
     @property
     def key(self) -> bytes:
-        """The key that the client shows; b"": none, or two headers of which another reader might
-        take the other one.
+        """The client's API key; b"": it has none, or sends the header twice, so that a proxy might
+        have checked the other one.
         """
         shown = [n for n, _ in self.scope["headers"] if n in (b"authorization", b"x-api-key")]
         if len(shown) > len(set(shown)):
@@ -158,13 +158,11 @@ class Exchange:
         return self.header(name).decode("latin-1")
 
     def check_declared_size(self) -> None:
-        """Refuse what is too large by its own account, or has two accounts, before any of the body
-        is read.
+        """Check the headers and the declared size of the body, before any of it is read.
 
         Raises:
             InvalidRequestError: both Content-Length and Transfer-Encoding are given.
-            PayloadTooLargeError: the headers are too many or too large, or the declared body is too
-                large.
+            PayloadTooLargeError: there are too many headers, or they or the body are too large.
 
         """
         headers = self.scope["headers"]
@@ -172,14 +170,14 @@ class Exchange:
         if len(headers) > self._limits.headers or size > self._limits.header_bytes:
             raise PayloadTooLargeError("The request has too many or too large headers.")
         if {b"transfer-encoding", b"content-length"} <= {name for name, _ in headers}:
-            # Two lengths: a proxy before us may believe the other one.
+            # They may say two lengths, and a proxy before this server may have used the other.
             raise InvalidRequestError("Give Content-Length or Transfer-Encoding, not both.")
         declared = self.header(b"content-length")
         if declared.isdigit() and int(declared) > self._limits.body_bytes:
             raise self._too_large()
 
     def check_encoding(self) -> None:
-        """Refuse a body that is not sent as it is.
+        """Refuse a compressed body.
 
         Raises:
             UnsupportedEncodingError: Content-Encoding names a compression.
@@ -192,7 +190,7 @@ class Exchange:
             )
 
     async def receive(self) -> Message:
-        """The next part of the body, within the limits of size and time.
+        """Receive the next part of the body, within the limits of size and time.
 
         Raises:
             InvalidRequestError: the body came too slowly.
@@ -215,8 +213,8 @@ class Exchange:
         return message
 
     async def refuse_body(self, error: YaieError) -> None:
-        """Answer at once, then read and drop what still comes: a connection that is closed with
-        unread data is reset, and the client may never see the answer.
+        """Answer at once, then read and drop the rest of the body. A connection that is closed with
+        unread data is reset, and the client may not read the answer.
         """
         if self.status:
             return
@@ -240,6 +238,7 @@ class Exchange:
                     self._body_complete = not message.get("more_body", False)
 
     async def send(self, message: Message) -> None:
+        """Send a message of the response, with the request's id in its headers."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = [*message.get("headers", ()), (_HEADER_ID, self.id.encode())]
@@ -247,7 +246,7 @@ class Exchange:
         await self._send(message)
 
     async def fail(self, error: YaieError) -> None:
-        """Answer with the error; when the response has begun, it can only be cut off."""
+        """Answer with the error, unless the response has begun: then it is only cut off."""
         if self.status:
             return
         await error_response(error, self.path)(self.scope, self._receive, self.send)

@@ -1,7 +1,7 @@
-"""uvicorn as this server uses it, and our answer to signals.
+"""The uvicorn servers, and what they do on signals.
 
-SIGTERM drains: readiness turns false, new requests get 503, running ones finish up to a deadline. A
-second signal, or Ctrl-C with nothing running, ends it at once.
+At the first signal the server drains: it is not ready, new requests get 503, and running ones may
+finish until a deadline. At the second signal it ends at once.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn that leaves signals alone and serves until `end`."""
+    """A uvicorn server that does not handle signals, and serves until `end`."""
 
     def __init__(self, app: ASGIApp) -> None:
         super().__init__(
@@ -55,7 +55,7 @@ class HttpServer(uvicorn.Server):
 
 
 class DrainingServer(HttpServer):
-    """Ends when it is told to, after what is running has ended."""
+    """A server that can drain: it ends when its running requests have ended."""
 
     def __init__(self, app: ASGIApp, service: Service, *, drain_s: float) -> None:
         super().__init__(app)
@@ -70,7 +70,7 @@ class DrainingServer(HttpServer):
             self._drain_task = asyncio.get_running_loop().create_task(self._drain())
 
     def end_now(self) -> None:
-        """End whatever runs."""
+        """End at once, whatever runs."""
         self.force_exit = True
         self.end()
 
@@ -79,8 +79,8 @@ class DrainingServer(HttpServer):
         self.end()
 
     async def _finish(self) -> None:
-        """Until every request that has arrived is answered, whether the engine knows it yet or not.
-        What is left at the deadline ends with an error.
+        """Wait until every request that has arrived is answered, even if the engine has not got it
+        yet. At the deadline, the rest end with an error.
         """
         engine = self._service.engine
         with contextlib.suppress(TimeoutError):
@@ -93,7 +93,7 @@ class DrainingServer(HttpServer):
 
 
 class FirstServer(DrainingServer):
-    """Answers signals, for the other HTTP processes too."""
+    """The server of the first HTTP process. It handles signals, for the other processes too."""
 
     def __init__(
         self, app: ASGIApp, service: Service, api_servers: ApiServerPool, *, drain_s: float
@@ -113,7 +113,7 @@ class FirstServer(DrainingServer):
                 loop.remove_signal_handler(number)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """First signal: drain. Second: end now."""
+        """Drain at the first signal, end at once at the second."""
         del frame
         if self._service.draining:
             self._api_servers.end()
@@ -124,7 +124,7 @@ class FirstServer(DrainingServer):
         self.drain()
 
     async def _drain(self) -> None:
-        """The others are waited for before this one ends: until then it answers signals."""
+        """Wait for the other processes before this one ends, so that a second signal works."""
         await self._finish()
         await self._api_servers.left(self._drain_s)
         self.end()

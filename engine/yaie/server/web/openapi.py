@@ -1,7 +1,7 @@
-"""The OpenAPI document, written from the table of endpoints.
+"""Generates the OpenAPI document from the table of endpoints.
 
-It is honest: the request bodies are the types that check requests, streams are named beside JSON,
-and each status that an endpoint can answer with is there with the one error envelope.
+The schemas of request bodies are those of the types that check requests. Streams are listed beside
+JSON, and every status that an endpoint can answer with is listed with its error envelope.
 """
 
 import re
@@ -62,12 +62,12 @@ EVENT_SCHEMA: Final = {
     "required": ["data"],
     "properties": {"event": {"type": "string"}, "data": {"type": "string"}},
 }
-"""Of one event: before OpenAPI 3.2 the schema of a stream describes its events."""
+"""The schema of one event: before OpenAPI 3.2, the schema of a stream describes its events."""
 ERROR_SCHEMAS: Final = {"Error": ERROR_SCHEMA, "AnthropicError": ANTHROPIC_ERROR_SCHEMA}
 
 
 def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
-    """The document for these endpoints."""
+    """Return the document for these endpoints."""
     endpoints = tuple(endpoints)
     bodies = [(one.body, "validation") for one in endpoints if one.body is not None]
     _, schemas = models_json_schema(

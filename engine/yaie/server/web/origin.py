@@ -1,7 +1,7 @@
-"""Keeps web pages away from a server that listens on a loopback address without a key.
+"""Protects a server that listens on a loopback address without a key from web pages.
 
-A page can make a browser send requests to 127.0.0.1, and can point a name of its own at it and read
-the answers (DNS rebinding). Such requests name a foreign host: in `Host`, or in `Origin`.
+A page can make a browser send requests to 127.0.0.1. It can also point a name of its own at that
+address and read the answers (DNS rebinding). Such requests name another host in `Host` or `Origin`.
 """
 
 import ipaddress
@@ -11,7 +11,7 @@ from yaie_api.errors import InvalidRequestError
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address to listen on is reachable from this machine only."""
+    """Whether an address can be reached from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -19,9 +19,9 @@ def is_loopback(host: str) -> bool:
 
 
 def check_local(host: str, origin: str) -> None:
-    """Refuse a request whose `Host` or `Origin` header names a host elsewhere.
+    """Refuse a request whose `Host` or `Origin` header names another machine.
 
-    An address in `Host` is fine, since no name was resolved. Absent headers are empty strings.
+    An IP address in `Host` is allowed: no name was resolved. A missing header is an empty string.
 
     Raises:
         InvalidRequestError: code `foreign_host`.

@@ -1,8 +1,8 @@
-"""uvicorn's h11 protocol with deadlines: a client that is slow or silent cannot hold a socket.
+"""uvicorn's h11 protocol with deadlines, so that a slow or silent client cannot hold a socket.
 
-uvicorn itself only closes connections that are idle after a request. Here a clock runs from the
-connection, and from each further request's first byte, until its headers are complete; another one
-runs while the client does not read what it asked for. `DirectBody` writes a streamed response
+uvicorn itself only closes connections that are idle after a request. Here one timer runs from the
+connection, and from the first byte of each further request, until the headers are complete. Another
+one runs while the client does not read the response. `DirectBody` writes a streamed response
 straight to the connection.
 """
 
@@ -23,8 +23,8 @@ READ_DEADLINE_S: Final = 60.0
 
 
 class DeadlineH11(H11Protocol):
-    """Closes a connection whose request headers are not complete in time, and one whose client
-    does not read: its request is aborted then as if it had left.
+    """Closes a connection if its request headers are not complete in time, or if its client does
+    not read; the request is then aborted as if the client had left.
     """
 
     header_deadline_s = HEADER_DEADLINE_S
@@ -39,8 +39,8 @@ class DeadlineH11(H11Protocol):
         self.app = self._with_body
 
     async def _with_body(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The application, which may write a stream straight to the connection."""
-        if scope["http_version"] == "1.1":  # before, bodies have no chunks
+        """Call the application, and offer it a body that writes straight to the connection."""
+        if scope["http_version"] == "1.1":  # bodies of older versions have no chunks
             self._body = DirectBody(self.cycle, self.loop.time)
             scope["extensions"] = {EXTENSION: self._body}
         await self._wrapped(scope, receive, send)
@@ -58,11 +58,11 @@ class DeadlineH11(H11Protocol):
         self._watch()
 
     def _should_upgrade(self) -> bool:
-        """An offer of another protocol is passed over: the request itself is answered."""
+        """Ignore an offer to change the protocol, and answer the request itself."""
         return False
 
     def send_400_response(self, msg: str) -> None:
-        """What is not HTTP gets the same envelope as every other error."""
+        """Answer what is not HTTP with the same envelope as every other error."""
         body = json.dumps(InvalidRequestError(msg).envelope()).encode()
         headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
         for event in (
@@ -92,7 +92,7 @@ class DeadlineH11(H11Protocol):
         super().connection_lost(exc)
 
     def _watch(self) -> None:
-        """Half a header is on the clock, anything else is not."""
+        """Run the header timer while a request's headers are incomplete, and only then."""
         if self.conn.their_state is not h11.IDLE:
             self._disarm()
         elif self.conn.trailing_data[0]:
@@ -121,8 +121,8 @@ class DeadlineH11(H11Protocol):
 class DirectBody:
     """A body (`yaie.server.answers.response_body`) of HTTP/1.1 chunks, past uvicorn and h11.
 
-    To be used between the response's start and its last message, which both go the usual way: h11
-    keeps no account of chunks, so it need not know of these.
+    Write to it between the response's first and last ASGI messages, which go through uvicorn. h11
+    does not count chunks, so it need not see these.
     """
 
     def __init__(self, cycle: RequestResponseCycle, clock: Callable[[], float]) -> None:

@@ -9,16 +9,16 @@ BACKLOG: Final = 2048
 
 
 def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A listening address, checked before anything heavy starts. `shared`: others may `join` it.
+    """Listen on an address, before anything slow starts. `shared`: other processes may `join` it.
 
     Raises:
-        UnavailableError: the address is taken or not ours.
+        UnavailableError: the address is in use, or not one of this machine.
 
     """
     listener = _socket_for(host)
     try:
         listener.bind((host, port))
-        # Not before it is bound: two servers that are started by mistake would both get the port.
+        # Set it after bind: otherwise two servers, started by mistake, would both get the port.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(shared))
         listener.listen(BACKLOG)
     except OSError as error:
@@ -28,7 +28,7 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
 
 
 def join(shared: socket.socket) -> socket.socket:
-    """One more listener on an address that is shared: the kernel spreads connections over them."""
+    """Open another listener on a shared address: the kernel spreads connections over them."""
     host, port = shared.getsockname()[:2]
     listener = _socket_for(host)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -45,6 +45,6 @@ def _socket_for(host: str) -> socket.socket:
 
 
 def url_of(listener: socket.socket) -> str:
-    """Where clients reach the listener."""
+    """Return the URL at which clients reach the listener."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -37,7 +37,7 @@ class Tokenizer:
         self._fast = fast
         self._plain = FastTokenizer.from_str(fast.to_str())
         self._plain.encode_special_tokens = True
-        self._template = template
+        self.template = template
         added = fast.get_added_tokens_decoder()
         self._special_ids = frozenset(i for i, token in added.items() if token.special)
         self._special_by_content = {t.content: (i, t) for i, t in added.items() if t.special}
@@ -75,13 +75,9 @@ class Tokenizer:
         return cls(fast, load_chat_template(Path(folder), chat_template))
 
     @property
-    def has_chat_template(self) -> bool:
-        return self._template is not None
-
-    @property
     def template_source(self) -> str | None:
         """The source of the chat template; None if there is none."""
-        return None if self._template is None else self._template.source
+        return None if self.template is None else self.template.source
 
     @cached_property
     def most_bytes_of_a_token(self) -> int | None:
@@ -154,7 +150,11 @@ class Tokenizer:
         guard = guard_for(pattern, (messages, variables))
         if pattern is not None and guard:
             messages, variables = broken((messages, variables), pattern, guard)
-        text = self.render_chat(
+        if self.template is None:
+            raise InvalidRequestError(
+                "This model has no chat template. Use /v1/completions.", param="messages"
+            )
+        text = self.template.render(
             messages,
             add_generation_prompt=add_generation_prompt,
             variables=variables,
@@ -167,32 +167,6 @@ class Tokenizer:
         if pattern is None or not guard:
             return self.encode(text, add_special_tokens=False)
         return self._encode_guarded(text, pattern, guard)
-
-    def render_chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        add_generation_prompt: bool = True,
-        variables: Mapping[str, Any] | None = None,
-        limit_s: float = RENDER_S,
-    ) -> str:
-        """The text of a conversation, rendered with the model's chat template.
-
-        Raises:
-            InvalidRequestError: there is no chat template, or it refuses the messages.
-            TemplateTimeoutError: the template takes longer than `limit_s`.
-
-        """
-        if self._template is None:
-            raise InvalidRequestError(
-                "This model has no chat template. Use /v1/completions.", param="messages"
-            )
-        return self._template.render(
-            messages,
-            add_generation_prompt=add_generation_prompt,
-            variables=variables or {},
-            limit_s=limit_s,
-        )
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Text of token ids; unknown ids give no text.

@@ -1,7 +1,7 @@
-"""Follows the engine processes, one after the other: what they say updates `AsyncEngine`.
+"""Receives what the engine process sends, and updates `AsyncEngine` with it.
 
-Of several HTTP processes one starts and watches the engine (`yaie.server.engine.supervisor`); all
-of them follow it in the same way.
+Every HTTP process of a server has one. The first HTTP process also starts and watches the engine
+process (`yaie.server.engine.supervisor`); the others only receive.
 """
 
 import asyncio
@@ -13,14 +13,14 @@ from yaie.server.engine.client import AsyncEngine
 from yaie_api.errors import UnavailableError, YaieError
 
 
-class Follower:
-    """Follows one engine process at a time.
+class OutputHandler:
+    """Receives the messages of one engine process at a time.
 
     Args:
-        engine: told what the process says.
-        on_ready: awaited before requests are taken (loads the tokenizer).
+        engine: updated with every message.
+        on_ready: awaited before the engine takes requests (it loads the tokenizer).
         on_failure: called when the process, or `on_ready`, cannot go on.
-        on_stage: told the stages of the process's start.
+        on_stage: called with the name of each stage of the process's start.
 
     """
 
@@ -38,15 +38,16 @@ class Follower:
         self._channel: EngineChannel | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def follow(self, address: str) -> None:
-        """Listen where the next process will connect."""
-        self.leave()
+    def listen(self, address: str) -> None:
+        """Listen where the next engine process will connect, and nowhere else."""
+        self.close()
         self._channel = EngineChannel(address, self._receive)
         self._engine.heard()
 
-    def leave(self) -> None:
-        """Hand on the last words, and listen no more."""
-        channel, self._channel = self._channel, None  # a last word that says ready comes too late
+    def close(self) -> None:
+        """Handle the messages that have already arrived, and stop listening."""
+        # Before the channel closes: if its last message is Ready, `_ready` must not attach it.
+        channel, self._channel = self._channel, None
         if channel is not None:
             channel.close()
 
@@ -76,6 +77,6 @@ class Follower:
             self._engine.attach(channel, info)
 
     def _hold(self, task: asyncio.Task[None]) -> None:
-        """The event loop keeps weak references only."""
+        """Keep a reference to the task: the event loop has only a weak one."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,58 @@
+"""What a request's headers say about its sender: API key, tenant, time limit."""
+
+import hashlib
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from yaie.server.options import ServiceOptions
+from yaie_api import names
+from yaie_api.errors import InvalidRequestError
+
+MAX_TENANT_LENGTH: Final = 128
+
+
+def tenant_and_timeout(
+    headers: Mapping[str, str], options: ServiceOptions
+) -> tuple[str, float | None]:
+    """Read a request's tenant and its time limit in seconds from its headers.
+
+    Args:
+        headers: by lower-case name.
+        options: say whether a header or the API key names the tenant; with neither it is "".
+
+    Raises:
+        InvalidRequestError: the tenant's name is too long, or the time limit is no positive number.
+
+    """
+    tenant = ""
+    if options.tenant_header is not None:
+        tenant = headers.get(options.tenant_header, "")
+    elif options.tenants_by_key:
+        key = key_of(headers.get("authorization", ""), headers.get("x-api-key", ""))
+        tenant = hashlib.sha256(key.encode()).hexdigest()[:16]
+    if len(tenant) > MAX_TENANT_LENGTH:
+        raise InvalidRequestError("The tenant's name is too long.", code="invalid_tenant")
+    return tenant, _timeout_s(headers.get(names.HEADER_TIMEOUT))
+
+
+def key_of(authorization: str, x_api_key: str) -> str:
+    """Return the API key of a request, from OpenAI's header or Anthropic's; "": it has none."""
+    scheme, _, key = authorization.partition(" ")
+    if scheme:
+        return key.strip(" \t") if scheme.lower() == "bearer" else ""
+    return x_api_key.strip(" \t")
+
+
+def _timeout_s(given: str | None) -> float | None:
+    if given is None:
+        return None
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise InvalidRequestError(
+            f"{names.HEADER_TIMEOUT} must be a positive number of seconds.", code="invalid_timeout"
+        )
+    return seconds
