@@ -70,6 +70,7 @@ manifests: $(STAMP) ## regenerate the CRD, install.yaml and reference pages from
 	$(BIN)/python tools/render_manifests.py
 	$(BIN)/python tools/render_api.py
 	$(BIN)/python tools/render_model.py
+	$(BIN)/python tools/render_openapi.py
 	$(BIN)/python tools/render_settings.py
 
 images: $(STAMP) ## build both images with docker or buildah

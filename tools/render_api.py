@@ -4,7 +4,7 @@
     yaie_api.errors              ─▶ the errors
     the bodies' types            ─▶ fields, types, defaults, limits
     their own refusals           ─▶ what is refused, in the words that a client gets
-    api_words                    ─▶ what a field means
+    yaie_api.http.words          ─▶ what a field means
 
 `--check` writes nothing and fails when the page is stale.
 """
@@ -21,7 +21,6 @@ from pydantic.json_schema import models_json_schema
 
 sys.path.insert(0, str(Path(__file__).parent))
 import pages
-from api_words import WORDS
 
 from yaie.server import admin
 from yaie.server.routes import ENDPOINTS, Endpoint
@@ -30,6 +29,7 @@ from yaie_api.errors import InvalidRequestError
 from yaie_api.http import anthropic, pooling, responses
 from yaie_api.http.openai import CONSTRAINTS, FORMATS, IGNORED, NOT_IMPLEMENTED, GenerationRequest
 from yaie_api.http.wire import MAX_CONTAINERS, MAX_DEPTH, MAX_FIELDS, Wire
+from yaie_api.http.words import WORDS
 from yaie_router import routes
 
 PAGE = Path(__file__).parents[1] / "docs" / "api.md"
@@ -48,10 +48,7 @@ CANDIDATES = sorted(
     {*NOT_IMPLEMENTED, *FORMATS, *CONSTRAINTS, "output_format"}
     | {*pooling.NOT_SERVED, *responses.NOT_HERE, *anthropic.NOT_HERE}
 )
-ROUTED = {
-    *routes.FORWARDED, routes.MODELS, routes.ONE_MODEL, routes.STORED, routes.CANCEL,
-    routes.INPUT_ITEMS,
-}  # fmt: skip
+ROUTED = {*routes.FORWARDED, *routes.OTHERS}
 WIDEST = {2**63 - 1, -(2**63), 2**31 - 1, 2**31, -(2**31)}
 """Limits that only keep numbers inside a machine word."""
 ASKS = object()

@@ -16,6 +16,7 @@ from yaie.server.routes import ENDPOINTS, Endpoint
 from yaie.server.service import Service
 from yaie.server.web import openapi
 from yaie.server.web.edge import Edge, Limits
+from yaie.server.web.pages import add_pages
 from yaie_api import __version__
 from yaie_api.errors import (
     EngineError,
@@ -33,6 +34,7 @@ def create_app(
     api_keys: tuple[str, ...] = (),
     limits: Limits | None = None,
     local_only: bool = False,
+    with_pages: bool = False,
 ) -> Edge:
     """The complete ASGI application for a service. The other keywords are those of `Edge`."""
     app = FastAPI(
@@ -48,7 +50,16 @@ def create_app(
     app.add_exception_handler(ClientDisconnect, _on_leaving)
     app.add_exception_handler(Exception, _on_crash)
     _add_routes(app, endpoints)
-    return Edge(app, service.metrics, api_keys=api_keys, limits=limits, local_only=local_only)
+    if with_pages:
+        add_pages(app)
+    return Edge(
+        app,
+        service.metrics,
+        api_keys=api_keys,
+        limits=limits,
+        local_only=local_only,
+        with_pages=with_pages,
+    )
 
 
 def _add_routes(app: FastAPI, endpoints: Sequence[Endpoint]) -> None:

@@ -2,7 +2,7 @@
 
 Everything a client gets passes here, so every answer has its request id and every error has the
 same envelope. Access is denied by default: only the paths in `OPEN_PATHS`, compared as the router
-of the application will see them, need no key.
+of the application will see them, and the static pages need no key.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from yaie.server.caller import key_of
 from yaie.server.metrics import ServerMetrics
 from yaie.server.request.http import STATUS_CLIENT_LEFT, error_response
 from yaie.server.web.origin import check_local
+from yaie.server.web.pages import is_page
 from yaie_api import names
 from yaie_api.errors import (
     AuthenticationError,
@@ -58,7 +59,7 @@ class Limits:
 
 class Edge:
     """Wraps `app`. `api_keys` empty: no key is asked for, and with `local_only` requests that web
-    pages of other machines could have caused are refused.
+    pages of other machines could have caused are refused. `with_pages`: the application has them.
     """
 
     def __init__(
@@ -69,9 +70,11 @@ class Edge:
         api_keys: tuple[str, ...] = (),
         limits: Limits | None = None,
         local_only: bool = False,
+        with_pages: bool = False,
     ) -> None:
         self._app = app
         self._check_origin = local_only and not api_keys
+        self._with_pages = with_pages
         self._metrics = metrics
         self._key_digests = tuple(_digest(key.encode()) for key in api_keys)
         self._limits = limits or Limits()
@@ -106,6 +109,8 @@ class Edge:
 
     def _check_key(self, exchange: "Exchange") -> None:
         if not self._key_digests or exchange.path in OPEN_PATHS:
+            return
+        if self._with_pages and is_page(exchange.scope):
             return
         given = _digest(exchange.key)
         # Every key is compared, so that time does not tell which one was nearly right.
