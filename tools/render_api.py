@@ -38,7 +38,7 @@ HEAD = f"""\
 
 Every path and field that an engine serves: for people who write a client, or wonder what became of
 a field. How to use them, with examples, is in [serving.md](serving.md). `GET /openapi.json` says
-the same to programs. `tools/render_api.py` writes this page; do not edit it.
+the same to programs, and `/docs` shows it. `tools/render_api.py` writes this page; do not edit it.
 
 A null means that a field is left out. A field that is in no table here is accepted, has no effect,
 and is counted in `yaie_engine_unknown_fields_total`. A body holds at most {MAX_FIELDS} fields,
@@ -86,8 +86,10 @@ def _paths() -> Iterator[str]:
         )
     yield ""
     yield (
-        "The router has `/livez`, `/readyz`, `/health`, `/version` and `/metrics` of its own. An "
-        "engine\nhas these on its admin port (`--admin-port`):\n"
+        "The router has `/livez`, "
+        "`/readyz`, `/health`, `/version`, `/metrics`, `/openapi.json` and "
+        "the pages\n`/` and `/docs` of its own. An engine has these on its admin port "
+        "(`--admin-port`):\n"
     )
     yield "| method | path | what |"
     yield "|---|---|---|"
