@@ -17,9 +17,12 @@ def delta(index: int = 0, finish: str | None = None, **fields: Any) -> dict[str,
 
 @contextlib.contextmanager
 def answering(
-    *events: dict[str, Any], ends: bool = True, models: list[dict[str, Any]] | None = None
+    *events: dict[str, Any],
+    ends: bool = True,
+    models: list[dict[str, Any]] | None = None,
+    refusal: dict[str, Any] | None = None,
 ) -> Iterator[str]:
-    """Its URL. Without `ends` a stream breaks off after its events."""
+    """Its URL. Without `ends` a stream breaks off. `refusal`: all it answers, with a 400."""
     listed = {"data": models or [{"id": "canned", "state": "ready"}]}
 
     class Handler(BaseHTTPRequestHandler):
@@ -32,12 +35,16 @@ def answering(
 
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["content-length"]))
+            if refusal is not None:
+                body = json.dumps({"error": refusal}).encode()
+                self._answer({"content-type": "application/json"}, body, 400)
+                return
             lines = [json.dumps(event) for event in events] + ["[DONE]"] * ends
-            body = "".join(f": comment\r\ndata: {line}\r\n\r\n" for line in lines)
-            self._answer({"content-type": "text/event-stream"}, body.encode())
+            stream = "".join(f": comment\r\ndata: {line}\r\n\r\n" for line in lines)
+            self._answer({"content-type": "text/event-stream"}, stream.encode())
 
-        def _answer(self, headers: dict[str, str], body: bytes) -> None:
-            self.send_response(200)
+        def _answer(self, headers: dict[str, str], body: bytes, status: int = 200) -> None:
+            self.send_response(status)
             for name, value in headers.items():
                 self.send_header(name, value)
             self.end_headers()

@@ -86,6 +86,22 @@ def test_stop_ends_the_request_on_the_engine(page: Browser, url: str) -> None:
     assert answer(page) == written
 
 
+def test_who_scrolls_up_is_left_alone(page: Browser, url: str) -> None:
+    visit(page, url)
+    page.write("[name=others]", '{"ignore_eos": true, "max_tokens": 1500}')
+    ask(page, "Tell me a story.")
+    low = "return document.documentElement.scrollHeight - innerHeight - scrollY"
+    page.until(lambda: page.run("return scrollY") > 400)
+    assert page.run(low) < 80
+    page.run("scrollTo(0, 100)")
+    written = len(answer(page))
+    page.until(lambda: len(answer(page)) > written + 100)
+    assert page.run("return scrollY") == 100
+    page.click("#stop")
+    ended(page)
+    assert page.run("return scrollY") == 100
+
+
 def test_everything_can_be_done_with_the_keyboard(page: Browser, url: str) -> None:
     visit(page, url)
     assert page.focused() == "question"

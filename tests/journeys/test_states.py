@@ -114,6 +114,21 @@ def test_an_answer_that_fails_says_why_and_can_be_asked_for_again(
         ended(page)
         page.until(lambda: page.shown(".error"))
         assert page.run("return document.querySelectorAll('.ask').length") == 1
+        assert page.run("return turns.length") == 1
+
+
+def test_a_model_of_which_the_server_says_that_it_does_not_chat_is_remembered(
+    page: Browser,
+) -> None:
+    refusal = {"message": "This model cannot generate text.", "code": "task_not_supported"}
+    with answering(refusal=refusal) as url:
+        visit(page, url)
+        ask(page, "hello")
+        page.until(lambda: "does not chat" in page.text("#notice"))
+        assert page.text(".error p") == refusal["message"]
+        assert "/v1/embeddings" in page.text("#examples")
+        assert page.run("return document.getElementById('send').disabled")
+        expected(page, 400)
 
 
 def test_models_are_listed_with_what_each_awaits(page: Browser, shots: Path) -> None:
