@@ -178,7 +178,7 @@ def write_model_folder(folder: Path) -> None:
 
 def server(args: argparse.Namespace) -> int:
     """The server of the tree that PYTHONPATH names, over the engine double."""
-    from yaie.server import run
+    from yaie.server.process import run
 
     me = [sys.executable, __file__, "engine", "--folder", str(args.folder)]
 

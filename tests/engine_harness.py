@@ -130,6 +130,28 @@ class ParityMatcher:
         return ParityMatcher(self.length, self.seen)
 
 
+class Guesser:
+    """Guesses up to `most` tokens: what the made-up model says to greedy requests, but for every
+    `wrong`-th guess. `n_guesses`: made so far.
+    """
+
+    def __init__(self, most: int, *, wrong: int = 3) -> None:
+        self.most = most
+        self.wrong = wrong
+        self.n_guesses = 0
+        self._predict = hashed(VOCAB)
+        self._init = SlotInit(0, 0, SamplingParams(temperature=0.0), 0, ())
+
+    def draft(self, tokens: Sequence[int], most: int) -> list[int]:
+        assert most > 0
+        context = list(tokens)
+        for _ in range(min(most, self.most)):
+            self.n_guesses += 1
+            off = 1 if self.n_guesses % self.wrong == 0 else 0
+            context.append((self._predict(context, self._init) + off) % VOCAB)
+        return context[len(tokens) :]
+
+
 class FakeGrammars:
     """Compiles `ParityMatcher`s; each takes `delay` calls of `take`. A text that is no number is
     refused.

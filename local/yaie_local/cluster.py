@@ -7,8 +7,8 @@ from typing import Any, Final, Literal
 
 from yaie_api import names
 from yaie_local import kinds
-from yaie_local.apiserver import watching
 from yaie_local.apiserver.api_verbs import Verbs
+from yaie_local.apiserver.store import ExpiredError
 from yaie_local.objects import Ref, labels_of, name_of, ref, seconds_of, timestamp
 from yaie_operator.cluster import Change, ConflictError, Kind, Object
 
@@ -36,11 +36,11 @@ class LocalCluster:
         version = self._store.version
         while True:
             try:
-                async for event in watching.follow(self._store, version):
+                async for event in self._store.follow(version):
                     version = event.version
                     if _is_ours(event.change.object):
                         yield event.change
-            except watching.ExpiredError:
+            except ExpiredError:
                 version = self._store.version
 
     async def apply(self, manifest: Object, *, observed: Object | None) -> Object:

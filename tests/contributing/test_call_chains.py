@@ -58,7 +58,7 @@ class Traced:
         self._written: list[Path] = []
         environment = os.environ | {
             "CALL_TRACE": str(self._calls),
-            "PYTHONPATH": str(HERE),
+            "PYTHONPATH": os.pathsep.join((str(HERE), os.environ.get("PYTHONPATH", ""))),
             "OMP_NUM_THREADS": "1",
         }
         flags = ["--state-dir", str(self.state), "--port", "0", "--timeout", "120"]

@@ -94,6 +94,7 @@ class _Ticket:
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
         self.tokens: tuple[int, ...] = ()
+        self.more_tokens: list[tuple[int, ...]] = []
         self.logprobs: list[TokenLogprobs | None] = []
         self.prompt_logprobs: list[tuple[TokenLogprobs, ...] | None] = []
         self.pooled: list[bytes | None] = []
@@ -127,6 +128,7 @@ class StubRunner:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.depth = depth
+        self.put_off: list[Callable[[], None]] = []
         self._predict = predict
         self._page_size = page_size
         self._step_s = step_s
@@ -135,6 +137,12 @@ class StubRunner:
         self._slots: dict[int, _Slot] = {}
         self._cache: _Cells = {}
         self._host: _Cells = {}
+
+    def warm_up_next(self) -> bool:
+        """Do one of `put_off`."""
+        if self.put_off:
+            self.put_off.pop(0)()
+        return bool(self.put_off)
 
     def launch(self, batch: Batch) -> _Ticket:
         """Apply the batch's changes, in the order it prescribes, and compute its rows.
@@ -165,8 +173,9 @@ class StubRunner:
         allowed = {} if masks is None else dict(zip(masks.rows, masks.words.tolist(), strict=True))
         tokens = []
         for number, row in enumerate(ticket.batch.rows):
-            token = self._sample_row(row, allowed.get(number)) if row.sample else -1
+            token, *more = self._sample_row(row, allowed.get(number)) if row.sample else [-1]
             tokens.append(token)
+            ticket.more_tokens.append(tuple(more))
             wanted = self._slots[row.slot].init.sampling.logprobs if row.sample else None
             context = self._context(row) if wanted is not None else ()
             ticket.logprobs.append(None if wanted is None else score(context, token, wanted))
@@ -187,6 +196,7 @@ class StubRunner:
             logprobs=_aligned(ticket.logprobs),
             prompt_logprobs=_aligned(ticket.prompt_logprobs),
             pooled=_aligned(ticket.pooled),
+            more_tokens=tuple(ticket.more_tokens) if any(ticket.more_tokens) else (),
         )
         return sent(result)
 
@@ -222,11 +232,17 @@ class StubRunner:
         cell = self._cache.get((group, page), [None] * self._page_size)[position % self._page_size]
         return 0 if cell is None else cell.trace
 
-    def _sample_row(self, row: Row, allowed: list[int] | None) -> int:
-        slot = self._slots[row.slot]
-        token = self._predict(self._context(row), slot.init)
-        slot.last_token = token if allowed is None else next_allowed(token, allowed)
-        return slot.last_token
+    def _sample_row(self, row: Row, allowed: list[int] | None) -> list[int]:
+        """The tokens that count: of a row with a draft, those after its right guesses, too."""
+        slot, context = self._slots[row.slot], self._context(row)
+        drawn: list[int] = []
+        for length in range(len(context) - row.n_draft, len(context) + 1):
+            token = self._predict(context[:length], slot.init)
+            drawn.append(token if allowed is None else next_allowed(token, allowed))
+            if context[length : length + 1] != drawn[-1:]:
+                break
+        slot.last_token = drawn[-1]
+        return drawn
 
     def _score(self, row: Row) -> tuple[TokenLogprobs, ...]:
         context = self._context(row)

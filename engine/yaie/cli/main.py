@@ -1,6 +1,7 @@
 """The `yaie` command: finds the subcommand's module, imports only that one and runs it.
 
-Each subcommand is a module `yaie.cli.NAME` (dashes as underscores) with
+Each subcommand is a module of `yaie.cli.commands` (dashes as underscores), or of its folder `local`
+where the command is about `yaie up`, with
 
     def add_parser(subparsers: Subparsers) -> None   # adds one parser, set_defaults(run=run)
     def run(args: argparse.Namespace) -> int         # the exit status
@@ -40,6 +41,8 @@ COMMANDS: Final = {
     "logs": "print the logs of a model's pods",
     "version": "print the version",
 }
+_LOCAL: Final = frozenset({"up", "apply", "delete", "scale", "ps", "logs"})
+"""Commands about `yaie up`."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -89,9 +92,9 @@ def build_parser(command: str | None) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, summary in COMMANDS.items():
         if name == command:
-            importlib.import_module(f"yaie.cli.commands.{name.replace('-', '_')}").add_parser(
-                subparsers
-            )
+            folder = "yaie.cli.commands.local" if name in _LOCAL else "yaie.cli.commands"
+            module = importlib.import_module(f"{folder}.{name.replace('-', '_')}")
+            module.add_parser(subparsers)
             subparsers.choices[name].epilog = epilog(name)
         else:
             subparsers.add_parser(name, help=summary)

@@ -57,6 +57,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     token, which may still be in flight and never needs to visit the host.
     `sample`: sample the token that follows the row's last position (the RNG counter of that draw is
     that position, start + n_tokens). `epoch` is the sequence's epoch when the row was scheduled.
+    `n_draft`: so many of the last ids are a draft, guesses of what follows the others. The row then
+    samples before each of them, too, and the tokens after the first wrong guess do not count.
     `targets`: where prompt log-probabilities are wanted, the ids that follow each of the row's
     positions (one fewer at the prompt's end). `pool`: the row's sequence is pooled; the vector is
     due with the row that holds the prompt's last token.
@@ -71,6 +73,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     sample: bool
     targets: tuple[int, ...] = ()
     pool: bool = False
+    n_draft: int = 0
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
@@ -106,8 +109,9 @@ class StepResult(msgspec.Struct, frozen=True, array_like=True, gc=False):
     row's logits held NaN or only -inf: that sequence fails, the rest of the batch goes on. Its
     token is FORBIDDEN then where the sequence's own request forbids every token.
     The other fields are empty when no row asked for them, and aligned with the rows otherwise:
-    `logprobs` of the sampled token, `prompt_logprobs` of the row's `targets`, and the `pooled`
-    vector (float32, little-endian bytes).
+    `logprobs` of the sampled token, `prompt_logprobs` of the row's `targets`, the `pooled` vector
+    (float32, little-endian bytes), and the `more_tokens` that a row with a draft has sampled after
+    tokens[i]: one for each right guess before the first wrong one.
     """
 
     step_id: int
@@ -116,3 +120,4 @@ class StepResult(msgspec.Struct, frozen=True, array_like=True, gc=False):
     logprobs: tuple[TokenLogprobs | None, ...] = ()
     prompt_logprobs: tuple[tuple[TokenLogprobs, ...] | None, ...] = ()
     pooled: tuple[bytes | None, ...] = ()
+    more_tokens: tuple[tuple[int, ...], ...] = ()

@@ -7,9 +7,12 @@
 
 `len(tokens) + in_flight` is the upper bound of the length. While a sequence decodes that is
 `scheduled + 1`, so pages and length stops go by `scheduled`: the token at `last_position` would
-have no successor and is never run. The epoch rises at preemption, abort, failure and end, so that
-commit can tell rows of the past. Positions that came from the host or from a copied page are
-scheduled, not committed, until the step that brought them has been collected.
+have no successor and is never run. A draft in flight counts as one position and one token until it
+is known which of its guesses are right.
+
+The epoch rises at preemption, abort, failure and end, so that commit can tell rows of the past.
+Positions that came from the host or from a copied page are scheduled, not committed, until the step
+that brought them has been collected.
 """
 
 from enum import Enum, auto
@@ -70,6 +73,7 @@ class Sequence:
         "last_position",
         "length_limit",
         "matcher",
+        "may_draft",
         "min_length",
         "n_prompt",
         "priority",
@@ -124,6 +128,13 @@ class Sequence:
         self.min_length = n_prompt + sampling.min_tokens
         eos = frozenset() if sampling.ignore_eos else stop_limits.eos_token_ids
         self.stop_ids = eos.union(sampling.stop_token_ids)
+        # Each draw of the others depends on the tokens drawn before it, or is reported with more.
+        self.may_draft = not (
+            matcher is not None
+            or sampling.penalized
+            or sampling.bad_words_ids
+            or sampling.logprobs is not None
+        )
         self.state = State.WAITING
         self.epoch = 0
         self.started = False

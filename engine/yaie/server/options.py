@@ -1,9 +1,14 @@
-"""How requests are served, whatever process does it: what `Service` holds of the options."""
+"""What the user has set for the server: for all requests, for one, for its processes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+SILENT_S: Final = 9.0
+"""An engine process that serves sends a message twice a second. After so much silence it is looked
+at once more and killed: ten seconds at most.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,3 +43,43 @@ class ServiceOptions:
     tenants_by_key: bool = False
     response_mark: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request may take."""
+
+    body_bytes: int = 4 * 1024 * 1024
+    body_s: float = 30.0
+    headers: int = 100
+    header_bytes: int = 64 * 1024
+    discard_bytes: int = 16 * 1024 * 1024
+    """Of a body that is too large, so much is read and dropped: closing at once would reset the
+    connection before the client has seen the answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions(ServiceOptions):
+    """How to serve; what to serve is in the engine's command.
+
+    Attributes:
+        command: argument list of an engine process for a given ipc address.
+        admin_port: where control endpoints listen; None: nowhere.
+        drain_s: how long running requests may take after SIGTERM.
+        restart_backoff_s: wait before the first restart of the engine; doubles with each one.
+        silent_s: silence after which an engine process is killed.
+        api_server_count: HTTP processes that share the port and the engine process.
+
+    """
+
+    command: Callable[[str], Sequence[str]]
+    host: str = "127.0.0.1"
+    port: int = 8000
+    api_keys: tuple[str, ...] = ()
+    admin_host: str = "127.0.0.1"
+    admin_port: int | None = None
+    drain_s: float = 30.0
+    restart_backoff_s: float = 1.0
+    silent_s: float = SILENT_S
+    api_server_count: int = 1
+    limits: Limits = field(default_factory=Limits)

@@ -4,7 +4,7 @@
 
 from torch import Tensor
 
-from yaie_kernels.reference.cache import write_kv
+from yaie_kernels.reference.attention.cache import write_kv
 from yaie_kernels.reference.elementwise import rms_norm, rope_
 
 

@@ -4,10 +4,11 @@ seen, and stands in a history that watches read.
 It decides nothing about contents: `verbs` and `admission` do. All calls come from one event loop.
 """
 
+import asyncio
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -157,6 +158,25 @@ class Store:
         """Call `listener` after each write; returns the function that ends it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
+
+    async def follow(self, version: int) -> AsyncGenerator[Event]:
+        """Every write after `version`, for ever.
+
+        Raises:
+            ExpiredError: the history is too short.
+
+        """
+        changed = asyncio.Event()
+        unsubscribe = self.subscribe(changed.set)
+        try:
+            while True:
+                changed.clear()
+                for event in list(self.since(version)):
+                    version = event.version
+                    yield event
+                await changed.wait()
+        finally:
+            unsubscribe()
 
     def close(self) -> None:
         self._journal.close()

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from yaie_local.apiserver import watching
 from yaie_local.apiserver.store import Event, ExpiredError, Store
 from yaie_local.kinds import Resource
 from yaie_local.objects import matches
@@ -83,7 +82,7 @@ async def _with_bookmarks(
 
     async def feed() -> None:
         try:
-            async with contextlib.aclosing(watching.follow(store, version)) as changes:
+            async with contextlib.aclosing(store.follow(version)) as changes:
                 async for event in changes:
                     events.put_nowait(event)
         except ExpiredError as error:

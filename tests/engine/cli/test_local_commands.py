@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from fakes.running_up import Up, gone, model_file, until, up, yaie
-from yaie.cli.commands.logs import together
-from yaie.cli.commands.ps import age, table
+from yaie.cli.commands.local.logs import together
+from yaie.cli.commands.local.ps import age, table
 from yaie_api.errors import UnavailableError
 
 

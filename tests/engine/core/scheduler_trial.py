@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine_harness import VOCAB, FakeGrammars, ParityMatcher, Rig, generate, isolated
+from engine_harness import VOCAB, FakeGrammars, Guesser, ParityMatcher, Rig, generate, isolated
 from fakes.stub_runner import StubRunner, _Cell, _hash, _Ticket, hashed, score, vector
 from yaie.core.batch import Batch, Row, StepResult
 from yaie.core.messages import Abort, Accepted, Generate, Rejected, ResetPrefixCache, Tokens
@@ -121,7 +121,9 @@ class Stop:
 
 
 class Trial:
-    """`tokens`: room in the cache. `chunk`: prefill tokens of a step. `options`: scheduler's."""
+    """`tokens`: room in the cache. `chunk`: prefill tokens of a step. `guesses`: in a draft.
+    `options`: the scheduler's.
+    """
 
     def __init__(
         self,
@@ -131,8 +133,10 @@ class Trial:
         compile_steps: int,
         page_size: int,
         tokens: int,
+        guesses: int = 0,
         **options: Any,
     ) -> None:
+        self.guesses = guesses
         self.depth = depth
         self.chunk = chunk
         self.compile_steps = compile_steps
@@ -156,6 +160,7 @@ class Trial:
             runner=self.runner,
             budget=Chunks(self.chunk),
             grammars=FakeGrammars(self.compile_steps),
+            drafter=Guesser(self.guesses) if self.guesses else None,
             **self.options,
         )
 

@@ -25,6 +25,7 @@ OPTIONS = {
     "chunk": [1, 3, 5, 8, 24],
     "compile_steps": [0, 1, 2],
     "page_size": [PAGE, PAGE, 1],
+    "guesses": [0, 0, 1, 4],
     "tokens": [LIMIT, LIMIT + PAGE, LIMIT + 2 * PAGE, LIMIT + 4 * PAGE],
     "groups": [1, 2],
     "max_num_seqs": [2, 3, 4, 5],

@@ -27,6 +27,9 @@ class Recorder:
         self.steps = 0
         self.mixed_steps = 0
 
+    def warm_up_next(self) -> bool:
+        return self.inner.warm_up_next()
+
     def launch(self, batch: Batch) -> Ticket:
         ticket = self.inner.launch(batch)
         rows = [row for row in batch.rows if row.sample]

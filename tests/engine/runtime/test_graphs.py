@@ -17,6 +17,7 @@ from engine.runtime.rerun import RerunRecorder
 from engine.runtime.test_runner_metamorphic import REQUESTS, Answers
 from yaie.core.batch import Row
 from yaie.runtime.graphs import mixed
+from yaie.runtime.graphs.capture import STAND_INS
 from yaie.runtime.graphs.mixed import CHUNKS, PADDING, _Layout, pack
 from yaie.runtime.tensors.inputs import prepare_inputs
 
@@ -24,14 +25,14 @@ from yaie.runtime.tensors.inputs import prepare_inputs
 class Captured(Answers):
     """An engine whose steps are captured, as far as graphs hold them."""
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, *, put_off: bool = False, **settings: object) -> None:
         super().__init__(**settings)
         runner = self.engine.runner
         self.recorder = RerunRecorder()
         runner.capture_with(self.recorder, max_mixed_tokens=128)
         assert runner.graphs is not None
         with torch.inference_mode():
-            runner.warm_up()
+            runner.warm_up(put_off=put_off)
         self.loop = self.engine.loop(self.port)
 
     @property
@@ -66,6 +67,38 @@ def test_a_mixture_is_answered_as_if_each_were_alone_and_run_eagerly(
         assert {name: answers[name] for name in REQUESTS} == alone
     assert captured.replays("decode") > 0
     assert captured.replays("mixed") > 0
+
+
+def test_an_engine_with_its_main_graphs_alone_gives_the_same_answers(
+    captured: Captured, alone: dict[str, object]
+) -> None:
+    partial = Captured(put_off=True)
+    runner, every = partial.engine.runner, captured.engine.runner.graphs
+    assert runner.graphs is not None
+    assert every is not None
+    assert len(runner.graphs.decode.captured) < len(every.decode.captured)
+    answers = partial.of(REQUESTS)
+    assert {name: answers[name] for name in REQUESTS} == alone
+    assert partial.replays("decode") > 0
+    assert partial.replays("mixed") > 0
+    while runner.warm_up_next():
+        continue
+    for kind in ("decode", "mixed"):
+        assert set(getattr(runner.graphs, kind).captured) == set(getattr(every, kind).captured)
+
+
+def test_main_graphs_hold_every_step_that_all_graphs_hold(captured: Captured) -> None:
+    every = captured.engine.runner.graphs
+    assert every is not None
+    for graphs in (every.decode, every.mixed):
+        main = [key for key in graphs.planned() if graphs.is_main(key)]
+        for key in graphs.planned():
+            assert any(
+                other.rows >= key.rows
+                and getattr(other, "tokens", 0) >= getattr(key, "tokens", 0)
+                and other.tail in STAND_INS[key.tail]
+                for other in main
+            ), key
 
 
 def test_small_chunks_beside_decodes_run_in_mixed_graphs(alone: dict[str, object]) -> None:

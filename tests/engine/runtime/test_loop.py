@@ -12,7 +12,7 @@ from yaie.core.messages import Abort, Accepted, Rejected, Stats, Tokens
 from yaie.core.outputs import BROKEN
 from yaie.runtime import phases
 from yaie.runtime.grammar.pending import TokenMasks
-from yaie.runtime.loop.engine_loop import IDLE_WAIT_S, FatalRunnerError
+from yaie.runtime.loop.engine_loop import IDLE_WAIT_S, QUIET_S, FatalRunnerError
 
 
 class LoggingRunner(StubRunner):
@@ -167,7 +167,7 @@ def test_only_an_idle_loop_waits_for_commands() -> None:
     rig.send(generate("a", [1], max_tokens=2))
     for _ in range(3):
         rig.step()
-    assert rig.port.waits == [IDLE_WAIT_S, IDLE_WAIT_S, 0.0, IDLE_WAIT_S]
+    assert rig.port.waits == [QUIET_S, IDLE_WAIT_S, 0.0, IDLE_WAIT_S]
 
 
 def test_statistics_come_four_times_a_second_and_when_the_loop_falls_idle() -> None:
@@ -236,3 +236,66 @@ def test_kernels_compiled_after_the_start_are_counted() -> None:
     rig.now += 1.0
     rig.run(generate("b", [1, 2, 3]))
     assert rig.port.of(Stats)[-1].late_compilations == 1
+
+
+def warm_up_piece() -> None:
+    phases.begin_compilation()
+    phases.end_compilation()
+
+
+def test_warm_up_that_was_put_off_is_done_while_nobody_waits() -> None:
+    rig = Rig()
+    rig.runner.put_off = [warm_up_piece, warm_up_piece]
+    rig.send(generate("a", [1, 2, 3], max_tokens=4))
+    while not rig.port.tokens("a") or not rig.loop.is_idle:
+        rig.step()
+        assert len(rig.runner.put_off) == 2
+    rig.step()
+    assert len(rig.runner.put_off) == 1
+    rig.send(generate("b", [1, 2, 3]))
+    rig.step()
+    assert len(rig.runner.put_off) == 1, "a request comes first"
+
+
+def test_what_is_compiled_while_nobody_waits_is_not_late() -> None:
+    rig = Rig()
+    rig.runner.put_off = [warm_up_piece]
+    for _ in range(3):
+        rig.step()
+    rig.run(generate("a", [1, 2, 3]))
+    assert not rig.runner.put_off
+    assert rig.port.of(Stats)[-1].late_compilations == 0
+
+
+def test_a_loop_with_warm_up_left_looks_for_commands_often_and_then_seldom() -> None:
+    rig = Rig()
+    rig.runner.put_off = [warm_up_piece, warm_up_piece]
+    for _ in range(4):
+        rig.step()
+    assert rig.port.waits == [QUIET_S, QUIET_S, IDLE_WAIT_S, IDLE_WAIT_S]
+
+
+def test_an_engine_whose_warm_up_fails_serves_with_what_it_has(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken() -> None:
+        raise RuntimeError("capture failed")
+
+    rig = Rig()
+    rig.runner.put_off = [broken, warm_up_piece]
+    rig.step()
+    rig.step()
+    assert "warm-up is left unfinished" in caplog.text
+    assert len(rig.runner.put_off) == 1
+    rig.run(generate("a", [1, 2, 3]))
+    assert rig.port.finish("a").finish_reason == "length"
+
+
+def test_a_device_that_is_lost_in_the_warm_up_ends_the_engine() -> None:
+    def lost() -> None:
+        raise FatalRunnerError("lost")
+
+    rig = Rig()
+    rig.runner.put_off = [lost]
+    with pytest.raises(FatalRunnerError):
+        rig.step()

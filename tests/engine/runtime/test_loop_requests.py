@@ -11,7 +11,7 @@ from yaie.core.messages import Abort, Accepted, Generate, Rejected, ResetPrefixC
 from yaie.core.outputs import CLOSING
 from yaie.core.request import Grammar
 from yaie.runtime.grammar.pending import TokenMasks
-from yaie.runtime.loop.engine_loop import COMPILING_WAIT_S, IDLE_WAIT_S
+from yaie.runtime.loop.engine_loop import COMPILING_WAIT_S, IDLE_WAIT_S, QUIET_S
 
 FIVE = Grammar("regex", "5")
 
@@ -61,7 +61,7 @@ def test_a_loop_with_nothing_but_compilations_sleeps_shortly() -> None:
     for _ in range(6):
         engine.step()
     short = [COMPILING_WAIT_S] * 3
-    assert engine.port.waits == [IDLE_WAIT_S, *short, IDLE_WAIT_S, IDLE_WAIT_S]
+    assert engine.port.waits == [QUIET_S, *short, QUIET_S, IDLE_WAIT_S]
     assert COMPILING_WAIT_S <= 0.002
 
 

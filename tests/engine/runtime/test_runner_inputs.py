@@ -32,9 +32,24 @@ def test_a_single_token_that_brings_its_id_is_not_a_decode() -> None:
     assert (step.n_decode, step.ids.tolist()) == (0, [42])
 
 
+def test_a_row_with_a_draft_samples_after_its_last_token_and_after_each_guess() -> None:
+    rows = [row(1, 2), Row(0, 0, 0, 3, 3, (11, 12, 13), True, n_draft=2), row(2, 0, (21, 22))]
+    step = prepare_inputs(rows, TABLES, 4)
+    assert step.has_drafts
+    assert step.sampled.tolist() == [0, 1, 1, 1, 2]
+    assert step.last.tolist() == [0, 1, 2, 3, 5]
+    assert step.draw_positions.tolist() == [3, 4, 5, 6, 2]
+
+
+def test_without_a_draft_each_row_samples_once() -> None:
+    step = prepare_inputs([row(1, 2), row(0, 3, (11, 12, 13)), row(2, 1, (9,))], TABLES, 4)
+    assert not step.has_drafts
+    assert step.draw_positions.tolist() == step.seq_lens.tolist() == [3, 6, 2]
+
+
 def test_an_empty_step_is_empty() -> None:
     step = prepare_inputs([], TABLES, 4)
-    assert [len(part) for part in step] == [0, 0, 0, 0, 0, 1, 1, 0, 0]
+    assert [len(part) for part in step] == [0, 0, 0, 0, 0, 1, 1, 0, 0, 0]
 
 
 def test_a_decode_behind_a_chunk_is_refused() -> None:

@@ -5,6 +5,7 @@ too few pages (so that sequences are preempted), with small chunks, with grammar
 """
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -98,6 +99,48 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "with few pages and swap": {"kv_cache_tokens": 160, "swap_space_gib": 0.1},
     "without a prefix cache": {"enable_prefix_caching": False},
 }
+
+
+class Memory:
+    """Guesses what the answers of before say, and every third time something else."""
+
+    def __init__(self, answers: list[tuple[int, ...]]) -> None:
+        self.answers = answers
+        self.n_guesses = 0
+
+    def draft(self, tokens: Sequence[int], most: int) -> list[int]:
+        known = tuple(tokens)
+        answer = next((a for a in self.answers if a[: len(known)] == known), known)
+        guesses = list(answer[len(known) :][: min(most, 4)])
+        self.n_guesses += len(guesses)
+        if guesses and self.n_guesses % 3 == 0:
+            guesses[-1] += 1
+        return guesses
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_guesses_change_no_answer_and_save_steps(depth: int, alone: dict[str, Answer]) -> None:
+    engine, without = Answers(), Answers()
+    memory = Memory(
+        [
+            (*REQUESTS[name].prompt_token_ids, *tokens)
+            for name, (outputs, _) in alone.items()
+            for tokens in outputs.values()
+        ]
+    )
+    engine.engine.scheduler.drafter = memory
+    for each in (engine, without):
+        each.engine.runner.depth = depth
+        assert each.of(REQUESTS) == alone
+    assert memory.n_guesses > 40
+    # The requests that cannot be guessed take as many steps as before.
+    plain = {name: REQUESTS[name] for name in ("greedy", "drawn", "filtered", "long")}
+    steps = []
+    for each in (engine, without):
+        before = each.engine.scheduler.stats().steps
+        each.of(plain)
+        steps.append(each.engine.scheduler.stats().steps - before)
+    assert steps[0] < 0.6 * steps[1]
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

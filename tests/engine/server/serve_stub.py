@@ -1,12 +1,12 @@
-"""`yaie.server.run.serve` over the scripted engine, as a program: PORT_FILE STUB_JSON [options]."""
+"""`yaie.server.process.run.serve` over the scripted engine, as a program: PORT_FILE STUB_JSON …"""
 
 import argparse
 import json
 import sys
 from pathlib import Path
 
-from yaie.server import run
-from yaie.server.web.edge import Limits
+from yaie.server.options import Limits
+from yaie.server.process import run
 from yaie.server.web.protocol import DeadlineH11
 from yaie_api import logs
 from yaie_api.response_id import mark_of_pod

@@ -18,7 +18,7 @@ from yaie.server.batch.lines import ATTEMPTS, MAX_DEATHS, Batch, Result
 from yaie.server.batch.parse import count_requests, parse_line
 from yaie.server.batch.run import run_file
 from yaie.server.metrics import ServerMetrics
-from yaie.server.run import ServeOptions
+from yaie.server.options import ServeOptions
 from yaie.server.web.edge import Edge
 from yaie_api.errors import InvalidRequestError, UnavailableError
 

@@ -24,7 +24,8 @@ from engine.server.scripted import (
     says,
 )
 from yaie.core.messages import Accepted, Event, Generate, Tokens
-from yaie.server.web.listener import HttpServer, bind
+from yaie.server.web.listener import HttpServer
+from yaie.server.web.sockets import bind
 
 CHAT = "/v1/chat/completions"
 HELLO = [{"role": "user", "content": "hello"}]

@@ -53,7 +53,7 @@ async def test_a_small_request_is_answered_while_a_large_form_is_read(
         assert answered.wait(20), "the event loop was blocked"
         return real(*args, **named)
 
-    for module in ("grammar.forms", "tools.formats"):
+    for module in ("grammar.forms", "tools.formats.base"):
         monkeypatch.setattr(f"yaie.text.{module}.check_schema", waiting)
     async with running(tmp_path, says("ok"), template=TERSE) as app:
         asked = asyncio.create_task(ask(app, **large))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from yaie_kernels import paged_attention
-from yaie_kernels.reference import attention, plan
+from yaie_kernels.reference.attention import attend, plan
 from yaie_kernels.testing import PagedCase, judge, paged_case
 
 LENGTHS = [1, 15, 16, 17, 211]
@@ -162,10 +162,10 @@ def test_workspaces_are_reused_between_calls() -> None:
     shape = {"q_heads": 2, "kv_heads": 1, "head_dim": 64}
     case = paged_case([1] * 3, [50, 40, 30], **shape)
     first = run(case)
-    buffers = {key: tensor.data_ptr() for key, tensor in attention._workspace.buffers.items()}
+    buffers = {key: tensor.data_ptr() for key, tensor in attend._workspace.buffers.items()}
     second = run(case)
     assert torch.equal(first, second)
-    after = {key: tensor.data_ptr() for key, tensor in attention._workspace.buffers.items()}
+    after = {key: tensor.data_ptr() for key, tensor in attend._workspace.buffers.items()}
     assert buffers == after
 
 

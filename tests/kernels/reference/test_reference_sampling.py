@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from yaie_kernels import sample
-from yaie_kernels.reference import sampling
+from yaie_kernels.reference.sampling import sample as sampling
 
 DRAWS = 40_000
 

@@ -16,7 +16,7 @@ from yaie_api.response_id import mark_of_pod
 
 if TYPE_CHECKING:
     from yaie.cli.main import Subparsers
-    from yaie.server.run import ServeOptions
+    from yaie.server.options import ServeOptions
     from yaie_api.engine_config import EngineConfig
 
 DESCRIPTION = """\
@@ -39,7 +39,7 @@ def add_parser(subparsers: "Subparsers") -> None:
 
 def run(args: argparse.Namespace) -> int:
     from yaie.logging import setup
-    from yaie.server.run import serve
+    from yaie.server.process.run import serve
 
     setup(args.log_level, args.log_format)
     return serve(serve_options(args))
@@ -76,7 +76,7 @@ def batch_options(args: argparse.Namespace) -> "ServeOptions":
         InvalidRequestError: there is no such parser or template.
 
     """
-    from yaie.server.run import ServeOptions
+    from yaie.server.options import ServeOptions
     from yaie.text import reasoning, tools
 
     tools.format_for(None, args.tool_call_parser)

@@ -25,6 +25,7 @@ class _Extras(NamedTuple):
     logprobs: TokenLogprobs | None = None
     prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
     pooled: bytes | None = None
+    more_tokens: tuple[int, ...] = ()
 
 
 _NO_EXTRAS = _Extras()
@@ -32,11 +33,12 @@ _NO_EXTRAS = _Extras()
 
 def _extras(result: StepResult) -> Iterable[_Extras]:
     """One for each row, or the same for ever."""
-    if not (result.logprobs or result.prompt_logprobs or result.pooled):
+    if not (result.logprobs or result.prompt_logprobs or result.pooled or result.more_tokens):
         return repeat(_NO_EXTRAS)
-    none = (None,) * len(result.tokens)
+    n_rows = len(result.tokens)
+    none = (None,) * n_rows
     parts = (result.logprobs or none, result.prompt_logprobs or none, result.pooled or none)
-    return map(_Extras, *parts)
+    return map(_Extras, *parts, result.more_tokens or ((),) * n_rows)
 
 
 class StepCommitter:
@@ -70,6 +72,9 @@ class StepCommitter:
                 continue
             sequence.committed = row.start + row.n_tokens
             if row.tokens:
+                if row.n_draft:
+                    self._verified(sequence, row, (token, *extras.more_tokens), events)
+                    continue
                 self._chunk(sequence, extras.prompt_logprobs)
             if row.sample:
                 self._token(sequence, token, extras.logprobs, events)
@@ -87,6 +92,23 @@ class StepCommitter:
             lifecycle.prompt_computed(sequence)
         if sequence.followers:
             lifecycle.wake(sequence, sequence.committed)
+
+    def _verified(
+        self, sequence: Sequence, row: Row, tokens: tuple[int, ...], events: list[Tokens]
+    ) -> None:
+        """A draft was right as far as it has brought `tokens`; one of them may be the last."""
+        sequence.in_flight -= 1
+        sequence.scheduled = row.start
+        for token in tokens:
+            sequence.scheduled += 1
+            sequence.in_flight += 1
+            sequence.committed = sequence.scheduled
+            if not 0 <= token < self._vocab_size:
+                self._lifecycle.end(sequence, failed(NOT_FINITE), events, poisoned=True)
+                return
+            self._token(sequence, token, None, events)
+            if sequence.epoch != row.epoch:
+                return
 
     def _token(
         self,

@@ -5,6 +5,7 @@ moves the outputs.
 
 from collections.abc import Iterable
 
+from yaie.core.drafter import Drafter
 from yaie.core.kv_cache.radix_cache import PrefixPending
 from yaie.core.scheduler.kv_cache_manager import Placed
 from yaie.core.scheduler.lifecycle import RequestLifecycle
@@ -17,10 +18,10 @@ MOST_FOLLOWERS = 64
 """
 
 
-def plan(lifecycle: RequestLifecycle, budget: int) -> Step:
+def plan(lifecycle: RequestLifecycle, budget: int, drafter: Drafter | None = None) -> Step:
     """A step of about `budget` tokens; all decodes run, however many they are."""
     step = Step(budget)
-    _decode(lifecycle, step)
+    _decode(lifecycle, step, drafter)
     prompts = [sequence for sequence in lifecycle.running if not sequence.decoding]
     if prompts and _left(prompts[0]) > step.budget > 1:
         _share(lifecycle, step, prompts[0], prompts[1:])
@@ -44,8 +45,9 @@ def bisect_step(lifecycle: RequestLifecycle, suspects: Iterable[Sequence], budge
     return step
 
 
-def _decode(lifecycle: RequestLifecycle, step: Step) -> None:
+def _decode(lifecycle: RequestLifecycle, step: Step, drafter: Drafter | None) -> None:
     running = lifecycle.running
+    drafts: list[tuple[Sequence, tuple[int, ...]]] = []
     index = 0
     while index < len(running):  # preemption shortens the list from its end
         sequence = running[index]
@@ -53,10 +55,29 @@ def _decode(lifecycle: RequestLifecycle, step: Step) -> None:
         position = sequence.scheduled
         if not sequence.decoding or position >= sequence.last_position:
             continue
+        if drafter is not None and sequence.may_draft and sequence.in_flight:
+            continue  # guesses follow tokens that are known
         table = sequence.table
-        if (table is not None and position < table.capacity) or _grow(lifecycle, sequence, step):
+        if (table is None or position >= table.capacity) and not _grow(lifecycle, sequence, step):
+            continue
+        if drafter is not None and (draft := _draft(sequence, drafter)):
+            drafts.append((sequence, draft))
+        else:
             step.decode(sequence)
     step.budget -= len(step.rows)
+    for sequence, draft in drafts:  # rows that bring ids come last
+        step.verify(sequence, draft)
+
+
+def _draft(sequence: Sequence, drafter: Drafter) -> tuple[int, ...]:
+    """Guesses for the pages that `sequence` has: they never cost a page or reach the last position,
+    whose token is not run.
+    """
+    end = min(sequence.last_position, sequence.owned_table.capacity)
+    most = end - 1 - sequence.scheduled
+    if most <= 0 or not sequence.may_draft:
+        return ()
+    return tuple(drafter.draft(sequence.tokens, most))[:most]
 
 
 def _grow(lifecycle: RequestLifecycle, sequence: Sequence, step: Step) -> bool:

@@ -16,6 +16,7 @@ import random
 from typing import NamedTuple
 
 from yaie.core.batch import Batch, StepResult
+from yaie.core.drafter import Drafter
 from yaie.core.group import SequenceGroup
 from yaie.core.kv_cache.host_pages import HostPages
 from yaie.core.kv_cache.radix_cache import RadixCache
@@ -63,6 +64,8 @@ class Scheduler:
         swap_min_tokens: sequences with fewer computed positions are computed again in any case.
         request_timeout_s: time that requests have which bring no limit of their own; None: any.
         max_logprobs: most log-probabilities that may be asked for per token; -1: all.
+        drafter: guesses tokens ahead; None: a sequence that decodes gets one token a step. With a
+            drafter, sequences that it may guess for join a step once all their tokens are known.
 
     """
 
@@ -84,7 +87,9 @@ class Scheduler:
         swap_min_tokens: int = SWAP_MIN_TOKENS,
         request_timeout_s: float | None = None,
         max_logprobs: int = 20,
+        drafter: Drafter | None = None,
     ) -> None:
+        self.drafter = drafter
         self._kv = RadixCache(spec, num_pages, enable_prefix_caching=enable_prefix_caching)
         self._host = HostPages(host_pages)
         self._kv_cache = KVCacheManager(
@@ -325,7 +330,7 @@ class Scheduler:
                 return step
             for sequence in self._fault_isolator.postpone():
                 self._lifecycle.queue.push(sequence)
-        return plan(self._lifecycle, budget)
+        return plan(self._lifecycle, budget, self.drafter)
 
     def _seal(self, step: Step) -> Batch:
         swap_out = self._kv_cache.seal()

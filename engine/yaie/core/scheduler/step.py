@@ -1,5 +1,7 @@
 """A batch under construction. It only collects; the `Scheduler` decides what goes in."""
 
+from collections.abc import Iterable
+
 from yaie.core.batch import Batch, PageAppend, PageCopy, Row, SlotInit
 from yaie.core.scheduler.kv_cache_manager import Placed
 from yaie.core.sequence import Sequence
@@ -38,6 +40,18 @@ class Step:
         self.sequences.append(sequence)
         sequence.scheduled = start + 1
         sequence.in_flight += 1
+
+    def verify(self, sequence: Sequence, draft: Iterable[int]) -> None:
+        """Run the last token of `sequence`, which is committed, and the guesses that follow it."""
+        start, ids = sequence.scheduled, (sequence.tokens[-1], *draft)
+        epoch, n_draft = sequence.epoch, len(ids) - 1
+        self.rows.append(
+            Row(sequence.seq_id, sequence.slot, epoch, start, len(ids), ids, True, n_draft=n_draft)
+        )
+        self.sequences.append(sequence)
+        sequence.scheduled = start + 1
+        sequence.in_flight += 1
+        self.budget -= len(ids)
 
     def prefill(self, sequence: Sequence) -> None:
         """Run as many known tokens of `sequence` as the budget allows; the last one samples."""

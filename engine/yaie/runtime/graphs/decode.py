@@ -25,6 +25,10 @@ from yaie.runtime.tensors.kv_tensors import KVTensors
 SIZES = (1, 2, 4, 8, *range(16, 129, 16), *range(160, 513, 32), *range(640, 1025, 128))
 FEW_SIZES = (1, 4, 16, 64, 128, 256, 512)
 """Rows of graphs with rarer tails, and of those that are timed: the others are padded more."""
+MAIN_SIZES = (1, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768)
+"""Rows of graphs that are captured before the engine is ready, beside the largest: padding rows
+cost little, a graph some 30 ms of the start.
+"""
 SMALL = 128
 """Up to so many rows a greedy draw and long contexts have graphs of their own. In larger steps the
 first gains less than one per cent, and the rows alone fill the device, however long they are.
@@ -136,6 +140,13 @@ class DecodeGraphs:
                     contexts.add(self._contexts[0])
                 for context in sorted(contexts, reverse=True):
                     yield DecodeKey(rows, context, tail)
+
+    def is_main(self, key: DecodeKey) -> bool:
+        """Whether it is captured before the engine is ready. For any other graph there is one of
+        these that gives the same tokens: with more rows, a slower draw, or fewer programs a row.
+        """
+        usual = key.tail == "plain" and key.context == self._contexts[0]
+        return key.tail == "logits" or (usual and key.rows in {*MAIN_SIZES, self.sizes[-1]})
 
     def capture(self, key: DecodeKey) -> None:
         """Record one graph, on the scratch slot.

@@ -37,6 +37,8 @@ TOKENS = (*range(64, 385, 64), 512, 640, 768, 1024, *range(1536, 4097, 512))
 size before (H200).
 """
 ROWS = (16, 64, 128, 256, 512, 1024)
+MAIN_ROWS = (16, 64)
+"""Captured before the engine is ready, beside the largest. The others hold fewer padding rows."""
 PADDING = -1
 """In place of the id of a decode row's token, which its slot knows."""
 LOGITS_TOKENS, LOGITS_ROWS = 256, (64, 256)
@@ -191,6 +193,12 @@ class MixedGraphs:
             for rows in sorted(few_rows | {self._rows[-1]}, reverse=True):
                 if rows <= tokens:
                     yield MixedKey(tokens, rows, "logits")
+
+    def is_main(self, key: MixedKey) -> bool:
+        """Whether it is captured before the engine is ready; until then, a graph of more rows
+        serves.
+        """
+        return key.tail == "logits" or key.rows in {*MAIN_ROWS, self._rows[-1]}
 
     def capture(self, key: MixedKey) -> None:
         """Record one graph, on padding.

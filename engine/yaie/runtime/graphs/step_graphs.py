@@ -1,12 +1,16 @@
 """CUDA graphs of steps: which there are, and which one runs a step.
 
-All are captured before the engine is ready. A step never captures: where no graph of its size is
-there, because memory was short, the next larger one serves, or the step runs eagerly.
+The main graphs are captured before the engine is ready, the others while it is idle. A step never
+captures: where no graph of its size is there yet, or memory was short, the next larger one serves,
+or the step runs eagerly.
 """
 
 import logging
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Protocol, TypeVar
 
 import torch
 
@@ -22,7 +26,18 @@ from yaie.runtime.tensors.inputs import ForwardBatch
 from yaie.runtime.tensors.kv_tensors import KVTensors
 from yaie_api.logs import fields
 
+KeyT = TypeVar("KeyT")
 log = logging.getLogger(__name__)
+
+
+class _Kind(Protocol[KeyT]):
+    """Decode graphs or mixed graphs."""
+
+    def planned(self) -> Iterable[KeyT]: ...
+
+    def is_main(self, key: KeyT, /) -> bool: ...
+
+    def capture(self, key: KeyT, /) -> None: ...
 
 
 class StepGraphs:
@@ -55,35 +70,72 @@ class StepGraphs:
         self.mixed = MixedGraphs(
             recorder, model, kv, slots, logits=logits, max_tokens=max_mixed_tokens
         )
+        self._main: deque[Callable[[], None]] = deque()
+        self._rest: deque[Callable[[], None]] = deque()
+        self._bytes = 0
 
     def find(
         self, arrays: ForwardBatch, plan: SamplingMetadata, rows: Sequence[Row]
     ) -> StepGraph | None:
         """Return the graph that runs a step; None: run it eagerly."""
         tail: Tail = plan.how if plan.plain else "logits"
-        if not rows or any(row.pool or row.targets for row in rows):
-            return None  # hidden states of other tokens than the last are wanted
+        chunks = rows[arrays.n_decode :]
+        if not rows or arrays.has_drafts or any(row.pool or row.targets for row in chunks):
+            return None  # of a chunk, graphs keep the last token's hidden state alone
         if arrays.n_decode == len(arrays.sampled) == len(rows):
             return self.decode.find(arrays, tail)
         return self.mixed.find(arrays, tail)
 
-    def capture(self) -> None:
-        """Capture all graphs, or as many as there is memory for."""
-        started, free = time.monotonic(), self._recorder.free_bytes()
+    def capture(self, *, put_off: bool = False) -> None:
+        """Capture all graphs, or as many as there is memory for.
+
+        Args:
+            put_off: capture the main ones only, and leave the others to `capture_next`.
+
+        """
+        started = time.monotonic()
+        self._plan(self.mixed)
+        self._plan(self.decode)
+        self._capture(self._main)
+        if not put_off:
+            self._capture(self._rest)
+        self._report(seconds=round(time.monotonic() - started, 2))
+
+    def capture_next(self) -> bool:
+        """Capture one graph that was put off; False: none is left."""
+        if not self._rest:
+            return False
+        self._capture(self._rest, most=1)
+        if not self._rest:
+            self._report()
+        return True
+
+    def _plan(self, graphs: "_Kind[KeyT]") -> None:
+        for key in graphs.planned():
+            captures = self._main if graphs.is_main(key) else self._rest
+            captures.append(partial(graphs.capture, key))
+
+    def _capture(self, captures: deque[Callable[[], None]], *, most: int | None = None) -> None:
+        """Do the first `most` captures, or all; none is left where memory runs out."""
+        free = self._recorder.free_bytes()
         try:
-            for mixed in self.mixed.planned():
-                self.mixed.capture(mixed)
-            for decode in self.decode.planned():
-                self.decode.capture(decode)
+            for _ in range(len(captures) if most is None else most):
+                captures.popleft()()
         except torch.OutOfMemoryError as error:
+            self._main.clear()
+            self._rest.clear()
             log.warning("no memory for more CUDA graphs", extra=fields(reason=str(error)))
+        self._bytes += free - self._recorder.free_bytes()
+
+    def _report(self, **more: object) -> None:
         log.info(
             "graphs are captured",
             extra=fields(
                 decode=len(self.decode.captured),
                 mixed=len(self.mixed.captured),
-                mib=(free - self._recorder.free_bytes()) >> 20,
-                seconds=round(time.monotonic() - started, 2),
+                when_idle=len(self._rest),
+                mib=self._bytes >> 20,
+                **more,
             ),
         )
 

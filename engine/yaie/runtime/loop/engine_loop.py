@@ -32,6 +32,8 @@ __all__ = ["EngineLoop", "FatalRunnerError", "Grammars", "Port", "Runner", "Toke
 
 IDLE_WAIT_S = 0.5
 """An idle loop wakes this often to publish its statistics: they are its sign of life."""
+QUIET_S = 0.05
+"""So long nobody has come when a piece of warm-up begins that was put off."""
 COMPILING_WAIT_S = 0.002
 """With nothing to run, a grammar that was compiled waits at most this long."""
 STATS_INTERVAL_S = 0.25
@@ -54,6 +56,11 @@ class Runner(Protocol[TicketT]):
     @property
     def depth(self) -> int:
         """Steps that may be in flight beyond the one being built: GPU 1, CPU 0."""
+
+    def warm_up_next(self) -> bool:
+        """Do a piece of the warm-up that was put off, on an idle device, in tens of milliseconds.
+        False: none is left.
+        """
 
     def launch(self, batch: Batch) -> TicketT:
         """Enqueue the forward pass."""
@@ -117,6 +124,7 @@ class EngineLoop(Generic[TicketT]):
         self._step_seconds = 0.0
         self._launch_s = 0.0
         self._compiled = phases.n_compiled()
+        self._warming_up = True
         self._collected_at = self._progress_at = clock()
         self._stats_at = float("-inf")
         self._was_idle = True
@@ -171,8 +179,9 @@ class EngineLoop(Generic[TicketT]):
     def _drain(self) -> int:
         compiling, idle = self._commands.n_compiling, self._scheduler.is_idle
         if idle:
-            wait_s = COMPILING_WAIT_S if compiling else IDLE_WAIT_S
-            commands = self._port.drain(wait_s=wait_s)
+            commands = self._port.drain(wait_s=self._idle_wait_s())
+            if not commands and not compiling:
+                self._warm_up_next()
         else:
             commands = self._late_arrivals()
         now = self._clock()
@@ -249,6 +258,27 @@ class EngineLoop(Generic[TicketT]):
         self._flush()
 
     # -- inside -----------------------------------------------------------------------------
+
+    def _idle_wait_s(self) -> float:
+        if self._commands.n_compiling:
+            return COMPILING_WAIT_S
+        return QUIET_S if self._warming_up else IDLE_WAIT_S
+
+    def _warm_up_next(self) -> None:
+        """Nobody waits: what is compiled now does not count as late. Whatever fails, the engine
+        serves with what it has.
+        """
+        if not self._warming_up:
+            return
+        compiled = phases.n_compiled()
+        try:
+            self._warming_up = self._runner.warm_up_next()
+        except FatalRunnerError:
+            raise
+        except Exception as error:
+            self._warming_up = False
+            log.warning("warm-up is left unfinished", exc_info=error)
+        self._compiled += phases.n_compiled() - compiled
 
     def _late_arrivals(self) -> list[Command]:
         """Commands, among them those that come while the running step leaves time: a request that

@@ -122,7 +122,7 @@ def load_model(config: EngineConfig, stage: Callable[[str], None]) -> LoadedEngi
 
     if torch.cuda.is_available() and config.device != "cpu":
         phases.declare_compilations()
-    return factory.create(config, stage)
+    return factory.create(config, stage, put_off=True)
 
 
 def check(config: EngineConfig) -> None:

@@ -74,8 +74,15 @@ class Engine:
         )
 
 
-def create(config: EngineConfig, stage: Callable[[str], None] = lambda _: None) -> Engine:
-    """Load the model, build the engine and warm it up. `stage` is told what begins.
+def create(
+    config: EngineConfig, stage: Callable[[str], None] = lambda _: None, *, put_off: bool = False
+) -> Engine:
+    """Load the model, build the engine and warm it up.
+
+    Args:
+        config: what the user has set.
+        stage: is told what begins.
+        put_off: leave the part of the warm-up that can wait to the engine loop's idle time.
 
     Raises:
         InvalidRequestError: no such model, one we refuse, or settings that do not fit it.
@@ -114,7 +121,7 @@ def create(config: EngineConfig, stage: Callable[[str], None] = lambda _: None) 
     )
     stage("kernels and graphs")
     step_tokens = config.max_num_batched_tokens or settings.STEP_TOKENS["cpu"]
-    measured = () if loaded.alone else tuple(runner.warm_up(step_tokens))
+    measured = () if loaded.alone else tuple(runner.warm_up(step_tokens, put_off=put_off))
     weight = _context_weight(loaded, info)
     return Engine(config, info, scheduler, runner, weight, measured)
 

@@ -24,11 +24,12 @@ class ForwardBatch(NamedTuple):
         positions: [T] position of each token in its sequence.
         slot_mapping: [T] page * page_size + offset of each token.
         slots: [B] runner slot of each row.
-        seq_lens: [B] context length after this step; also the RNG counter of the row's draw.
+        seq_lens: [B] context length after this step.
         decode_start: [D + 1] query offsets of the decode rows.
         prefill_start: [B - D + 1] query offsets of the other rows, from 0.
-        sampled: [S] row numbers that sample.
-        last: [S] index of each sampling row's last token on the token axis.
+        sampled: [S] row number of each token to be drawn; a row with a draft has several.
+        last: [S] index on the token axis of the token before each of these.
+        draw_positions: [S] position of each of these: its RNG counter.
 
     """
 
@@ -41,11 +42,17 @@ class ForwardBatch(NamedTuple):
     prefill_start: Ints
     sampled: Ints
     last: Ints
+    draw_positions: Ints
 
     @property
     def n_decode(self) -> int:
         """Number of rows that continue from their last sampled token."""
         return len(self.decode_start) - 1
+
+    @property
+    def has_drafts(self) -> bool:
+        """Whether a row samples more than once."""
+        return self.n_chunks > 0 and bool((np.diff(self.sampled) == 0).any())
 
     @property
     def n_chunks(self) -> int:
@@ -65,9 +72,14 @@ def prepare_inputs(rows: Sequence[Row], tables: Ints, page_size: int) -> Forward
     starts = _ints(row.start for row in rows)
     counts = _ints(row.n_tokens for row in rows)
     ends = np.cumsum(counts, dtype=np.int32)
-    positions = np.arange(counts.sum(), dtype=np.int32) + np.repeat(starts - ends + counts, counts)
+    positions = _ranges(starts, counts, ends)
     pages = tables[np.repeat(slots, counts), positions // page_size]
     sampled = _ints(i for i, row in enumerate(rows) if row.sample)
+    last, draw_positions = ends[sampled] - 1, (starts + counts)[sampled]
+    if any(row.n_draft for row in rows[n_decode:]):
+        draws = 1 + _ints(row.n_draft for row in rows if row.sample)
+        last = _ranges(last + 1 - draws, draws, np.cumsum(draws, dtype=np.int32))
+        sampled, draw_positions = np.repeat(sampled, draws), positions[last] + 1
     return ForwardBatch(
         ids=_ints(chain.from_iterable(row.tokens for row in rows[n_decode:])),
         positions=positions,
@@ -77,7 +89,8 @@ def prepare_inputs(rows: Sequence[Row], tables: Ints, page_size: int) -> Forward
         decode_start=np.arange(n_decode + 1, dtype=np.int32),
         prefill_start=np.concatenate(([0], ends[n_decode:] - n_decode), dtype=np.int32),
         sampled=sampled,
-        last=ends[sampled] - 1,
+        last=last,
+        draw_positions=draw_positions,
     )
 
 
@@ -99,6 +112,11 @@ def pack(arrays: Sequence[NDArray[Any]]) -> tuple[Ints, list[int]]:
     """Concatenate 32-bit (or 64-bit) arrays bitwise into one int32 array; also their lengths."""
     parts = [array.reshape(-1).view(np.int32) for array in arrays]
     return np.concatenate(parts), [len(part) for part in parts]
+
+
+def _ranges(starts: Ints, counts: Ints, ends: Ints) -> Ints:
+    """The numbers from starts[i], counts[i] of them, for each i; `ends`: the sums of the counts."""
+    return np.arange(counts.sum(), dtype=np.int32) + np.repeat(starts - ends + counts, counts)
 
 
 def _ints(values: Any) -> Ints:

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from yaie.core.batch import FORBIDDEN, Row, StepResult
 from yaie.core.messages import TokenLogprobs
 from yaie.runtime.sampling.logprobs import Scores
 from yaie.runtime.sampling.metadata import NO_LOGPROBS, SamplingMetadata
 from yaie.runtime.sampling.sampler import Draw
+from yaie.runtime.sampling.verification import count_right
 from yaie.runtime.tensors.inputs import Ints
 from yaie.runtime.tensors.transfer import Downloads
 
@@ -20,9 +22,10 @@ class PendingOutput:
     Args:
         step_id: of the batch.
         rows: of the batch.
-        sampled: numbers of the rows that sample.
+        sampled: row number of each draw, ascending.
         plan: what those wish.
         device: where results come from.
+        has_drafts: whether a row has several draws.
 
     """
 
@@ -33,12 +36,15 @@ class PendingOutput:
         sampled: Ints,
         plan: SamplingMetadata,
         device: torch.device,
+        *,
+        has_drafts: bool = False,
     ) -> None:
         self.downloads = Downloads(device)
         self._step_id = step_id
         self._rows = rows
         self._sampled = sampled
         self._plan = plan
+        self._has_drafts = has_drafts
         self._drawn: torch.Tensor | None = None
         self._places: Ints | None = None
         self._scores: Scores | None = None
@@ -46,7 +52,7 @@ class PendingOutput:
         self._vectors: dict[int, torch.Tensor] = {}
 
     def draw(self, drawn: Draw, places: Ints | None = None) -> None:
-        """Tokens of the sampling rows: number i is `places[i]` of what was drawn, or i."""
+        """Tokens that were drawn: number i is `places[i]` of `drawn`, or i."""
         self._places = places
         tokens = drawn.tokens
         if drawn.forbidden is not None:
@@ -70,17 +76,38 @@ class PendingOutput:
         """Everything together; fields that no row asked for are empty."""
         tokens = [-1] * len(self._rows)
         finite = [True] * len(self._rows)
+        more: tuple[tuple[int, ...], ...] = ()
         if self._drawn is not None:
             drawn = self._drawn.numpy()
             if self._places is not None:
                 drawn = drawn[:, self._places]
-            for row, token, flag in zip(self._sampled.tolist(), *drawn.tolist(), strict=True):
-                tokens[row] = token
-                finite[row] = bool(flag)
+            if self._has_drafts:
+                more = self._verified(drawn, tokens, finite)
+            else:
+                for row, token, flag in zip(self._sampled.tolist(), *drawn.tolist(), strict=True):
+                    tokens[row] = token
+                    finite[row] = bool(flag)
         prompts, pooled = self._prompt_logprobs(finite), self._pooled(finite)
+        scores = self._logprobs(tokens)
         return StepResult(
-            self._step_id, tuple(tokens), tuple(finite), self._logprobs(tokens), prompts, pooled
+            self._step_id, tuple(tokens), tuple(finite), scores, prompts, pooled, more
         )
+
+    def _verified(
+        self, drawn: NDArray[np.int64], tokens: list[int], finite: list[bool]
+    ) -> tuple[tuple[int, ...], ...]:
+        """Fill in the first token of each row, and return those that count after it."""
+        more: list[tuple[int, ...]] = [()] * len(self._rows)
+        for number, row in enumerate(self._rows):
+            first, last = np.searchsorted(self._sampled, [number, number + 1])
+            if first == last:
+                continue
+            ids, flags = drawn[:, first:last].tolist()
+            n_right = count_right(row, ids) if row.n_draft else 0
+            tokens[number], *following = ids[: n_right + 1]
+            more[number] = tuple(following)
+            finite[number] = all(flags[: n_right + 1])
+        return tuple(more)
 
     def _logprobs(self, tokens: list[int]) -> tuple[TokenLogprobs | None, ...]:
         if self._scores is None:

@@ -23,6 +23,7 @@ from yaie.runtime.loop.step_cost import StepLoad
 from yaie.runtime.sampling.logprobs import score_pieces
 from yaie.runtime.sampling.metadata import SamplingMetadata
 from yaie.runtime.sampling.sampler import Draw, Masks, Pending, Sampler
+from yaie.runtime.sampling.verification import Drafts, drafts_of, last_tokens
 from yaie.runtime.tensors.device_slots import Slots
 from yaie.runtime.tensors.inputs import ForwardBatch, Ints, prepare_inputs, spans
 from yaie.runtime.tensors.kv_tensors import KVTensors
@@ -34,15 +35,16 @@ from yaie.runtime.worker.rehearsal import rehearse
 
 @dataclass(slots=True)
 class Ticket:
-    """A step in flight. `sampled`: indices of the rows that sample, in row order.
+    """A step in flight. `sampled`: row number of each draw, ascending.
 
-    `pending` is None where nothing is left to draw.
+    `pending` is None where nothing is left to draw, `drafts` where each row has one draw at most.
     """
 
     sampled: Ints
     plan: SamplingMetadata
     outcome: PendingOutput
     pending: Pending | None = None
+    drafts: Drafts | None = None
 
     @property
     def logits(self) -> torch.Tensor | None:
@@ -101,8 +103,14 @@ class ModelRunner:
         )
 
     @torch.inference_mode()
-    def warm_up(self, step_tokens: int = 1024) -> list[tuple[StepLoad, float]]:
+    def warm_up(
+        self, step_tokens: int = 1024, *, put_off: bool = False
+    ) -> list[tuple[StepLoad, float]]:
         """Compile kernels and capture graphs, so that no step of so many tokens has to.
+
+        Args:
+            step_tokens: most tokens of a step.
+            put_off: leave the graphs for which others can stand in to `warm_up_next`.
 
         Returns:
             What some steps take, in seconds; empty without graphs.
@@ -119,8 +127,19 @@ class ModelRunner:
             )
         if self.graphs is None:
             return []
-        self.graphs.capture()
+        self.graphs.capture(put_off=put_off)
         return self.graphs.measure()
+
+    @torch.inference_mode()
+    def warm_up_next(self) -> bool:
+        """Capture a graph that `warm_up` has put off: tens of milliseconds. False: none is left.
+
+        Raises:
+            FatalRunnerError: as in `launch`.
+
+        """
+        with self._fatal_device_errors():
+            return self.graphs is not None and self.graphs.capture_next()
 
     @torch.inference_mode()
     def launch(self, batch: Batch) -> Ticket:
@@ -142,14 +161,17 @@ class ModelRunner:
             self.pooler.start(batch.inits)
         arrays = prepare_inputs(batch.rows, self.slots.host_tables, self.kv.page_size)
         sampled = arrays.sampled
-        plan = self.sampler.requested.plan(arrays.slots[sampled], arrays.seq_lens[sampled])
+        plan = self.sampler.requested.plan(arrays.slots[sampled], arrays.draw_positions)
         graph = self.graphs.find(arrays, plan, batch.rows) if self.graphs is not None else None
         inputs = arrays if graph is None else graph.inputs(arrays)
         parts = upload((*changes, *inputs), self.device)
         self.slots.write(*parts[: len(changes)])
         self._move_pages(batch)
-        outcome = PendingOutput(batch.step_id, batch.rows, sampled, plan, self.device)
-        ticket = Ticket(sampled, plan, outcome)
+        drafts = drafts_of(batch.rows, sampled) if arrays.has_drafts else None
+        outcome = PendingOutput(
+            batch.step_id, batch.rows, sampled, plan, self.device, has_drafts=drafts is not None
+        )
+        ticket = Ticket(sampled, plan, outcome, drafts=drafts)
         if graph is not None:
             graph.replay(parts[len(changes) :])
             self._take(ticket, graph, arrays)
@@ -187,6 +209,9 @@ class ModelRunner:
             return
         with self._fatal_device_errors():
             drawn = self.sampler.draw(pending, ticket.plan, chosen)
+            if ticket.drafts is not None:
+                slots, tokens = last_tokens(ticket.drafts, drawn.tokens)
+                self.slots.last_token[slots] = tokens
             self._score(ticket, pending.logits, drawn)
 
     def is_done(self, ticket: Ticket) -> bool:
@@ -221,8 +246,8 @@ class ModelRunner:
         elif graph.drawn is not None:
             ticket.outcome.draw(graph.drawn, places)
         else:
-            slots, seq_lens = arrays.slots[arrays.sampled], arrays.seq_lens[arrays.sampled]
-            parts = upload((places, slots, seq_lens), self.device)
+            slots = arrays.slots[arrays.sampled]
+            parts = upload((places, slots, arrays.draw_positions), self.device)
             place, slot, position = (part.long() for part in parts)
             ticket.pending = Pending(graph.logits[place], slot, position)
 
@@ -242,7 +267,7 @@ class ModelRunner:
         return Pending(
             self.model.logits(hidden if _is_all(arrays) else hidden[last]),
             step.slots.long()[sampled],
-            step.seq_lens[sampled].long(),
+            step.draw_positions.long(),
         )
 
     def _ids(self, step: "_DeviceStep", decoding: torch.Tensor) -> torch.Tensor:
@@ -325,6 +350,7 @@ class _DeviceStep:
     prefill_start: torch.Tensor
     sampled: torch.Tensor
     last: torch.Tensor
+    draw_positions: torch.Tensor
 
 
 class _Half(NamedTuple):

@@ -10,9 +10,10 @@ from yaie.progress import Progress
 from yaie.server.batch.files import readable, replacing
 from yaie.server.batch.lines import CONCURRENCY, Batch, Result
 from yaie.server.batch.parse import count_requests
-from yaie.server.engine.client import EngineState
+from yaie.server.engine.client import AsyncEngine, EngineState
 from yaie.server.engine.supervisor import Supervisor
-from yaie.server.run import ServeOptions, create_service
+from yaie.server.options import ServeOptions
+from yaie.server.process.assembly import create_service
 from yaie.server.web.app import create_app
 from yaie_api.errors import InvalidRequestError
 
@@ -62,7 +63,7 @@ async def _run(
     progress: Progress,
     concurrency: int,
 ) -> Summary:
-    service, summary = create_service(options), Summary()
+    service, summary = create_service(options, AsyncEngine()), Summary()
     app = create_app(service, limits=options.limits)
 
     def write(result: Result) -> None:

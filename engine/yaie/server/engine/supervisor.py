@@ -21,6 +21,7 @@ from yaie.ipc.channel import EXIT_HANGS
 from yaie.server.engine.api_server_pool import ApiServerPool
 from yaie.server.engine.client import AsyncEngine, EngineState
 from yaie.server.engine.follower import Follower
+from yaie.server.options import SILENT_S
 from yaie_api.errors import UnavailableError, YaieError
 from yaie_api.logs import fields
 
@@ -28,10 +29,6 @@ log = logging.getLogger(__name__)
 
 STOP_GRACE_S: Final = 5.0
 POLL_S: Final = 0.5
-SILENT_S: Final = 9.0
-"""A process that serves, beats twice a second. After so much silence it is looked at once more and
-killed: ten seconds at most.
-"""
 SILENT_LOADING_S: Final = 120.0
 """While it loads, libraries may hold the interpreter's lock for long."""
 MAX_FOLDER_LENGTH: Final = 70
@@ -74,6 +71,7 @@ class Supervisor:
         self._silent_s = silent_s
         self._deaths: list[float] = []
         self._process: asyncio.subprocess.Process | None = None
+        self._started = asyncio.Event()
         self._stopping = False
         self._failure: YaieError | None = None
         self._starts = 0
@@ -90,6 +88,10 @@ class Supervisor:
                 status = await self._one_process(Path(folder))
                 if not self._stopping:
                     await self._after_death(status)
+
+    async def started(self) -> None:
+        """Return when `run` has started the first process, or could not."""
+        await self._started.wait()
 
     async def stop(self) -> None:
         """End the engine process: it sees its standard input close. SIGKILL while it loads, when
@@ -118,8 +120,10 @@ class Supervisor:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command(self._api_servers.follow(address)), stdin=asyncio.subprocess.PIPE
             )
+            self._started.set()
             return await self._watch(self._process)
         finally:
+            self._started.set()
             await asyncio.sleep(LAST_WORDS_S)
             self._follower.leave()
 

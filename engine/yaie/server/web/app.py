@@ -11,11 +11,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from yaie.server.options import Limits
 from yaie.server.request.http import error_response, left_response
 from yaie.server.routes import ENDPOINTS, Endpoint
 from yaie.server.service import Service
 from yaie.server.web import openapi
-from yaie.server.web.edge import Edge, Limits
+from yaie.server.web.edge import Edge
 from yaie.server.web.pages import add_pages
 from yaie_api import __version__
 from yaie_api.errors import (

@@ -13,13 +13,13 @@ import logging
 import re
 import time
 import uuid
-from dataclasses import dataclass
 from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from yaie.server.caller import key_of
 from yaie.server.metrics import ServerMetrics
+from yaie.server.options import Limits
 from yaie.server.request.http import STATUS_CLIENT_LEFT, error_response
 from yaie.server.web.origin import check_local
 from yaie.server.web.pages import is_page
@@ -42,19 +42,6 @@ QUIET_PATHS: Final = OPEN_PATHS | {names.PATH_METRICS}
 
 _HEADER_ID: Final = names.HEADER_REQUEST_ID.encode()
 _VALID_ID: Final = re.compile(r"[A-Za-z0-9_.:\-]{1,128}")
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What one request may take."""
-
-    body_bytes: int = 4 * 1024 * 1024
-    body_s: float = 30.0
-    headers: int = 100
-    header_bytes: int = 64 * 1024
-    discard_bytes: int = 16 * 1024 * 1024
-    """Of a body that is too large, so much is read and dropped: closing at once would reset the
-    connection before the client has seen the answer."""
 
 
 class Edge:

@@ -1,4 +1,4 @@
-"""uvicorn as this server uses it: listening sockets, and our answer to signals.
+"""uvicorn as this server uses it, and our answer to signals.
 
 SIGTERM drains: readiness turns false, new requests get 503, running ones finish up to a deadline. A
 second signal, or Ctrl-C with nothing running, ends it at once.
@@ -8,10 +8,8 @@ import asyncio
 import contextlib
 import logging
 import signal
-import socket
 from collections.abc import Iterator
 from types import FrameType
-from typing import Final
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -20,12 +18,10 @@ from yaie.server.engine.api_server_pool import ApiServerPool
 from yaie.server.engine.client import EngineState
 from yaie.server.service import Service
 from yaie.server.web.protocol import DeadlineH11
-from yaie_api.errors import UnavailableError
+from yaie.server.web.sockets import BACKLOG
 from yaie_api.logs import fields
 
 log = logging.getLogger(__name__)
-
-BACKLOG: Final = 2048
 
 
 class HttpServer(uvicorn.Server):
@@ -132,45 +128,3 @@ class FirstServer(DrainingServer):
         await self._finish()
         await self._api_servers.left(self._drain_s)
         self.end()
-
-
-def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A listening address, checked before anything heavy starts. `shared`: others may `join` it.
-
-    Raises:
-        UnavailableError: the address is taken or not ours.
-
-    """
-    listener = _socket_for(host)
-    try:
-        listener.bind((host, port))
-        # Not before it is bound: two servers that are started by mistake would both get the port.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(shared))
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise UnavailableError(f"Cannot listen on {host}:{port}: {error.strerror}.") from error
-    return listener
-
-
-def join(shared: socket.socket) -> socket.socket:
-    """One more listener on an address that is shared: the kernel spreads connections over them."""
-    host, port = shared.getsockname()[:2]
-    listener = _socket_for(host)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    listener.bind((host, port))
-    listener.listen(BACKLOG)
-    return listener
-
-
-def _socket_for(host: str) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    return listener
-
-
-def url_of(listener: socket.socket) -> str:
-    """Where clients reach the listener."""
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -5,13 +5,13 @@
 
 from typing import Final
 
-from yaie.text.tools.deepseek import CALLS_BEGIN, DeepSeekV3, DeepSeekV31
-from yaie.text.tools.formats import ToolFormat
-from yaie.text.tools.hermes import Hermes
-from yaie.text.tools.llama3 import OPENING as PYTHON_TAG
-from yaie.text.tools.llama3 import Llama3
-from yaie.text.tools.mistral import ARGUMENTS, MistralList, MistralNamed
-from yaie.text.tools.mistral import OPENING as TOOL_CALLS
+from yaie.text.tools.formats.base import ToolFormat
+from yaie.text.tools.formats.deepseek import CALLS_BEGIN, DeepSeekV3, DeepSeekV31
+from yaie.text.tools.formats.hermes import Hermes
+from yaie.text.tools.formats.llama3 import OPENING as PYTHON_TAG
+from yaie.text.tools.formats.llama3 import Llama3
+from yaie.text.tools.formats.mistral import ARGUMENTS, MistralList, MistralNamed
+from yaie.text.tools.formats.mistral import OPENING as TOOL_CALLS
 from yaie.text.tools.spec import ToolChoice, ToolSpec
 from yaie_api.errors import InvalidRequestError
 

@@ -1,4 +1,4 @@
-"""Masks, penalties, biases and banned words of `reference.adjust`, one launch each at most.
+"""Masks, penalties, biases and banned words of `reference.sampling`, one launch each at most.
 
 The two that touch the whole vocabulary, masks and penalties, are one kernel, which widens the
 logits on the way. Compiled without fused multiply-add: results are the reference's, bit for bit.

@@ -8,7 +8,7 @@ Kernels that compute weights run without fused multiply-add, as the reference ro
 import triton
 import triton.language as tl
 
-from yaie_kernels.reference import sampling as rules
+from yaie_kernels.reference.sampling import sample as rules
 
 GREEDY_BELOW = tl.constexpr(rules.GREEDY_BELOW)
 WEIGHT_ONE = tl.constexpr(float(2**rules.WEIGHT_BITS))

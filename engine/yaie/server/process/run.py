@@ -1,6 +1,7 @@
 """The first HTTP process from start to end: sockets, the applications, the supervisor.
 
-The server listens at once and says "not ready" until the model is loaded.
+The engine process is started first of all. The server listens then and says "not ready" until the
+model is loaded.
 """
 
 import asyncio
@@ -10,28 +11,23 @@ import socket
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from yaie.config import ModelInfo
-from yaie.server import admin, api_server_worker
-from yaie.server.assembly import (
-    ServeOptions,
-    answer_peer,
-    create_service,
-    loop_factory,
-    public_app,
-)
 from yaie.server.engine.api_server_pool import ApiServerPool
 from yaie.server.engine.client import AsyncEngine, EngineState
 from yaie.server.engine.supervisor import Supervisor, private_folder
+from yaie.server.options import ServeOptions
 from yaie.server.peers import Peers
-from yaie.server.service import Service
-from yaie.server.web.app import create_app
-from yaie.server.web.listener import DrainingServer, FirstServer, HttpServer, bind, url_of
+from yaie.server.process.event_loop import loop_factory
 from yaie.server.web.origin import is_loopback
+from yaie.server.web.sockets import bind, url_of
 from yaie_api.errors import YaieError
 from yaie_api.logs import fields
 
-__all__ = ["ServeOptions", "create_service", "serve"]
+if TYPE_CHECKING:
+    from yaie.server.service import Service
+    from yaie.server.web.listener import DrainingServer
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +42,8 @@ def serve(options: ServeOptions) -> int:
             control = stack.enter_context(bind(options.admin_host, options.admin_port))
         peers, api_servers = Peers(), ApiServerPool()
         if count > 1:
+            from yaie.server.process import api_server_worker
+
             folder = Path(stack.enter_context(private_folder()))
             peers, api_servers = (
                 Peers(folder, 0, count),
@@ -63,8 +61,7 @@ async def _serve(
     api_servers: ApiServerPool,
     peers: Peers,
 ) -> int:
-    service = create_service(options, peers)
-    engine = service.engine
+    engine = AsyncEngine()
 
     async def on_ready(info: ModelInfo) -> None:
         await service.load(info)
@@ -78,10 +75,16 @@ async def _serve(
         silent_s=options.silent_s,
         api_servers=api_servers,
     )
+    engine_task = asyncio.ensure_future(supervisor.run())
+    await supervisor.started()
+    # These imports take half a second to a second, in which the engine process imports torch.
+    from yaie.server.process.assembly import answer_peer, create_service, public_app
+    from yaie.server.web.listener import FirstServer
+
+    service = create_service(options, engine, peers)
     server = FirstServer(
         public_app(options, service), service, api_servers, drain_s=options.drain_s
     )
-    engine_task = asyncio.ensure_future(supervisor.run())
     engine_task.add_done_callback(lambda _: server.end())
     api_servers.watch(partial(_end_without_one, server))
     log.info("listening", extra=fields(url=url_of(listener)))
@@ -95,19 +98,23 @@ async def _serve(
         return max(await _end(supervisor, engine_task, engine), int(not others_ended_well))
 
 
-def _end_without_one(server: DrainingServer) -> None:
+def _end_without_one(server: "DrainingServer") -> None:
     log.critical("an HTTP process has ended, and the server ends with it")
     server.end_now()
 
 
 @contextlib.asynccontextmanager
 async def _admin(
-    service: Service, options: ServeOptions, control: socket.socket | None
+    service: "Service", options: ServeOptions, control: socket.socket | None
 ) -> AsyncIterator[None]:
     """The admin port, as long as the server is there."""
     if control is None:
         yield
         return
+    from yaie.server import admin
+    from yaie.server.web.app import create_app
+    from yaie.server.web.listener import HttpServer
+
     app = create_app(
         service,
         endpoints=admin.ENDPOINTS,

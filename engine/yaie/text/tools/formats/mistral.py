@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 from yaie.text.grammar import lark
 from yaie.text.parts import OutputParser
 from yaie.text.tools.call_scan import MAX_NAME_CHARACTERS, CallScanner
-from yaie.text.tools.formats import ToolFormat, repeated
+from yaie.text.tools.formats.base import ToolFormat, repeated
 from yaie.text.tools.machine import MAX_HELD_BLANKS, ToolParser
 from yaie.text.tools.named_call import NamedCall
 from yaie.text.tools.parts import short_call_id

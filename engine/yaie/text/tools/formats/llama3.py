@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from yaie.text.grammar import lark
 from yaie.text.parts import OutputParser
 from yaie.text.tools.call_scan import CallScanner
-from yaie.text.tools.formats import ToolFormat, repeated
+from yaie.text.tools.formats.base import ToolFormat, repeated
 from yaie.text.tools.machine import ToolParser
 from yaie.text.tools.parts import NewCallId
 from yaie.text.tools.spec import ToolSpec

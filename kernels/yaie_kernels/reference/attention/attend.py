@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from yaie_kernels.reference.plan import Chunk, Decode, Shape, plan
+from yaie_kernels.reference.attention.plan import Chunk, Decode, Shape, plan
 
 
 class _Workspace(threading.local):

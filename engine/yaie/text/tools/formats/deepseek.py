@@ -9,7 +9,7 @@ from typing import Final
 from yaie.text.grammar import lark
 from yaie.text.parts import OutputParser
 from yaie.text.tools.call_scan import MAX_NAME_CHARACTERS
-from yaie.text.tools.formats import ToolFormat, repeated
+from yaie.text.tools.formats.base import ToolFormat, repeated
 from yaie.text.tools.machine import ToolParser
 from yaie.text.tools.named_call import NamedCall
 from yaie.text.tools.spec import ToolSpec

@@ -12,19 +12,16 @@ import socket
 from functools import partial
 from pathlib import Path
 
-from yaie.server.assembly import (
-    ServeOptions,
-    answer_peer,
-    create_service,
-    loop_factory,
-    public_app,
-)
 from yaie.server.engine import api_server_pool
 from yaie.server.engine.api_server_pool import ApiServerPool, Detach, Drain, Follow, decode_order
 from yaie.server.engine.client import AsyncEngine
 from yaie.server.engine.follower import Follower
+from yaie.server.options import ServeOptions
 from yaie.server.peers import Peers
-from yaie.server.web.listener import DrainingServer, join
+from yaie.server.process.assembly import answer_peer, create_service, public_app
+from yaie.server.process.event_loop import loop_factory
+from yaie.server.web.listener import DrainingServer
+from yaie.server.web.sockets import join
 from yaie_api.errors import YaieError
 from yaie_api.logs import fields
 
@@ -70,7 +67,7 @@ def _run(
 async def _serve(
     options: ServeOptions, peers: Peers, listener: socket.socket, control: socket.socket
 ) -> None:
-    service = create_service(options, peers)
+    service = create_service(options, AsyncEngine(), peers)
     server = DrainingServer(public_app(options, service), service, drain_s=options.drain_s)
     follower = Follower(service.engine, service.load, _leave_failure, _leave_stage)
     orders = asyncio.ensure_future(_obey(control, service.engine, follower, server))

@@ -1,0 +1,1 @@
+"""Commands that start `yaie up` or speak to a running one."""

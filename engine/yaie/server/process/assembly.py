@@ -1,0 +1,55 @@
+"""What every HTTP process of a server is put together from."""
+
+from typing import Any
+
+from yaie.server.engine.client import AsyncEngine
+from yaie.server.metrics import EngineStatus, ServerMetrics
+from yaie.server.monitoring.health import own_readiness
+from yaie.server.options import ServeOptions
+from yaie.server.peers import (
+    AskLoad,
+    AskMetrics,
+    AskReady,
+    AskResponse,
+    Forget,
+    Peers,
+    Question,
+)
+from yaie.server.service import Service
+from yaie.server.web.app import create_app
+from yaie.server.web.edge import Edge
+from yaie.server.web.origin import is_loopback
+
+
+def create_service(
+    options: ServeOptions, engine: AsyncEngine, peers: Peers | None = None
+) -> Service:
+    """The state of an HTTP process with these options, before its engine is ready."""
+    status = EngineStatus(lambda: engine.stats, lambda: engine.restarts)
+    return Service(engine, ServerMetrics(status), options, peers=peers or Peers())
+
+
+def public_app(options: ServeOptions, service: Service) -> Edge:
+    """The application of the public port."""
+    return create_app(
+        service,
+        api_keys=options.api_keys,
+        limits=options.limits,
+        local_only=is_loopback(options.host),
+        with_pages=True,
+    )
+
+
+def answer_peer(service: Service, question: Question) -> Any:
+    """What another HTTP process wants to know of this one."""
+    match question:
+        case AskMetrics():
+            return service.metrics.snapshot()
+        case AskReady():
+            return own_readiness(service).ok
+        case AskLoad():
+            return service.engine.num_live
+        case AskResponse(tenant, response_id):
+            return service.responses.get(tenant, response_id)
+        case Forget(tenant, response_id):
+            return service.responses.delete(tenant, response_id)
