@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast coverage e2e compat soak fuzz lint fmt bench manifests images constraints clean
+.PHONY: help setup demo test test-fast coverage e2e journeys compat soak fuzz lint fmt bench manifests images constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -41,10 +41,10 @@ fmt: $(STAMP) ## format and apply safe fixes
 	$(BIN)/ruff check --fix .
 
 test: lint ## lint, types and every test that needs no cluster node
-	$(PYTEST) tests --ignore=tests/e2e -m "not gpu and not e2e" -q -n 2 --dist loadfile
+	$(PYTEST) tests --ignore=tests/e2e -m "not gpu and not e2e and not journey" -q -n 2 --dist loadfile
 
 test-fast: $(STAMP) ## the tests that need neither Go nor minutes
-	$(PYTEST) tests --ignore=tests/e2e -m "not gpu and not e2e and not cluster and not slow" -x -q
+	$(PYTEST) tests --ignore=tests/e2e -m "not gpu and not e2e and not journey and not cluster and not slow" -x -q
 
 coverage: $(STAMP) ## branch coverage of core, router, operator and API types; fails under a floor
 	$(BIN)/python -m coverage run -m pytest tests/engine/core tests/router tests/operator tests/local tests/api \
@@ -53,6 +53,10 @@ coverage: $(STAMP) ## branch coverage of core, router, operator and API types; f
 
 e2e: $(STAMP) ## a real Kubernetes node, the chart, the images, an OpenAI client (needs root and Go)
 	tests/e2e/run.sh
+
+journeys: $(STAMP) ## the pages in a real browser, with axe-core (root installs chromium where it is missing)
+	tests/journeys/install.sh
+	$(PYTEST) tests/journeys -m journey -q -s
 
 compat: $(STAMP) ## real clients against serve and router, each in its own environment; writes docs/compat.md
 	$(BIN)/python tests/compat/run.py --output docs/compat.md
@@ -70,6 +74,7 @@ manifests: $(STAMP) ## regenerate the CRD, install.yaml and reference pages from
 	$(BIN)/python tools/render_manifests.py
 	$(BIN)/python tools/render_api.py
 	$(BIN)/python tools/render_model.py
+	$(BIN)/python tools/render_openapi.py
 	$(BIN)/python tools/render_settings.py
 
 images: $(STAMP) ## build both images with docker or buildah

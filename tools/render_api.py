@@ -4,7 +4,7 @@
     yaie_api.errors              ─▶ the errors
     the bodies' types            ─▶ fields, types, defaults, limits
     their own refusals           ─▶ what is refused, in the words that a client gets
-    api_words                    ─▶ what a field means
+    yaie_api.http.words          ─▶ what a field means
 
 `--check` writes nothing and fails when the page is stale.
 """
@@ -21,7 +21,6 @@ from pydantic.json_schema import models_json_schema
 
 sys.path.insert(0, str(Path(__file__).parent))
 import pages
-from api_words import WORDS
 
 from yaie.server import admin
 from yaie.server.routes import ENDPOINTS, Endpoint
@@ -30,6 +29,7 @@ from yaie_api.errors import InvalidRequestError
 from yaie_api.http import anthropic, pooling, responses
 from yaie_api.http.openai import CONSTRAINTS, FORMATS, IGNORED, NOT_IMPLEMENTED, GenerationRequest
 from yaie_api.http.wire import MAX_CONTAINERS, MAX_DEPTH, MAX_FIELDS, Wire
+from yaie_api.http.words import WORDS
 from yaie_router import routes
 
 PAGE = Path(__file__).parents[1] / "docs" / "api.md"
@@ -38,7 +38,7 @@ HEAD = f"""\
 
 Every path and field that an engine serves: for people who write a client, or wonder what became of
 a field. How to use them, with examples, is in [serving.md](serving.md). `GET /openapi.json` says
-the same to programs. `tools/render_api.py` writes this page; do not edit it.
+the same to programs, and `/docs` shows it. `tools/render_api.py` writes this page; do not edit it.
 
 A null means that a field is left out. A field that is in no table here is accepted, has no effect,
 and is counted in `yaie_engine_unknown_fields_total`. A body holds at most {MAX_FIELDS} fields,
@@ -48,10 +48,7 @@ CANDIDATES = sorted(
     {*NOT_IMPLEMENTED, *FORMATS, *CONSTRAINTS, "output_format"}
     | {*pooling.NOT_SERVED, *responses.NOT_HERE, *anthropic.NOT_HERE}
 )
-ROUTED = {
-    *routes.FORWARDED, routes.MODELS, routes.ONE_MODEL, routes.STORED, routes.CANCEL,
-    routes.INPUT_ITEMS,
-}  # fmt: skip
+ROUTED = {*routes.FORWARDED, *routes.OTHERS}
 WIDEST = {2**63 - 1, -(2**63), 2**31 - 1, 2**31, -(2**31)}
 """Limits that only keep numbers inside a machine word."""
 ASKS = object()
@@ -89,8 +86,10 @@ def _paths() -> Iterator[str]:
         )
     yield ""
     yield (
-        "The router has `/livez`, `/readyz`, `/health`, `/version` and `/metrics` of its own. An "
-        "engine\nhas these on its admin port (`--admin-port`):\n"
+        "The router has `/livez`, "
+        "`/readyz`, `/health`, `/version`, `/metrics`, `/openapi.json` and "
+        "the pages\n`/` and `/docs` of its own. An engine has these on its admin port "
+        "(`--admin-port`):\n"
     )
     yield "| method | path | what |"
     yield "|---|---|---|"

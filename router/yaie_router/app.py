@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from yaie_api import __version__, logs, prefix
-from yaie_api.errors import EngineError, MethodNotAllowedError, NotFoundError, YaieError
+from yaie_api import __version__, logs, names, prefix
+from yaie_api.errors import EngineError, MethodNotAllowedError, YaieError
 from yaie_router import routes
 from yaie_router.admission import Admission
 from yaie_router.answers import error_answer, json_answer
@@ -26,6 +26,7 @@ from yaie_router.headers import request_id
 from yaie_router.intake import find_holder, find_model, model_not_found, parse, read_body
 from yaie_router.metrics import CONTENT_TYPE, Metrics
 from yaie_router.objects import Endpoint, Model
+from yaie_router.pages import openapi_answer, page_answer
 from yaie_router.proxy import Call, Proxy
 
 log = logging.getLogger(__name__)
@@ -71,11 +72,13 @@ class App:
             routes.INPUT_ITEMS: {"GET": self._stored},
             routes.MODELS: {"GET": self._list_models},
             routes.ONE_MODEL: {"GET": self._one_model},
-            "/health": {"GET": self._ready},
-            "/livez": {"GET": self._live},
-            "/readyz": {"GET": self._ready},
-            "/metrics": {"GET": self._render_metrics},
-            "/version": {"GET": self._version},
+            routes.HEALTH: {"GET": self._ready},
+            names.PATH_LIVE: {"GET": self._live},
+            names.PATH_READY: {"GET": self._ready},
+            names.PATH_METRICS: {"GET": self._render_metrics},
+            routes.VERSION: {"GET": self._version},
+            **{path: {"GET": self._page, "HEAD": self._page} for path in routes.PAGES},
+            routes.OPENAPI: {"GET": self._describe, "HEAD": self._describe},
         }
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -112,7 +115,7 @@ class App:
         route = routes.route_of(request.path)
         methods = self._routes.get(route)
         if methods is None:
-            raise NotFoundError("No such path. The API is under /v1.", code="path_not_found")
+            raise routes.no_such_path()
         exchange.route = route
         if request.method not in methods:
             raise MethodNotAllowedError(f"Use {' or '.join(methods)} on this path.")
@@ -210,6 +213,12 @@ class App:
         exchange.route = "probe"
         return json_answer({"version": __version__}, exchange.request_id)
 
+    async def _page(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
+        return page_answer(request, exchange.request_id)
+
+    async def _describe(self, _: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
+        return openapi_answer(exchange.request_id)
+
     async def _render_metrics(self, _: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
         exchange.route = "probe"
         body = self._metrics.render(self._directory.all(), self._admission.in_flight_by_model)
@@ -240,6 +249,9 @@ def _entry(name: str, directory: Directory) -> dict[str, Any]:
     model = directory.find(name)
     if model is None:  # pragma: no cover - callers pass names of the same snapshot
         raise KeyError(name)
+    state: dict[str, Any] = {"state": "waiting", "reason": model.awaiting}
+    if model.endpoints:
+        state = {"state": "ready", "engines": len(model.endpoints)}
     return {
         "id": name,
         "object": "model",
@@ -247,4 +259,5 @@ def _entry(name: str, directory: Directory) -> dict[str, Any]:
         "owned_by": "yaie",
         "root": model.served,
         "parent": None,
+        **state,
     }

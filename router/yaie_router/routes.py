@@ -6,6 +6,10 @@ An engine's other paths (probes, metrics, its tokenizer's settings) are not forw
 import re
 from typing import Final
 
+from yaie_api import names
+from yaie_api.errors import NotFoundError
+from yaie_api.http import pages
+
 RESPONSES: Final = "/v1/responses"
 GENERATING: Final = ("/v1/chat/completions", "/v1/completions", RESPONSES, "/v1/messages")
 COMPUTING: Final = (
@@ -20,7 +24,20 @@ ONE_MODEL: Final = "/v1/models/{model}"
 STORED: Final = "/v1/responses/{response_id}"
 CANCEL: Final = STORED + "/cancel"
 INPUT_ITEMS: Final = STORED + "/input_items"
+OTHERS: Final = (MODELS, ONE_MODEL, STORED, CANCEL, INPUT_ITEMS)
+PAGES: Final = (pages.CHAT, pages.DOCS)
+OPENAPI: Final = "/openapi.json"
+HEALTH: Final = "/health"
+VERSION: Final = "/version"
+OWN: Final = (names.PATH_LIVE, names.PATH_READY, HEALTH, VERSION, names.PATH_METRICS)
+"""GET, of the router itself."""
+
 _STORED: Final = re.compile(r"/v1/responses/([A-Za-z0-9_-]{1,128})(/cancel|/input_items)?")
+
+
+def no_such_path() -> NotFoundError:
+    """The error for what is no path of the router."""
+    return NotFoundError("No such path. The API is under /v1.", code="path_not_found")
 
 
 def route_of(path: str) -> str:

@@ -12,7 +12,10 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "api.md"
 
 
-@pytest.mark.parametrize("tool", ["render_api.py", "render_model.py", "render_settings.py"])
+TOOLS = ["render_api.py", "render_model.py", "render_openapi.py", "render_settings.py"]
+
+
+@pytest.mark.parametrize("tool", TOOLS)
 def test_the_page_is_what_the_code_says(tool: str) -> None:
     command = [sys.executable, str(ROOT / "tools" / tool), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)

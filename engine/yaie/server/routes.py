@@ -49,6 +49,7 @@ class Endpoint:
         error: the envelope of its errors.
         streams: whether the client can ask for server-sent events instead.
         needs_model: whether it answers 404 or 503 when there is no such model, or none is loaded.
+        tag: the heading under which people look for it.
 
     """
 
@@ -62,6 +63,7 @@ class Endpoint:
     streams: bool = False
     error: Literal["Error", "AnthropicError"] = "Error"
     needs_model: bool = True
+    tag: str = "Server"
 
 
 _RESPONSE: Final = "/v1/responses/{response_id}"
@@ -76,6 +78,7 @@ ENDPOINTS: Final = (
         ChatCompletionRequest,
         ("id", "object", "created", "model", "choices", "usage"),
         streams=True,
+        tag="Text",
     ),
     Endpoint(
         "Complete a text",
@@ -85,6 +88,7 @@ ENDPOINTS: Final = (
         CompletionRequest,
         ("id", "object", "created", "model", "choices", "usage"),
         streams=True,
+        tag="Text",
     ),
     Endpoint(
         "Respond to items",
@@ -94,6 +98,7 @@ ENDPOINTS: Final = (
         ResponsesRequest,
         ("id", "object", "created_at", "model", "status", "output"),
         streams=True,
+        tag="Responses",
     ),
     Endpoint(
         "Answer a conversation in Anthropic's shape",
@@ -104,6 +109,7 @@ ENDPOINTS: Final = (
         ("id", "type", "role", "model", "content", "stop_reason", "usage"),
         streams=True,
         error="AnthropicError",
+        tag="Anthropic",
     ),
     Endpoint(
         "Count the tokens of a prompt in Anthropic's shape",
@@ -113,28 +119,54 @@ ENDPOINTS: Final = (
         CountTokensRequest,
         ("input_tokens",),
         error="AnthropicError",
+        tag="Anthropic",
     ),
-    Endpoint("A stored response", (_RESPONSE,), get_response, answer=("id", "object", "output")),
     Endpoint(
-        "Forget a response", (_RESPONSE,), delete_response, "DELETE", answer=("id", "deleted")
+        "A stored response",
+        (_RESPONSE,),
+        get_response,
+        answer=("id", "object", "output"),
+        tag="Responses",
+    ),
+    Endpoint(
+        "Forget a response",
+        (_RESPONSE,),
+        delete_response,
+        "DELETE",
+        answer=("id", "deleted"),
+        tag="Responses",
     ),
     Endpoint(
         "Cancel a response in the background (there are none)",
         (f"{_RESPONSE}/cancel",),
         cancel_response,
         "POST",
+        tag="Responses",
     ),
     Endpoint(
         "What a response was asked with",
         (f"{_RESPONSE}/input_items",),
         get_input_items,
         answer=("object", "data"),
+        tag="Responses",
     ),
     Endpoint(
-        "Embed texts", ("/v1/embeddings",), embeddings, "POST", EmbeddingRequest, answer=_LIST
+        "Embed texts",
+        ("/v1/embeddings",),
+        embeddings,
+        "POST",
+        EmbeddingRequest,
+        answer=_LIST,
+        tag="Vectors and scores",
     ),
     Endpoint(
-        "Score pairs of texts", ("/v1/score", "/score"), score, "POST", ScoreRequest, answer=_LIST
+        "Score pairs of texts",
+        ("/v1/score", "/score"),
+        score,
+        "POST",
+        ScoreRequest,
+        answer=_LIST,
+        tag="Vectors and scores",
     ),
     Endpoint(
         "Rank documents for a query",
@@ -143,9 +175,16 @@ ENDPOINTS: Final = (
         "POST",
         RerankRequest,
         ("id", "model", "usage", "results"),
+        tag="Vectors and scores",
     ),
     Endpoint(
-        "Classify texts", ("/v1/classify", "/classify"), classify, "POST", ClassifyRequest, _LIST
+        "Classify texts",
+        ("/v1/classify", "/classify"),
+        classify,
+        "POST",
+        ClassifyRequest,
+        _LIST,
+        tag="Vectors and scores",
     ),
     Endpoint(
         "Text to token ids",
@@ -154,14 +193,25 @@ ENDPOINTS: Final = (
         "POST",
         TokenizeRequest,
         ("count", "max_model_len", "tokens"),
+        tag="Tokens",
     ),
     Endpoint(
-        "Token ids to text", ("/detokenize",), detokenize, "POST", DetokenizeRequest, ("prompt",)
+        "Token ids to text",
+        ("/detokenize",),
+        detokenize,
+        "POST",
+        DetokenizeRequest,
+        ("prompt",),
+        tag="Tokens",
     ),
-    Endpoint("The tokenizer's settings", ("/tokenizer_info",), info.tokenizer_info),
-    Endpoint("The models", ("/v1/models",), info.models, answer=("object", "data")),
+    Endpoint("The tokenizer's settings", ("/tokenizer_info",), info.tokenizer_info, tag="Tokens"),
+    Endpoint("The models", ("/v1/models",), info.models, answer=("object", "data"), tag="Models"),
     Endpoint(
-        "One model", ("/v1/models/{model:path}",), info.model_by_name, answer=("id", "object")
+        "One model",
+        ("/v1/models/{model:path}",),
+        info.model_by_name,
+        answer=("id", "object"),
+        tag="Models",
     ),
     Endpoint(
         "Whether the server lives", (names.PATH_LIVE,), health.livez, answer=("status", "reason")

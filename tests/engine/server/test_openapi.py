@@ -8,6 +8,7 @@ import pytest
 
 from yaie.server.routes import ENDPOINTS
 from yaie.server.web.openapi import ERRORS, document
+from yaie_api.http.wire import parse
 
 
 @pytest.fixture(scope="module")
@@ -58,3 +59,25 @@ def test_each_error_has_the_one_envelope(described: dict[str, Any]) -> None:
     for status in set(responses) - {"200"}:
         schema = responses[status]["content"]["application/json"]["schema"]
         assert schema == {"$ref": "#/components/schemas/Error"}
+
+
+def test_every_field_of_a_body_is_explained(described: dict[str, Any]) -> None:
+    for endpoint in ENDPOINTS:
+        if endpoint.body is not None:
+            schema = described["components"]["schemas"][endpoint.body.__name__]
+            assert all(field["description"] for field in schema["properties"].values())
+
+
+def test_the_example_of_each_body_is_one(described: dict[str, Any]) -> None:
+    for endpoint in ENDPOINTS:
+        if endpoint.body is not None:
+            operation = described["paths"][endpoint.paths[0]]["post"]
+            example = operation["requestBody"]["content"]["application/json"]["example"]
+            assert parse(endpoint.body, example).model == "MODEL"  # type: ignore[type-var, attr-defined]
+
+
+def test_each_operation_has_one_of_the_tags(described: dict[str, Any]) -> None:
+    tags = [tag["name"] for tag in described["tags"]]
+    operations = [one for path in described["paths"].values() for one in path.values()]
+    assert {tag for one in operations for tag in one["tags"]} == set(tags)
+    assert all(len(one["tags"]) == 1 for one in operations)

@@ -196,7 +196,7 @@ def test_keys_protect_everything_but_health(tmp_path: Path) -> None:
         for path in ("/livez", "/readyz", "/health", "/ping"):
             assert server.call(path).status == 200
         closed = ["/v1/models", "/metrics", "/version", "/nope", "//livez", "/./livez", "/livez/"]
-        closed += ["/openapi.json", "/%2e/livez", "/livez%2f..", "/LIVEZ"]
+        closed += ["/openapi.json", "/%2e/livez", "/livez%2f..", "/LIVEZ", "/"]
         for path in closed:
             answer = server.call(path)
             assert (answer.status, answer.error["code"]) == (401, "invalid_api_key"), path

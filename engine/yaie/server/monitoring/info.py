@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from yaie.server.metrics import CONTENT_TYPE, Snapshot
+from yaie.server.monitoring.health import own_readiness
 from yaie.server.peers import AskLoad, AskMetrics
 from yaie.server.request.http import json_response, service_of
 from yaie.server.service import Service
@@ -32,6 +33,9 @@ async def model_by_name(request: Request) -> Response:
 
 
 def _card(service: Service, name: str) -> dict[str, Any]:
+    """OpenAI's model object, and what it can do and whether it takes requests now."""
+    verdict = own_readiness(service)
+    state = {"state": "ready"} if verdict.ok else {"state": "waiting", "reason": verdict.reason}
     return {
         "id": name,
         "object": "model",
@@ -40,6 +44,8 @@ def _card(service: Service, name: str) -> dict[str, Any]:
         "root": service.names[0],
         "parent": None,
         "max_model_len": service.info.max_model_len,
+        "tasks": service.info.tasks,
+        **state,
     }
 
 

@@ -36,6 +36,7 @@ def public_app(options: ServeOptions, service: Service) -> Edge:
         api_keys=options.api_keys,
         limits=options.limits,
         local_only=is_loopback(options.host),
+        with_pages=True,
     )
 
 

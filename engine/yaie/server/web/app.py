@@ -17,6 +17,7 @@ from yaie.server.routes import ENDPOINTS, Endpoint
 from yaie.server.service import Service
 from yaie.server.web import openapi
 from yaie.server.web.edge import Edge
+from yaie.server.web.pages import add_pages
 from yaie_api import __version__
 from yaie_api.errors import (
     EngineError,
@@ -34,6 +35,7 @@ def create_app(
     api_keys: tuple[str, ...] = (),
     limits: Limits | None = None,
     local_only: bool = False,
+    with_pages: bool = False,
 ) -> Edge:
     """Make the ASGI application of a service. The other arguments are those of `Edge`."""
     app = FastAPI(
@@ -49,7 +51,16 @@ def create_app(
     app.add_exception_handler(ClientDisconnect, _on_leaving)
     app.add_exception_handler(Exception, _on_crash)
     _add_routes(app, endpoints)
-    return Edge(app, service.metrics, api_keys=api_keys, limits=limits, local_only=local_only)
+    if with_pages:
+        add_pages(app)
+    return Edge(
+        app,
+        service.metrics,
+        api_keys=api_keys,
+        limits=limits,
+        local_only=local_only,
+        with_pages=with_pages,
+    )
 
 
 def _add_routes(app: FastAPI, endpoints: Sequence[Endpoint]) -> None:

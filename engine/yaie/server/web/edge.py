@@ -1,8 +1,8 @@
 """The ASGI middleware around the application: request ids, keys, limits, errors, the access log.
 
 Every response passes here, so each has its request id, and every error has the same envelope.
-Access is denied by default: only the paths in `OPEN_PATHS` need no key. They are compared with the
-path that the application's router will see.
+Access is denied by default: only the paths in `OPEN_PATHS` and the static pages need no key. They
+are compared with the path that the application's router will see.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from yaie.server.metrics import ServerMetrics
 from yaie.server.options import Limits
 from yaie.server.request.http import STATUS_CLIENT_LEFT, error_response
 from yaie.server.web.origin import check_local
+from yaie.server.web.pages import is_page
 from yaie_api import names
 from yaie_api.errors import (
     AuthenticationError,
@@ -46,6 +47,7 @@ _VALID_ID: Final = re.compile(r"[A-Za-z0-9_.:\-]{1,128}")
 class Edge:
     """Wraps `app`. `api_keys`: those that are accepted; empty: no key is needed. `local_only`: if
     no key is needed, refuse requests that a web page of another machine may have caused.
+    `with_pages`: the application has the static pages.
     """
 
     def __init__(
@@ -56,9 +58,11 @@ class Edge:
         api_keys: tuple[str, ...] = (),
         limits: Limits | None = None,
         local_only: bool = False,
+        with_pages: bool = False,
     ) -> None:
         self._app = app
         self._check_origin = local_only and not api_keys
+        self._with_pages = with_pages
         self._metrics = metrics
         self._key_digests = tuple(_digest(key.encode()) for key in api_keys)
         self._limits = limits or Limits()
@@ -93,6 +97,8 @@ class Edge:
 
     def _check_key(self, exchange: "Exchange") -> None:
         if not self._key_digests or exchange.path in OPEN_PATHS:
+            return
+        if self._with_pages and is_page(exchange.scope):
             return
         given = _digest(exchange.key)
         # Compare with every key, so that the time taken does not depend on which one matches.

@@ -12,6 +12,7 @@ from pydantic.json_schema import models_json_schema
 
 from yaie.server.routes import Endpoint
 from yaie_api import __version__
+from yaie_api.http.words import EXAMPLES, WORDS
 
 ERRORS: Final = {
     400: "The request is wrong as it is written; the message says what to change.",
@@ -66,7 +67,7 @@ EVENT_SCHEMA: Final = {
 ERROR_SCHEMAS: Final = {"Error": ERROR_SCHEMA, "AnthropicError": ANTHROPIC_ERROR_SCHEMA}
 
 
-def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
+def document(endpoints: Iterable[Endpoint], title: str = "yaie engine") -> dict[str, Any]:
     """Return the document for these endpoints."""
     endpoints = tuple(endpoints)
     bodies = [(one.body, "validation") for one in endpoints if one.body is not None]
@@ -81,10 +82,11 @@ def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
             paths.setdefault(shown, {})[one.method.lower()] = _operation(one, shown)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "yaie engine", "version": __version__},
+        "info": {"title": title, "version": __version__},
+        "tags": [{"name": tag} for tag in dict.fromkeys(one.tag for one in endpoints)],
         "paths": paths,
         "components": {
-            "schemas": schemas.get("$defs", {}) | ERROR_SCHEMAS,
+            "schemas": _described(schemas.get("$defs", {})) | ERROR_SCHEMAS,
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
@@ -94,15 +96,27 @@ def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
     }
 
 
+def _described(schemas: dict[str, Any]) -> dict[str, Any]:
+    """The schemas, each field with the words that the reference page has for it."""
+    for kind, schema in schemas.items():
+        if not kind.endswith("Request"):
+            continue
+        for name, field in schema["properties"].items():
+            field["description"] = WORDS.get(f"{kind}.{name}") or WORDS[name]
+    return schemas
+
+
 def _operation(one: Endpoint, path: str) -> dict[str, Any]:
     operation: dict[str, Any] = {
+        "tags": [one.tag],
         "summary": one.summary,
         "operationId": f"{one.method.lower()}{re.sub(r'[^a-z0-9]+', '_', path.lower())}",
         "responses": {"200": _answer(one)} | _errors(one),
     }
     if one.body is not None:
         schema = {"$ref": _REFERENCE.format(model=one.body.__name__)}
-        content = {"application/json": {"schema": schema}}
+        example = {"model": "MODEL"} | EXAMPLES[one.body.__name__]
+        content = {"application/json": {"schema": schema, "example": example}}
         operation["requestBody"] = {"required": True, "content": content}
     if names := re.findall(r"{(\w+)}", path):
         operation["parameters"] = [

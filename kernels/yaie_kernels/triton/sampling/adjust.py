@@ -1,4 +1,4 @@
-"""Masks, penalties, biases and banned words of `reference.sampling.adjust`, at most one launch each.
+"""Masks, penalties, biases and banned words of `reference.sampling`: at most one launch each.
 
 Masks and penalties, which touch the whole vocabulary, share one kernel, which also converts logits
 to float32. It is compiled without fused multiply-add, so results equal the reference's bit for bit.

@@ -1,10 +1,10 @@
-"""What each field of the API means, in one line: the words of docs/api.md.
+"""What each field of the API means, in a line: the words of docs/api.md and of `/openapi.json`.
 
 A name means the same in every request, so it is told once; `Type.field` is for the exceptions.
-`render_api.py` fails on a field without words and on words without a field.
+`tools/render_api.py` fails on a field without words and on words without a field.
 """
 
-from typing import Final
+from typing import Any, Final
 
 WORDS: Final = {
     # what is asked, and of whom
@@ -105,3 +105,19 @@ WORDS: Final = {
     "ResponsesRequest.user": "Told back in the response; nothing else.",
 }
 """Fields of requests."""
+
+_ASKED: Final = [{"role": "user", "content": "What is Kubernetes?"}]
+EXAMPLES: Final[dict[str, dict[str, Any]]] = {
+    "ChatCompletionRequest": {"messages": _ASKED},
+    "CompletionRequest": {"prompt": "A dog is", "max_tokens": 50},
+    "ResponsesRequest": {"input": "What is Kubernetes?"},
+    "MessagesRequest": {"messages": _ASKED, "max_tokens": 50},
+    "CountTokensRequest": {"messages": _ASKED},
+    "EmbeddingRequest": {"input": ["a dog", "a cat"]},
+    "ScoreRequest": {"text_1": "a dog", "text_2": ["a cat", "a stone"]},
+    "RerankRequest": {"query": "a dog", "documents": ["a cat", "a stone"]},
+    "ClassifyRequest": {"input": ["a dog", "a cat"]},
+    "TokenizeRequest": {"prompt": "A dog is"},
+    "DetokenizeRequest": {"tokens": [1, 2, 3]},
+}
+"""A body for each kind of request, without the name of a model."""

@@ -1,0 +1,30 @@
+"""The pages for people on the public port. They need no key: what they ask the API for does."""
+
+from fastapi import FastAPI
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Scope
+
+from yaie_api.errors import NotFoundError
+from yaie_api.http import pages
+
+
+def is_page(scope: Scope) -> bool:
+    """Whether this request is answered with a page, whoever asks."""
+    accept = Headers(scope=scope).get("accept", "")
+    return scope["method"] in pages.METHODS and pages.find(scope["path"], accept) is not None
+
+
+def add_pages(app: FastAPI) -> None:
+    """Let the application answer with the pages."""
+    for path in (pages.CHAT, pages.DOCS):
+        app.add_api_route(path, _page, methods=list(pages.METHODS), response_model=None)
+
+
+async def _page(request: Request) -> Response:
+    page = pages.find(request.scope["path"], request.headers.get("accept", ""))
+    if page is None:
+        raise NotFoundError("No such path.", code="path_not_found")
+    found = pages.reply(page, request.headers.get("if-none-match", ""))
+    return Response(found.body, found.status, found.headers)
