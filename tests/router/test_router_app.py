@@ -29,7 +29,7 @@ async def test_models_of_the_namespace_are_listed_with_their_aliases(stack: Stac
     assert listed["object"] == "list"
     created = 1767323045
     common = {"object": "model", "created": created, "owned_by": "yaie", "parent": None}
-    common |= {"state": "waiting", "reason": "its engines are starting"}
+    common |= {"state": "waiting", "reason": "the operator has not acted on it yet"}
     assert listed["data"] == [
         {"id": "gpt-4", "root": "org/big"} | common,
         {"id": "org/big", "root": "org/big"} | common,

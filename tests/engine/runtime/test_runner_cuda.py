@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from engine.models.oracle import Reference, reference, save
+from engine.runtime.test_runner_metamorphic import Memory
 from yaie import LLM, SamplingParams
 from yaie.runtime.graphs.decode import DecodeGraphs
 from yaie.runtime.graphs.mixed import MixedGraphs
@@ -60,6 +61,19 @@ def test_preempted_sequences_match_transformers(variant: str, folder: Path) -> N
     expected = references(variant)
     outputs = load(folder, "cuda", tokens=176).generate([one.prompt for one in expected], GREEDY)
     assert [o.outputs[0].token_ids for o in outputs] == [one.greedy for one in expected]
+
+
+def test_guesses_change_no_token(variant: str, folder: Path) -> None:
+    """Steps with drafts run beside captured decodes, and hand the last token on to them."""
+    expected = references(variant)
+    llm = load(folder, "cuda")
+    memory = Memory([(*one.prompt, *one.greedy) for one in expected])
+    llm._driver._loop._scheduler.drafter = memory
+    scored = SamplingParams(temperature=0.0, max_tokens=64, ignore_eos=True, logprobs=0)
+    params = [GREEDY, scored, GREEDY]
+    outputs = llm.generate([one.prompt for one in expected], params)
+    assert [o.outputs[0].token_ids for o in outputs] == [one.greedy for one in expected]
+    assert memory.n_guesses > 60
 
 
 def test_seeds_give_the_cpus_tokens(variant: str, folder: Path) -> None:
