@@ -27,12 +27,16 @@ class RerunGraph:
 
 
 class RerunRecorder:
-    """Implements `capture.Recorder`. `graphs`: all that were recorded."""
+    """Implements `capture.Recorder`. `graphs`: all that were recorded. `n_runs`: steps run outside
+    a graph.
+    """
 
     def __init__(self) -> None:
         self.graphs: list[RerunGraph] = []
+        self.n_runs = 0
 
     def run(self, step: Callable[[], object]) -> None:
+        self.n_runs += 1
         step()
 
     def record(self, step: Callable[[], T]) -> tuple[Graph, T]:

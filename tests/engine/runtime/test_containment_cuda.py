@@ -230,7 +230,7 @@ from yaie_api.engine_config import EngineConfig
 from yaie.core.messages import Generate
 from yaie.core.request import SamplingParams
 from yaie.layers.attention import StepInput
-from yaie.runtime import factory
+from yaie.runtime.startup import factory
 from yaie.runtime.loop.engine_loop import FatalRunnerError
 
 class Port:

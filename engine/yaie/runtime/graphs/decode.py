@@ -148,6 +148,15 @@ class DecodeGraphs:
         usual = key.tail == "plain" and key.context == self._contexts[0]
         return key.tail == "logits" or (usual and key.rows in {*MAIN_SIZES, self.sizes[-1]})
 
+    def prepare(self, key: DecodeKey) -> None:
+        """Run the step outside a graph, on the scratch slot, so that its kernels are compiled."""
+        rows = key.rows
+        self._slots[:rows] = self.slots.scratch
+        self._positions[:rows] = 0
+        if (rows, key.context) not in self._ran:
+            self._recorder.run(partial(self._step, key, every_draw=True))
+            self._ran.add((rows, key.context))
+
     def capture(self, key: DecodeKey) -> None:
         """Record one graph, on the scratch slot.
 
@@ -155,12 +164,8 @@ class DecodeGraphs:
             torch.OutOfMemoryError: there is no memory for it.
 
         """
+        self.prepare(key)
         rows = key.rows
-        self._slots[:rows] = self.slots.scratch
-        self._positions[:rows] = 0
-        if (rows, key.context) not in self._ran:
-            self._recorder.run(partial(self._step, key, every_draw=True))
-            self._ran.add((rows, key.context))
         graph, drawn = self._recorder.record(lambda: self._step(key))
         self.captured[key] = DecodeGraph(
             rows,

@@ -200,13 +200,8 @@ class MixedGraphs:
         """
         return key.tail == "logits" or key.rows in {*MAIN_ROWS, self._rows[-1]}
 
-    def capture(self, key: MixedKey) -> None:
-        """Record one graph, on padding.
-
-        Raises:
-            torch.OutOfMemoryError: there is no memory for it.
-
-        """
+    def prepare(self, key: MixedKey) -> None:
+        """Run the step outside a graph, on padding, so that its kernels are compiled."""
         layout = _Layout.of(key.tokens, key.rows)
         self._buffer.zero_()
         self._buffer[layout.slots] = self.slots.scratch
@@ -214,6 +209,16 @@ class MixedGraphs:
         if not sizes <= self._ran:  # kernels are chosen by either
             self._recorder.run(lambda: self._step(layout, key))
             self._ran |= sizes
+
+    def capture(self, key: MixedKey) -> None:
+        """Record one graph, on padding.
+
+        Raises:
+            torch.OutOfMemoryError: there is no memory for it.
+
+        """
+        self.prepare(key)
+        layout = _Layout.of(key.tokens, key.rows)
         graph, drawn = self._recorder.record(lambda: self._step(layout, key))
         self.captured[key] = MixedGraph(
             key.tokens,

@@ -37,6 +37,8 @@ class _Kind(Protocol[KeyT]):
 
     def is_main(self, key: KeyT, /) -> bool: ...
 
+    def prepare(self, key: KeyT, /) -> None: ...
+
     def capture(self, key: KeyT, /) -> None: ...
 
 
@@ -111,6 +113,9 @@ class StepGraphs:
         return True
 
     def _plan(self, graphs: "_Kind[KeyT]") -> None:
+        """Prepare all graphs before any is captured: what is put off compiles nothing any more."""
+        for key in graphs.planned():
+            self._main.append(partial(graphs.prepare, key))
         for key in graphs.planned():
             captures = self._main if graphs.is_main(key) else self._rest
             captures.append(partial(graphs.capture, key))
