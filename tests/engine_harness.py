@@ -22,7 +22,7 @@ from yaie.core.messages import (
 )
 from yaie.core.request import SamplingParams
 from yaie.core.scheduler.scheduler import Scheduler
-from yaie.runtime.grammar.pending import Grammars, TokenMasks
+from yaie.runtime.grammar.pending import GrammarBackend, TokenMasks
 from yaie.runtime.loop.engine_loop import EngineLoop
 from yaie.runtime.loop.step_budget import StepBudget, StepLimits
 from yaie_api.errors import InvalidRequestError, YaieError
@@ -194,7 +194,7 @@ class Rig:
         budget: int | StepBudget = 32,
         runner: StubRunner | None = None,
         page_size: int = PAGE,
-        grammars: Grammars | None = None,
+        grammars: GrammarBackend | None = None,
         **options: Any,
     ) -> None:
         self.now = 100.0

@@ -10,7 +10,7 @@ from yaie_local import kinds
 from yaie_local.apiserver.api_verbs import Verbs
 from yaie_local.apiserver.store import ExpiredError
 from yaie_local.objects import Ref, labels_of, name_of, ref, seconds_of, timestamp
-from yaie_operator.cluster import Change, ConflictError, Kind, Object
+from yaie_operator.cluster import ConflictError, Kind, Object, WatchEvent
 
 EVENT_TTL_S: Final = 3600.0
 
@@ -31,7 +31,7 @@ class LocalCluster:
     async def get(self, kind: Kind, *, namespace: str, name: str) -> Object | None:
         return self._store.get(Ref(kind.api_version, kind.kind, namespace, name))
 
-    async def watch(self) -> AsyncIterator[Change]:
+    async def watch(self) -> AsyncIterator[WatchEvent]:
         """New changes of InferenceModels and of objects that carry the operator's label."""
         version = self._store.version
         while True:

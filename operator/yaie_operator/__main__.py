@@ -99,13 +99,13 @@ def options(arguments: argparse.Namespace) -> Options:
 
 async def serve(chosen: Options) -> int:
     """Run until SIGTERM or SIGINT, and return the exit code."""
-    from yaie_operator.process import Process
+    from yaie_operator.process import OperatorProcess
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    return await Process(
+    return await OperatorProcess(
         chosen.config,
         kubeconfig=chosen.kubeconfig,
         lease=(chosen.lease_namespace, chosen.identity) if chosen.leader_elect else None,

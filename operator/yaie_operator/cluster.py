@@ -24,7 +24,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Change:
+class WatchEvent:
     """One watch event."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED"]
@@ -35,7 +35,7 @@ class ConflictError(Exception):
     """The object changed since it was observed (409); observe again and retry."""
 
 
-class GoneError(Exception):
+class NotFoundError(Exception):
     """The object does not exist (404)."""
 
 
@@ -52,7 +52,7 @@ class Cluster(Protocol):
 
     Raises:
         ConflictError: the object changed since it was observed.
-        GoneError: the object does not exist.
+        NotFoundError: the object does not exist.
         RefusedError: the API server refused the object.
         UnreachableError: the API server did not answer in time.
 
@@ -68,7 +68,7 @@ class Cluster(Protocol):
         """The live object of this name, whoever owns it; None if the name is free."""
         ...
 
-    def watch(self) -> AsyncIterator[Change]:
+    def watch(self) -> AsyncIterator[WatchEvent]:
         """Changes of InferenceModels and of the objects that carry the operator's label.
 
         Events only trigger a reconcile: they may be lost or repeated. `list` is authoritative.

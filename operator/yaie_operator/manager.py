@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 
 from yaie_api.logs import fields
 from yaie_operator.cluster import (
-    Change,
     Cluster,
     ConflictError,
-    GoneError,
+    NotFoundError,
     RefusedError,
     UnreachableError,
+    WatchEvent,
 )
 from yaie_operator.config import OperatorConfig
 from yaie_operator.metrics import Metrics
@@ -82,7 +82,7 @@ class Manager:
         finally:
             self._queue.close()
 
-    def notify(self, change: Change) -> None:
+    def notify(self, change: WatchEvent) -> None:
         """Store an event's object and wake the affected keys; an outdated event wakes none."""
         take = self._store.remove if change.type == "DELETED" else self._store.put
         if take(change.object):
@@ -130,7 +130,7 @@ class Manager:
         """Log an unreachable or refusing API server and go on: it is no defect of the operator."""
         try:
             await part()
-        except (GoneError, RefusedError, UnreachableError) as error:
+        except (NotFoundError, RefusedError, UnreachableError) as error:
             log.warning("cannot observe", extra=fields(error=str(error)))
 
     async def _work(self) -> None:
@@ -154,7 +154,7 @@ class Manager:
         """Reconcile a key and return the result's metric label; every failure is retried."""
         try:
             again_s = await self._reconciler.reconcile(key)
-        except (ConflictError, GoneError):
+        except (ConflictError, NotFoundError):
             self._queue.retry(key)
             return "conflict"
         except UnreachableError as error:

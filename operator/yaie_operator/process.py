@@ -17,7 +17,7 @@ from yaie_operator.manager import Manager
 from yaie_operator.metrics import Metrics
 from yaie_operator.probes import serve
 from yaie_operator.watch.kopf_watcher import Watcher
-from yaie_operator.watch.kube import Feed, KubeCluster, serves_models
+from yaie_operator.watch.kube import ChangeQueue, KubeCluster, serves_models
 from yaie_operator.watch.kube_api import KubeApi, NoCredentialsError, load_configuration
 from yaie_operator.watch.leader import KubeLeases, Leader
 
@@ -26,7 +26,7 @@ RETRY_S = 2.0
 LEASE_TIMEOUT_S = 3.0
 
 
-class Process:
+class OperatorProcess:
     """One operator process.
 
     `lease`: (namespace of the Lease, this process's identity); None: lead without an election.
@@ -95,7 +95,7 @@ class Process:
             await api.close()
 
     async def _manage(self, api: KubeApi, stop: asyncio.Event) -> None:
-        feed = Feed()
+        feed = ChangeQueue()
         cluster = KubeCluster(api, feed, namespaces=self._config.namespaces)
         self._manager = Manager(cluster, self._config, metrics=self._metrics)
         watcher = Watcher(

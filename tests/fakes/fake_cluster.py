@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 from yaie_api import names
 from yaie_operator.cluster import (
-    Change,
     ConflictError,
-    GoneError,
     Kind,
+    NotFoundError,
     Object,
     RefusedError,
     UnreachableError,
+    WatchEvent,
 )
 from yaie_operator.reconcile.observe import Ref
 
@@ -35,7 +35,7 @@ class FakeCluster:
         self.events: list[tuple[str, str, str]] = []
         self.refuse: dict[str, str] = {}
         self.is_away = False
-        self.changes: asyncio.Queue[Change] = asyncio.Queue()
+        self.changes: asyncio.Queue[WatchEvent] = asyncio.Queue()
         self._version = 0
 
     # What tests do to the cluster.
@@ -55,7 +55,7 @@ class FakeCluster:
     def remove(self, ref: Ref) -> None:
         """Delete an object and, as the garbage collector would, what nobody else owns."""
         gone = self.objects.pop(ref)
-        self.changes.put_nowait(Change("DELETED", gone))
+        self.changes.put_nowait(WatchEvent("DELETED", gone))
         uids = {obj["metadata"]["uid"] for obj in self.objects.values()}
         for other in list(self.objects):
             obj = self.objects.get(other)
@@ -89,7 +89,7 @@ class FakeCluster:
         self._reach()
         return copy.deepcopy(self.objects.get(Ref(kind.kind, namespace, name)))
 
-    async def watch(self) -> AsyncIterator[Change]:
+    async def watch(self) -> AsyncIterator[WatchEvent]:
         while True:
             yield copy.deepcopy(await self.changes.get())
 
@@ -148,7 +148,7 @@ class FakeCluster:
         if observed is None and known is not None:
             raise ConflictError("exists")
         if observed is not None and known is None:
-            raise GoneError("gone")
+            raise NotFoundError("gone")
         if observed is not None and known is not None:
             keys = ("uid", "resourceVersion")
             if any(known["metadata"][k] != observed["metadata"][k] for k in keys):
@@ -158,7 +158,7 @@ class FakeCluster:
         self._version += 1
         stored = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self._version)}}
         self.objects[Ref.of(stored)] = stored
-        self.changes.put_nowait(Change(change, copy.deepcopy(stored)))
+        self.changes.put_nowait(WatchEvent(change, copy.deepcopy(stored)))
         return stored
 
     def _uid(self) -> str:

@@ -88,7 +88,7 @@ class _Slot:
         self.n_summed = 0
 
 
-class _Ticket:
+class _StepHandle:
     """A step in flight. The lists are aligned with the batch's rows."""
 
     def __init__(self, batch: Batch) -> None:
@@ -144,7 +144,7 @@ class StubRunner:
             self.put_off.pop(0)()
         return bool(self.put_off)
 
-    def launch(self, batch: Batch) -> _Ticket:
+    def launch(self, batch: Batch) -> _StepHandle:
         """Apply the batch's changes, in the order it prescribes, and compute its rows.
 
         The batch is encoded and decoded first, as it will be for a runner in another process.
@@ -161,42 +161,42 @@ class StubRunner:
         for append in batch.appends:
             self._slots[append.slot].tables[append.group].extend(append.pages)
         _copy(batch.copies, self._cache, self._cache)
-        ticket = _Ticket(batch)
+        handle = _StepHandle(batch)
         for row in batch.rows:
             self._write(row)
-            ticket.prompt_logprobs.append(self._score(row) if row.targets else None)
-            ticket.pooled.append(self._pool(row) if row.pool else None)
-        return ticket
+            handle.prompt_logprobs.append(self._score(row) if row.targets else None)
+            handle.pooled.append(self._pool(row) if row.pool else None)
+        return handle
 
-    def sample(self, ticket: _Ticket, masks: TokenMasks | None = None) -> None:
+    def sample(self, handle: _StepHandle, masks: TokenMasks | None = None) -> None:
         """Predict for the rows that sample; each slot remembers its last token."""
         allowed = {} if masks is None else dict(zip(masks.rows, masks.words.tolist(), strict=True))
         tokens = []
-        for number, row in enumerate(ticket.batch.rows):
+        for number, row in enumerate(handle.batch.rows):
             token, *more = self._sample_row(row, allowed.get(number)) if row.sample else [-1]
             tokens.append(token)
-            ticket.more_tokens.append(tuple(more))
+            handle.more_tokens.append(tuple(more))
             wanted = self._slots[row.slot].init.sampling.logprobs if row.sample else None
             context = self._context(row) if wanted is not None else ()
-            ticket.logprobs.append(None if wanted is None else score(context, token, wanted))
-        ticket.tokens = tuple(tokens)
+            handle.logprobs.append(None if wanted is None else score(context, token, wanted))
+        handle.tokens = tuple(tokens)
 
-    def is_done(self, ticket: _Ticket) -> bool:
+    def is_done(self, handle: _StepHandle) -> bool:
         """Steps are computed at launch; their time passes in `collect`."""
         return True
 
-    def collect(self, ticket: _Ticket) -> StepResult:
+    def collect(self, handle: _StepHandle) -> StepResult:
         """The outcome, once the step's time has passed."""
-        if (seconds := self._step_s + self._token_s * ticket.batch.n_tokens) > 0:
+        if (seconds := self._step_s + self._token_s * handle.batch.n_tokens) > 0:
             self._sleep(seconds)
         result = StepResult(
-            ticket.batch.step_id,
-            ticket.tokens,
-            tuple(True for _ in ticket.batch.rows),
-            logprobs=_aligned(ticket.logprobs),
-            prompt_logprobs=_aligned(ticket.prompt_logprobs),
-            pooled=_aligned(ticket.pooled),
-            more_tokens=tuple(ticket.more_tokens) if any(ticket.more_tokens) else (),
+            handle.batch.step_id,
+            handle.tokens,
+            tuple(True for _ in handle.batch.rows),
+            logprobs=_aligned(handle.logprobs),
+            prompt_logprobs=_aligned(handle.prompt_logprobs),
+            pooled=_aligned(handle.pooled),
+            more_tokens=tuple(handle.more_tokens) if any(handle.more_tokens) else (),
         )
         return sent(result)
 

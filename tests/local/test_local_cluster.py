@@ -10,7 +10,7 @@ from fakes.local_objects import model, obj, verbs
 from yaie_api import names
 from yaie_local.cluster import LocalCluster
 from yaie_local.kinds import EVENTS
-from yaie_operator.cluster import Change, Cluster, ConflictError, GoneError, RefusedError
+from yaie_operator.cluster import Cluster, ConflictError, NotFoundError, RefusedError, WatchEvent
 from yaie_operator.watch import kinds
 
 OURS = {"labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY}}
@@ -42,7 +42,7 @@ async def test_an_observed_object_that_is_gone_is_a_conflict(tmp_path: Path) -> 
     await cluster.delete(first)
     with pytest.raises(ConflictError):
         await cluster.apply(obj(), observed=first)
-    with pytest.raises(GoneError):
+    with pytest.raises(NotFoundError):
         await cluster.delete(first)
 
 
@@ -71,7 +71,7 @@ async def test_status_needs_the_model_as_last_seen(tmp_path: Path) -> None:
 
 async def test_the_watch_tells_models_and_ours_only(tmp_path: Path) -> None:
     cluster = local(tmp_path)
-    seen: list[Change] = []
+    seen: list[WatchEvent] = []
 
     async def watch() -> None:
         async for change in cluster.watch():

@@ -15,7 +15,7 @@ from yaie_local.apiserver.store import ExpiredError, Store
 from yaie_local.kinds import CONFIG_MAPS
 from yaie_local.objects import ref
 from yaie_local.state import StateError
-from yaie_operator.cluster import ConflictError, GoneError
+from yaie_operator.cluster import ConflictError, NotFoundError
 
 
 def opened(folder: Path) -> Store:
@@ -75,7 +75,7 @@ def test_a_successor_of_the_same_name_is_not_the_observed_object(tmp_path: Path)
 
 
 def test_what_is_gone_is_gone(tmp_path: Path) -> None:
-    with pytest.raises(GoneError, match='ConfigMap "a" not found'):
+    with pytest.raises(NotFoundError, match='ConfigMap "a" not found'):
         opened(tmp_path).update(obj())
 
 

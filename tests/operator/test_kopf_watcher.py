@@ -6,7 +6,7 @@ from typing import Any
 import kopf
 import pytest
 
-from yaie_operator.cluster import Change
+from yaie_operator.cluster import WatchEvent
 from yaie_operator.watch import kinds, kopf_watcher
 from yaie_operator.watch.kopf_watcher import Watcher
 
@@ -16,14 +16,14 @@ def watcher(died: Any = lambda: None, **rest: Any) -> Watcher:
 
 
 async def test_an_event_becomes_a_change_with_its_type() -> None:
-    changes: list[Change] = []
+    changes: list[WatchEvent] = []
     changed = kopf_watcher._handler(kinds.SERVICE, changes.append)
     await changed(event={"type": "DELETED", "object": {"metadata": {"name": "a"}}}, other=1)
     await changed(event={"type": None, "object": {"metadata": {"name": "b"}}})
     typed = {"apiVersion": "v1", "kind": "Service"}
     assert changes == [
-        Change("DELETED", {"metadata": {"name": "a"}, **typed}),
-        Change("ADDED", {"metadata": {"name": "b"}, **typed}),
+        WatchEvent("DELETED", {"metadata": {"name": "a"}, **typed}),
+        WatchEvent("ADDED", {"metadata": {"name": "b"}, **typed}),
     ]
 
 

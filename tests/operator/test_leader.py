@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from yaie_operator.cluster import ConflictError, UnreachableError
-from yaie_operator.watch.leader import Deadline, Leader, Timing
+from yaie_operator.watch.leader import Deadline, Leader, LeaderElectionTiming
 
-FAST = Timing(duration_s=1, deadline_s=0.4, renew_s=0.05)
+FAST = LeaderElectionTiming(duration_s=1, deadline_s=0.4, renew_s=0.05)
 
 
 class Clock:
@@ -59,7 +59,7 @@ class FakeLeases:
 
 
 def leader(leases: FakeLeases, name: str, clock: Clock) -> Leader:
-    never = Timing(duration_s=15, deadline_s=10_000, renew_s=2)
+    never = LeaderElectionTiming(duration_s=15, deadline_s=10_000, renew_s=2)
     return Leader(leases, name, timing=never, clock=clock, expired=lambda: None)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from fakes.fake_cluster import FakeCluster, inference_model
 from yaie_api import names
-from yaie_operator.cluster import Change
+from yaie_operator.cluster import WatchEvent
 from yaie_operator.config import OperatorConfig
 from yaie_operator.manager import Manager
 from yaie_operator.probes import serve
@@ -75,7 +75,7 @@ async def test_repeated_and_old_events_write_nothing(running: Running) -> None:
     await running.become_ready()
     await running.quiet()
     for obj in list(running.cluster.objects.values()):
-        running.cluster.changes.put_nowait(Change("MODIFIED", obj))
+        running.cluster.changes.put_nowait(WatchEvent("MODIFIED", obj))
     assert await running.quiet() == []
 
 

@@ -27,7 +27,7 @@ from yaie_operator import rbac
 from yaie_operator.cluster import ConflictError
 from yaie_operator.watch import kube
 from yaie_operator.watch.kinds import INFERENCE_MODEL, SERVICE
-from yaie_operator.watch.kube import Feed, KubeCluster
+from yaie_operator.watch.kube import ChangeQueue, KubeCluster
 from yaie_operator.watch.kube_api import KubeApi, RefusedError, Request, load_configuration
 
 pytestmark = pytest.mark.cluster
@@ -452,7 +452,7 @@ async def test_a_stale_writer_is_told_and_a_taken_name_is_never_written(
     scene: Scene,
 ) -> None:
     api = KubeApi(await load_configuration(str(scene.control_plane.kubeconfig)))
-    cluster = KubeCluster(api, Feed())
+    cluster = KubeCluster(api, ChangeQueue())
     try:
         await _stale_writes(scene, cluster)
     finally:
@@ -468,7 +468,9 @@ async def test_a_long_list_is_read_page_by_page(
         scene.apply(name)
     api = KubeApi(await load_configuration(str(scene.control_plane.kubeconfig)))
     try:
-        found = await KubeCluster(api, Feed()).list(INFERENCE_MODEL, namespace=scene.namespace)
+        found = await KubeCluster(api, ChangeQueue()).list(
+            INFERENCE_MODEL, namespace=scene.namespace
+        )
     finally:
         await api.close()
     assert {model["metadata"]["name"] for model in found} == wanted

@@ -24,7 +24,7 @@ logit infinite."""
 GrammarKind = Literal["json_schema", "regex", "lark"]
 
 
-class FreeBlock(msgspec.Struct, frozen=True):
+class ReasoningBlock(msgspec.Struct, frozen=True):
     """Free text that may come before a form: reasoning, from `start` to `end`. `opened`: the prompt
     ends with `start`, so that the output has to begin inside the block.
     """
@@ -49,7 +49,7 @@ class Grammar(msgspec.Struct, frozen=True):
     text: str
     param: str = "structured_outputs"
     markers: tuple[str, ...] = ()
-    after: FreeBlock | None = None
+    after: ReasoningBlock | None = None
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -19,7 +19,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from yaie.core.batch import SlotInit
-from yaie.core.kv_cache.host_pages import HostCopy
+from yaie.core.kv_cache.host_pages import HostBlockTable
 from yaie.core.kv_cache.radix_cache import BlockTable
 from yaie.core.kv_cache.radix_tree import TOKEN_BYTES, pack
 from yaie.core.matcher import Matcher
@@ -28,7 +28,7 @@ from yaie.core.messages import Generate, TokenLogprobs
 NO_SLOT = -1
 
 
-class State(Enum):
+class SequenceStatus(Enum):
     WAITING = auto()
     """In the queue."""
     FOLLOWING = auto()
@@ -135,7 +135,7 @@ class Sequence:
             or sampling.bad_words_ids
             or sampling.logprobs is not None
         )
-        self.state = State.WAITING
+        self.state = SequenceStatus.WAITING
         self.epoch = 0
         self.started = False
         self.cached_tokens = 0
@@ -144,7 +144,7 @@ class Sequence:
         self.first_output: FirstOutputInfo | None = None
         self.prompt_logprobs: list[TokenLogprobs] | None = [] if scores else None
         self.followers: list[tuple[int, Sequence]] = []
-        self.host: HostCopy | None = None
+        self.host: HostBlockTable | None = None
         self.reset()
 
     def reset(self) -> None:
@@ -158,7 +158,7 @@ class Sequence:
 
     def enter(self, slot: int, table: BlockTable, ready: int) -> None:
         """Run from now on; the first `ready` positions need no step of their own."""
-        self.state = State.RUNNING
+        self.state = SequenceStatus.RUNNING
         self.slot = slot
         self.table = table
         self.committed = table.cached_tokens

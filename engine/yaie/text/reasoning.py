@@ -7,7 +7,7 @@ all if reasoning is off. `ReasoningFormat.opened` decides by the end of the prom
 from dataclasses import dataclass
 from typing import Final
 
-from yaie.core.request import FreeBlock
+from yaie.core.request import ReasoningBlock
 from yaie.text.detokenizer import unfinished
 from yaie.text.parts import OutputParser, Part, ReasoningPart, TextPart
 from yaie_api.errors import InvalidRequestError
@@ -39,9 +39,9 @@ class ReasoningFormat:
         """A parser of one output."""
         return ReasoningParser(self, opened=opened)
 
-    def block(self, *, opened: bool) -> FreeBlock:
+    def block(self, *, opened: bool) -> ReasoningBlock:
         """The free text that a grammar allows before its form begins."""
-        return FreeBlock(self.start, self.end, opened)
+        return ReasoningBlock(self.start, self.end, opened)
 
 
 class ReasoningParser:

@@ -21,7 +21,7 @@ from yaie_local.apiserver.store import ExpiredError
 from yaie_local.kinds import Resource
 from yaie_local.objects import Ref, name_of, ref
 from yaie_local.state import StateFolder
-from yaie_operator.cluster import ConflictError, GoneError, Object, RefusedError
+from yaie_operator.cluster import ConflictError, NotFoundError, Object, RefusedError
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 APPLY: Final = "application/apply-patch+yaml"
@@ -174,7 +174,7 @@ async def errors_as_status(request: web.Request, handler: Handler) -> web.Stream
     """Convert every error into a Kubernetes Status with a message for the user."""
     try:
         return await handler(request)
-    except GoneError as error:
+    except NotFoundError as error:
         return status_response(404, str(error))
     except ConflictError as error:
         return status_response(409, str(error))

@@ -1,7 +1,7 @@
 """The API server's operations: get, create, apply, patch, scale and delete, with admission.
 
 `cluster` (for the operator) and `api` (for router pods and the command line) call them. They raise
-the errors of `yaie_operator.cluster`: ConflictError, GoneError, RefusedError.
+the errors of `yaie_operator.cluster`: ConflictError, NotFoundError, RefusedError.
 """
 
 import time
@@ -20,7 +20,7 @@ from yaie_local.objects import (
     uid_of,
     with_metadata,
 )
-from yaie_operator.cluster import ConflictError, GoneError, Object, RefusedError
+from yaie_operator.cluster import ConflictError, NotFoundError, Object, RefusedError
 
 DEFAULT_GRACE_S = 30
 
@@ -39,12 +39,12 @@ class Verbs:
         """The stored object.
 
         Raises:
-            GoneError: it does not exist.
+            NotFoundError: it does not exist.
 
         """
         found = self.store.get(target)
         if found is None:
-            raise GoneError(f'{target.kind} "{target.name}" not found')
+            raise NotFoundError(f'{target.kind} "{target.name}" not found')
         return found
 
     def create(self, obj: Object, *, manager: str) -> Object:

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 from yaie_local.apiserver.journal import Journal, delete_entry, put_entry
 from yaie_local.objects import Ref, matches, ref, timestamp, with_metadata
-from yaie_operator.cluster import Change, ConflictError, GoneError, Kind, Object
+from yaie_operator.cluster import ConflictError, Kind, NotFoundError, Object, WatchEvent
 
 HISTORY_EVENTS: Final = 4096
 
@@ -29,7 +29,7 @@ class Event:
     """One write in the history."""
 
     version: int
-    change: Change
+    change: WatchEvent
 
 
 class Store:
@@ -95,7 +95,7 @@ class Store:
 
         Raises:
             ConflictError: `obj` has another resourceVersion or uid than the live object.
-            GoneError: the object does not exist.
+            NotFoundError: the object does not exist.
 
         """
         old = self.expect(obj)
@@ -115,7 +115,7 @@ class Store:
 
         Raises:
             ConflictError: `obj` has another resourceVersion or uid than the live object.
-            GoneError: the object does not exist.
+            NotFoundError: the object does not exist.
 
         """
         old = self.expect(obj)
@@ -123,20 +123,20 @@ class Store:
         self._journal.append(delete_entry(self._version, ref(old)))
         del self._objects[ref(old)]
         last = with_metadata(old, resourceVersion=str(self._version))
-        self._remember(Event(self._version, Change("DELETED", last)))
+        self._remember(Event(self._version, WatchEvent("DELETED", last)))
 
     def expect(self, observed: Object) -> Object:
         """The live object if it is still the observed one (by uid and resourceVersion, if given).
 
         Raises:
             ConflictError: the live object has another uid or resourceVersion.
-            GoneError: the object does not exist.
+            NotFoundError: the object does not exist.
 
         """
         target, meta = ref(observed), observed["metadata"]
         live = self._objects.get(target)
         if live is None:
-            raise GoneError(f'{target.kind} "{target.name}" not found')
+            raise NotFoundError(f'{target.kind} "{target.name}" not found')
         for key in ("uid", "resourceVersion"):
             if meta.get(key) not in (None, live["metadata"][key]):
                 raise ConflictError(
@@ -188,7 +188,7 @@ class Store:
         self._journal.append(put_entry(stored))
         self._version = version
         self._objects[ref(stored)] = stored
-        self._remember(Event(version, Change(kind, stored)))
+        self._remember(Event(version, WatchEvent(kind, stored)))
         return stored
 
     def _remember(self, event: Event) -> None:

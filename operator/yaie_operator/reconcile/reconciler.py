@@ -18,7 +18,7 @@ from yaie_api.logs import fields
 from yaie_operator.cluster import (
     Cluster,
     ConflictError,
-    GoneError,
+    NotFoundError,
     Object,
     RefusedError,
     UnreachableError,
@@ -78,7 +78,7 @@ class Reconciler:
 
         Raises:
             ConflictError: an object changed meanwhile; retry.
-            GoneError: an object was deleted meanwhile; retry.
+            NotFoundError: an object was deleted meanwhile; retry.
             UnreachableError: the API server does not answer; retry.
 
         """
@@ -136,7 +136,7 @@ class Reconciler:
         ref = Ref.of(write.manifest)
         try:
             applied = await self._cluster.apply(write.manifest, observed=write.observed)
-        except (ConflictError, GoneError):
+        except (ConflictError, NotFoundError):
             self._store.forget(ref)
             raise
         self._store.put(applied)
@@ -153,7 +153,7 @@ class Reconciler:
             return
         try:
             patched = await self._cluster.patch_status(view.model, status)
-        except (ConflictError, GoneError):
+        except (ConflictError, NotFoundError):
             self._store.forget(Ref.of(view.model))
             raise
         self._store.put(patched)
@@ -178,7 +178,7 @@ class Reconciler:
                 reason=condition.reason.value,
                 message=f"{transition.type}={condition.status}: {condition.message}",
             )
-        except (RefusedError, UnreachableError, ConflictError, GoneError) as error:
+        except (RefusedError, UnreachableError, ConflictError, NotFoundError) as error:
             log.warning("event lost", extra=fields(**about, error=str(error)))
 
     def _remember(self, view: SharedView, *, refusal: str) -> None:
@@ -223,11 +223,11 @@ def plan_router(
     """Plan the objects that the anchor owns; each refers to the anchor's uid.
 
     Raises:
-        GoneError: the anchor does not exist.
+        NotFoundError: the anchor does not exist.
 
     """
     if view.anchor is None:
-        raise GoneError(f"the anchor of namespace {view.namespace}")
+        raise NotFoundError(f"the anchor of namespace {view.namespace}")
     uid: str = view.anchor["metadata"]["uid"]
     secret = _secret(view)
     desired: Sequence[Object] = router_objects(

@@ -14,7 +14,7 @@ from typing import Any, Final
 import kopf
 
 from yaie_api import names
-from yaie_operator.cluster import Change, Kind
+from yaie_operator.cluster import Kind, WatchEvent
 from yaie_operator.watch import kinds
 from yaie_operator.watch.kube_api import load_configuration
 
@@ -32,7 +32,7 @@ QUIET: Final = {
 IDENTITY: Final = names.FIELD_MANAGER
 """kopf's identity. Without one kopf looks up the user's name, which a pod's user may not have."""
 
-Push = Callable[[Change], None]
+Push = Callable[[WatchEvent], None]
 
 
 class Watcher:
@@ -112,7 +112,7 @@ def _handler(kind: Kind, push: Push) -> Callable[..., Any]:
     async def changed(event: Mapping[str, Any], **_: Any) -> None:
         typed = {"apiVersion": kind.api_version, "kind": kind.kind}
         # No type means that the object was listed when the watch began.
-        push(Change(event["type"] or "ADDED", {**event["object"], **typed}))
+        push(WatchEvent(event["type"] or "ADDED", {**event["object"], **typed}))
 
     return changed
 

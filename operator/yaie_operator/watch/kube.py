@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from yaie_api import names
-from yaie_operator.cluster import Change, ConflictError, GoneError, Kind, Object
+from yaie_operator.cluster import ConflictError, Kind, NotFoundError, Object, WatchEvent
 from yaie_operator.watch.kinds import BY_NAME, INFERENCE_MODEL
 from yaie_operator.watch.kube_api import KubeApi, Request
 
@@ -16,19 +16,19 @@ ONLY_NAMES: Final = {"secrets": names.ROUTER_SECRET}
 """Kinds of which RBAC lets the operator read only one name; lists select that name."""
 
 
-class Feed:
+class ChangeQueue:
     """Passes changes from the watching thread to the event loop that reconciles."""
 
     def __init__(self) -> None:
-        self._queue: asyncio.Queue[Change] = asyncio.Queue()
+        self._queue: asyncio.Queue[WatchEvent] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
 
-    def push(self, change: Change) -> None:
+    def push(self, change: WatchEvent) -> None:
         """Queue a change. Thread-safe; after the loop is closed, changes are dropped."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._queue.put_nowait, change)
 
-    async def changes(self) -> AsyncIterator[Change]:
+    async def changes(self) -> AsyncIterator[WatchEvent]:
         while True:
             yield await self._queue.get()
 
@@ -36,7 +36,9 @@ class Feed:
 class KubeCluster:
     """Implements `cluster.Cluster`. `namespaces`: those listed if a call names none; (): all."""
 
-    def __init__(self, api: KubeApi, feed: Feed, *, namespaces: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, api: KubeApi, feed: ChangeQueue, *, namespaces: tuple[str, ...] = ()
+    ) -> None:
         self._api = api
         self._feed = feed
         self._namespaces = namespaces
@@ -76,11 +78,11 @@ class KubeCluster:
             found: Object = await self._api.send(
                 Request("GET", path_of(kind, namespace=namespace, name=name))
             )
-        except GoneError:
+        except NotFoundError:
             return None
         return found
 
-    def watch(self) -> AsyncIterator[Change]:
+    def watch(self) -> AsyncIterator[WatchEvent]:
         return self._feed.changes()
 
     async def apply(self, manifest: Object, *, observed: Object | None) -> Object:
@@ -146,7 +148,7 @@ async def serves_models(api: KubeApi) -> bool:
     """
     try:
         answer = await api.send(Request("GET", f"/apis/{names.API_VERSION}"))
-    except GoneError:
+    except NotFoundError:
         return False
     return any(resource["name"] == INFERENCE_MODEL.plural for resource in answer["resources"])
 

@@ -14,7 +14,7 @@ from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import ConfigException
 
-from yaie_operator.cluster import ConflictError, GoneError, RefusedError, UnreachableError
+from yaie_operator.cluster import ConflictError, NotFoundError, RefusedError, UnreachableError
 
 
 class NoCredentialsError(Exception):
@@ -76,7 +76,7 @@ class KubeApi:
 
         Raises:
             ConflictError: the object changed since it was observed.
-            GoneError: the object does not exist.
+            NotFoundError: the object does not exist.
             RefusedError: the API server refused the request.
             UnreachableError: the API server did not answer in time, or failed (401, 408, 429, 5xx).
 
@@ -115,7 +115,7 @@ def _message(data: bytes) -> str:
 
 def _error(status: int, message: str) -> Exception:
     if status in {404, 410}:
-        return GoneError(message)
+        return NotFoundError(message)
     if status == 409:
         return ConflictError(message)
     if status in {401, 408, 429} or status >= 500:

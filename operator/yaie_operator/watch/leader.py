@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 from yaie_api.logs import fields
-from yaie_operator.cluster import ConflictError, GoneError, RefusedError, UnreachableError
+from yaie_operator.cluster import ConflictError, NotFoundError, RefusedError, UnreachableError
 from yaie_operator.watch.kube_api import KubeApi, Request
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ Lease = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Timing:
+class LeaderElectionTiming:
     """Times in seconds. renew_s < deadline_s < duration_s, so a leader ends before its lease."""
 
     duration_s: int = 15
@@ -52,7 +52,7 @@ class KubeLeases:
     async def read(self) -> Lease | None:
         try:
             lease: Lease = await self._api.send(Request("GET", self._path))
-        except GoneError:
+        except NotFoundError:
             return None
         return lease
 
@@ -124,7 +124,7 @@ class Leader:
         leases: Leases,
         identity: str,
         *,
-        timing: Timing = Timing(),
+        timing: LeaderElectionTiming = LeaderElectionTiming(),
         clock: Callable[[], float] = time.monotonic,
         expired: Callable[[], None] = end_process,
     ) -> None:
@@ -160,7 +160,7 @@ class Leader:
         started = self._clock()
         try:
             held = await self._attempt(started)
-        except (ConflictError, GoneError, UnreachableError) as error:
+        except (ConflictError, NotFoundError, UnreachableError) as error:
             log.warning("lease not renewed", extra=fields(error=str(error)))
             return False
         if held:
@@ -210,7 +210,7 @@ class Leader:
             if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
                 spec = {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}
                 await self._leases.update(lease, spec)
-        except (ConflictError, GoneError, RefusedError, UnreachableError) as error:
+        except (ConflictError, NotFoundError, RefusedError, UnreachableError) as error:
             log.warning("lease not released; it expires", extra=fields(error=str(error)))
 
     async def _renew(self) -> None:

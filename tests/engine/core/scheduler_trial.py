@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from engine_harness import VOCAB, FakeGrammars, Guesser, ParityMatcher, Rig, generate, isolated
-from fakes.stub_runner import StubRunner, _Cell, _hash, _Ticket, hashed, score, vector
+from fakes.stub_runner import StubRunner, _Cell, _hash, _StepHandle, hashed, score, vector
 from yaie.core.batch import Batch, Row, StepResult
 from yaie.core.messages import Abort, Accepted, Generate, Rejected, ResetPrefixCache, Tokens
 from yaie.core.outputs import BROKEN, n_outputs, unstarted
@@ -51,17 +51,17 @@ class FaultyRunner(StubRunner):
             self.fault = ""
             raise self.error(f"out of memory at {stage}")
 
-    def launch(self, batch: Batch) -> _Ticket:
+    def launch(self, batch: Batch) -> _StepHandle:
         self.trip("before launch")
         if batch.swap_out or batch.swap_in or batch.copies:
             self.trip("swap")
         with _own_checks():
-            ticket = super().launch(batch)
+            handle = super().launch(batch)
         if self.bad_row is not None:
             self.break_row(batch.rows[self.bad_row % len(batch.rows)])
             self.bad_row = None
         self.trip("after launch")
-        return ticket
+        return handle
 
     def break_row(self, row: Row) -> None:
         self.is_poisoned = True
@@ -72,19 +72,19 @@ class FaultyRunner(StubRunner):
                 trace = _hash((trace, POISON))
                 self._store(slot, group, position, _Cell(POISON, trace))
 
-    def sample(self, ticket: _Ticket, masks: TokenMasks | None = None) -> None:
+    def sample(self, handle: _StepHandle, masks: TokenMasks | None = None) -> None:
         self.trip("sample")
         with _own_checks():
-            super().sample(ticket, masks)
+            super().sample(handle, masks)
         if self.is_poisoned:
-            self.finite[ticket.batch.step_id] = tuple(map(self.is_finite, ticket.batch.rows))
+            self.finite[handle.batch.step_id] = tuple(map(self.is_finite, handle.batch.rows))
 
     def is_finite(self, row: Row) -> bool:
         return not (row.sample or row.targets or row.pool) or POISON not in self._context(row)
 
-    def collect(self, ticket: _Ticket) -> StepResult:
+    def collect(self, handle: _StepHandle) -> StepResult:
         self.trip("collect")
-        result = super().collect(ticket)
+        result = super().collect(handle)
         finite = self.finite.pop(result.step_id, result.finite)
         return msgspec.structs.replace(result, finite=finite)
 

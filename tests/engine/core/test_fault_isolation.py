@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine_harness import PAGE, VOCAB, Rig, add, commit, generate, isolated, make_scheduler, step
-from fakes.stub_runner import StubRunner, _Ticket, hashed
+from fakes.stub_runner import StubRunner, _StepHandle, hashed
 from yaie.core.batch import Batch, StepResult
 from yaie.core.messages import Abort, Generate
 from yaie.core.outputs import CLOSING, Failure
@@ -42,24 +42,24 @@ class CursedRunner(StubRunner):
         self._seeds: dict[int, int | None] = {}
         self._cursed: set[int] = set()
 
-    def launch(self, batch: Batch) -> _Ticket:
+    def launch(self, batch: Batch) -> _StepHandle:
         self._seeds |= {init.seq_id: init.sampling.seed for init in batch.inits}
         for row in batch.rows:
             position = self.curses.get(self._seeds[row.seq_id] or 0, 999)
             if position < row.start + row.n_tokens or len(batch.rows) > self.most:
                 self._cursed.add(batch.step_id)
         self.fail("before launch", batch.step_id)
-        ticket = super().launch(batch)
+        handle = super().launch(batch)
         self.fail("launch", batch.step_id)
-        return ticket
+        return handle
 
-    def sample(self, ticket: _Ticket, masks: TokenMasks | None = None) -> None:
-        self.fail("sample", ticket.batch.step_id)
-        super().sample(ticket, masks)
+    def sample(self, handle: _StepHandle, masks: TokenMasks | None = None) -> None:
+        self.fail("sample", handle.batch.step_id)
+        super().sample(handle, masks)
 
-    def collect(self, ticket: _Ticket) -> StepResult:
-        self.fail("collect", ticket.batch.step_id)
-        return super().collect(ticket)
+    def collect(self, handle: _StepHandle) -> StepResult:
+        self.fail("collect", handle.batch.step_id)
+        return super().collect(handle)
 
     def fail(self, stage: str, step_id: int) -> None:
         if stage == self.stage and step_id in self._cursed:

@@ -16,9 +16,9 @@ from engine_harness import (
     schedule,
     step,
 )
-from fakes.stub_runner import StubRunner, _Ticket, hashed
+from fakes.stub_runner import StubRunner, _StepHandle, hashed
 from yaie.core.batch import Batch, PageCopy
-from yaie.core.kv_cache.host_pages import HostCopy, HostPages
+from yaie.core.kv_cache.host_pages import HostBlockTable, HostPages
 from yaie.core.outputs import Failure
 from yaie.core.scheduler.scheduler import Scheduler
 
@@ -185,7 +185,7 @@ def test_tokens_do_not_depend_on_where_the_pages_waited(depth: int, *, caching: 
 
 def test_the_engine_double_notices_a_swap_that_brings_the_wrong_page() -> None:
     class Confused(StubRunner):
-        def launch(self, batch: Batch) -> _Ticket:
+        def launch(self, batch: Batch) -> _StepHandle:
             sources = [copy.source for copy in batch.swap_in]
             wrong = [
                 PageCopy(copy.group, source, copy.target)
@@ -205,7 +205,7 @@ def test_the_engine_double_notices_a_swap_that_brings_the_wrong_page() -> None:
 
 def test_host_pages_are_counted() -> None:
     host = HostPages(4)
-    copy = HostCopy(0, 9, host.allocate(3))
+    copy = HostBlockTable(0, 9, host.allocate(3))
     host.check([copy])
     with pytest.raises(AssertionError):
         host.check([])

@@ -91,13 +91,13 @@ class Hand:
             next(self._steps), (), tuple(self._inits), tuple(self._appends), (), tuple(rows)
         )
         self._inits, self._appends = [], []
-        ticket = self.runner.launch(batch)
-        if ticket.logits is not None:
+        handle = self.runner.launch(batch)
+        if handle.logits is not None:
             sampled = [row for row in rows if row.sample]
-            for row, logits in zip(sampled, ticket.logits, strict=True):
+            for row, logits in zip(sampled, handle.logits, strict=True):
                 self.logits[row.seq_id][row.start + row.n_tokens] = logits.cpu().clone()
-        self.runner.sample(ticket)
-        result = self.runner.collect(ticket)
+        self.runner.sample(handle)
+        result = self.runner.collect(handle)
         assert result.step_id == batch.step_id
         for row, token, finite in zip(rows, result.tokens, result.finite, strict=True):
             assert (token >= 0) == row.sample

@@ -11,7 +11,7 @@ from yaie.core.request import SamplingParams
 from yaie.runtime.loop.engine_loop import EngineLoop, TokenMasks
 from yaie.runtime.loop.step_budget import StepBudget, StepLimits
 from yaie.runtime.startup import factory
-from yaie.runtime.worker.runner import ModelRunner, Ticket
+from yaie.runtime.worker.runner import ModelRunner, StepHandle
 from yaie_api.engine_config import EngineConfig
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=64, ignore_eos=True)
@@ -30,25 +30,25 @@ class Recorder:
     def warm_up_next(self) -> bool:
         return self.inner.warm_up_next()
 
-    def launch(self, batch: Batch) -> Ticket:
-        ticket = self.inner.launch(batch)
+    def launch(self, batch: Batch) -> StepHandle:
+        handle = self.inner.launch(batch)
         rows = [row for row in batch.rows if row.sample]
         self.steps += 1
         self.mixed_steps += len({bool(row.tokens) for row in batch.rows}) == 2
-        if ticket.logits is not None:
-            for row, logits in zip(rows, ticket.logits, strict=True):
+        if handle.logits is not None:
+            for row, logits in zip(rows, handle.logits, strict=True):
                 of_sequence = self.logits.setdefault(row.seq_id, {})
                 of_sequence[row.start + row.n_tokens] = logits.clone()
-        return ticket
+        return handle
 
-    def sample(self, ticket: Ticket, masks: TokenMasks | None = None) -> None:
-        self.inner.sample(ticket, masks)
+    def sample(self, handle: StepHandle, masks: TokenMasks | None = None) -> None:
+        self.inner.sample(handle, masks)
 
-    def is_done(self, ticket: Ticket) -> bool:
-        return self.inner.is_done(ticket)
+    def is_done(self, handle: StepHandle) -> bool:
+        return self.inner.is_done(handle)
 
-    def collect(self, ticket: Ticket) -> StepResult:
-        return self.inner.collect(ticket)
+    def collect(self, handle: StepHandle) -> StepResult:
+        return self.inner.collect(handle)
 
 
 class Harness:

@@ -18,7 +18,7 @@ from yaie.layers.interfaces import LayerCache
 from yaie.layers.options import TensorOptions
 from yaie.runtime.loop.engine_loop import TokenMasks
 from yaie.runtime.tensors.kv_tensors import KVTensors
-from yaie.runtime.worker.runner import ModelRunner, Ticket
+from yaie.runtime.worker.runner import ModelRunner, StepHandle
 from yaie_kernels import reference
 
 VOCAB = 70
@@ -103,7 +103,7 @@ class Drive:
     def output(self, slot: int) -> list[int]:
         return self.tokens[slot][self.n_prompt[slot] :]
 
-    def launch(self, rows: Sequence[Row]) -> Ticket:
+    def launch(self, rows: Sequence[Row]) -> StepHandle:
         """Launch a step; who starts, starts now."""
         appends = [pages for row in rows if (pages := self._grow(row)) is not None]
         inits, self._inits = tuple(self._inits), []
@@ -118,9 +118,9 @@ class Drive:
     def step(self, *slots: int, masks: TokenMasks | None = None, chunk: int = 1000) -> StepResult:
         """Run the slots by one step and take what was drawn."""
         rows = sorted(self.rows(*slots, chunk=chunk), key=lambda row: bool(row.tokens))
-        ticket = self.launch(rows)
-        self.runner.sample(ticket, masks)
-        result = self.runner.collect(ticket)
+        handle = self.launch(rows)
+        self.runner.sample(handle, masks)
+        result = self.runner.collect(handle)
         for row, token in zip(rows, result.tokens, strict=True):
             if row.sample:
                 self.tokens[row.slot].append(token)

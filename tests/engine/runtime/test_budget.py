@@ -8,7 +8,7 @@ import pytest
 
 from engine.runtime.virtual_gpu import Arrival, Machine, percentile, poisson, serve
 from yaie.runtime.loop.step_budget import FIRST_CHUNK, MIN_CHUNK, StepBudget, StepLimits
-from yaie.runtime.loop.step_cost import StepLoad
+from yaie.runtime.loop.step_cost import StepShape
 
 ON_GPU = StepLimits(8192, 0.016, floor_tokens=512, pay_overhead=True)
 EAGER_1B = Machine(decode_s=1.2e-3, mixed_s=8e-3, token_s=3.3e-6)
@@ -19,8 +19,8 @@ CPU = Machine(decode_s=3e-3, mixed_s=7e-3, token_s=7e-5, row_s=4e-4, context_s=3
 """A 6-million-parameter model on one core, as measured."""
 
 
-def chunk(decodes: int, tokens: int, position: int = 0) -> StepLoad:
-    return StepLoad(decodes, 1, tokens, tokens * (position + tokens // 2))
+def chunk(decodes: int, tokens: int, position: int = 0) -> StepShape:
+    return StepShape(decodes, 1, tokens, tokens * (position + tokens // 2))
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Steps:
     ) -> tuple[int, float]:
         """Run a step with up to `left` prompt tokens: how many it took, and its seconds."""
         tokens = min(left, self.budget.tokens(decodes, position, arriving_per_s) - decodes)
-        load = chunk(decodes, tokens, position) if tokens else StepLoad(decodes)
+        load = chunk(decodes, tokens, position) if tokens else StepShape(decodes)
         seconds = self.machine.seconds(load) * (1 + self.noise * self.rng.expovariate(1.0))
         self.budget.observe(load, seconds)
         return tokens, seconds
@@ -104,7 +104,7 @@ def test_a_machine_that_suddenly_slows_down_is_followed() -> None:
     steps.prompt(16, 4000)
     steps.machine = Machine(7.5e-3, 18e-3, 1.7e-4, row_s=1e-3, depth=0)
     steps.prompt(16, 4000)
-    assert max(steps.prompt(16, 2000)) <= 0.05 + steps.machine.seconds(StepLoad(16))
+    assert max(steps.prompt(16, 2000)) <= 0.05 + steps.machine.seconds(StepShape(16))
 
 
 def test_a_machine_that_was_slow_for_a_while_is_used_again() -> None:
@@ -130,7 +130,7 @@ def test_a_step_that_found_no_memory_makes_later_ones_smaller_for_a_while() -> N
     budget.exhausted(4000)
     assert budget.tokens(0) == 2000
     for _ in range(300):
-        budget.observe(StepLoad(0, 1, 100), 1e-3)
+        budget.observe(StepShape(0, 1, 100), 1e-3)
     assert budget.tokens(0) == 8192
 
 
@@ -224,7 +224,7 @@ def test_a_request_joins_the_next_step_although_another_one_is_in_flight() -> No
     arrivals = [Arrival(0.0, 16, 200), Arrival(0.5, 200, 4)]
     report = serve(GRAPHS_8B, arrivals, ON_GPU)
     prefill_s = GRAPHS_8B.seconds(chunk(1, 200))
-    assert report.ttft_s()[1] <= GRAPHS_8B.seconds(StepLoad(1)) + prefill_s + 1e-3
+    assert report.ttft_s()[1] <= GRAPHS_8B.seconds(StepShape(1)) + prefill_s + 1e-3
 
 
 def test_a_step_that_ends_sooner_than_expected_is_not_waited_for() -> None:

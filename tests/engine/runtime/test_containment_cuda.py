@@ -17,7 +17,7 @@ from yaie.core.messages import Abort, Command, Event, Generate, Tokens
 from yaie.core.request import SamplingParams
 from yaie.runtime.startup import factory
 from yaie.runtime.startup.factory import Engine
-from yaie.runtime.worker.runner import Ticket
+from yaie.runtime.worker.runner import StepHandle
 from yaie_api.engine_config import EngineConfig
 
 pytestmark = [
@@ -186,7 +186,7 @@ def test_a_request_that_breaks_every_step_ends_alone(
     runner = served.engine.runner
     launch, cursed = runner.launch, 3
 
-    def breaking(batch: Batch) -> Ticket:
+    def breaking(batch: Batch) -> StepHandle:
         if any(cursed in row.tokens for row in batch.rows):
             raise RuntimeError("this prompt cannot be computed")
         return launch(batch)

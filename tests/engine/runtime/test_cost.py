@@ -5,11 +5,11 @@ import random
 import pytest
 
 from yaie.core.batch import Batch, Row
-from yaie.runtime.loop.step_cost import StepCosts, StepLoad
+from yaie.runtime.loop.step_cost import StepCosts, StepShape
 
 
-def chunk(decodes: int, tokens: int, position: int = 0) -> StepLoad:
-    return StepLoad(decodes, 1, tokens, tokens * (position + tokens // 2))
+def chunk(decodes: int, tokens: int, position: int = 0) -> StepShape:
+    return StepShape(decodes, 1, tokens, tokens * (position + tokens // 2))
 
 
 def launched(tokens: int) -> float:
@@ -24,14 +24,14 @@ def test_a_load_counts_what_a_batch_computes() -> None:
         Row(2, 2, 0, 100, 4, (1, 2, 3, 4), False),
         Row(3, 3, 0, 0, 2, (1, 2), True),
     )
-    assert StepLoad.of(Batch(0, (), (), (), (), rows)) == StepLoad(2, 2, 6, 4 * 102 + 2 * 1)
+    assert StepShape.of(Batch(0, (), (), (), (), rows)) == StepShape(2, 2, 6, 4 * 102 + 2 * 1)
 
 
 def test_nothing_is_expected_before_a_step_was_measured() -> None:
     costs = StepCosts()
     assert costs.seconds(chunk(4, 64)) is None
-    costs.observe(StepLoad(4), 0.01)
-    assert costs.seconds(StepLoad(4)) == pytest.approx(0.01)
+    costs.observe(StepShape(4), 0.01)
+    assert costs.seconds(StepShape(4)) == pytest.approx(0.01)
     assert costs.seconds(chunk(4, 64)) is None, "decodes do not say what prefill takes"
 
 
@@ -53,9 +53,9 @@ def test_beyond_the_largest_step_time_grows_at_most_in_proportion() -> None:
 def test_what_is_known_beside_other_decodes_is_carried_over() -> None:
     costs = StepCosts()
     for tokens in (0, 64, 512, 2048):
-        costs.observe(chunk(8, tokens) if tokens else StepLoad(8), 2e-3 + 4e-6 * tokens)
+        costs.observe(chunk(8, tokens) if tokens else StepShape(8), 2e-3 + 4e-6 * tokens)
     assert costs.seconds(chunk(100, 420)) == pytest.approx(2e-3 + 4e-6 * 512, rel=0.05)
-    costs.observe(StepLoad(100), 5e-3)
+    costs.observe(StepShape(100), 5e-3)
     assert costs.seconds(chunk(100, 512)) == pytest.approx(5e-3 + 4e-6 * 512, rel=0.1)
 
 

@@ -16,7 +16,7 @@ from yaie.runtime.grammar import build, cache
 from yaie.runtime.grammar import compiler as grammar_module
 from yaie.runtime.grammar import masks as masks_module
 from yaie.runtime.grammar.compiler import GrammarCompiler
-from yaie.runtime.grammar.matcher import Compiled, TokenMatcher
+from yaie.runtime.grammar.matcher import CompiledGrammar, TokenMatcher
 from yaie.runtime.grammar.probe import MEMORY_BYTES, GrammarProbe
 from yaie_api.errors import InvalidRequestError, OverloadedError, YaieError
 
@@ -296,13 +296,13 @@ def test_too_many_waiting_grammars_are_told_to_retry(
 
 def test_the_cache_forgets_the_least_recently_used() -> None:
     matcher = LLMatcher(build.load_vocabulary(DEMO, SIZE, EOS), "start: /a/")
-    kept = cache.Cache(100)
+    kept = cache.GrammarCache(100)
     for name in (b"old", b"used", b"big"):
-        kept.put(name, Compiled(matcher, 40))
+        kept.put(name, CompiledGrammar(matcher, 40))
         kept.get(b"used")
     assert kept.get(b"old") is None
     assert kept.get(b"used") is not None
-    kept.put(b"giant", Compiled(matcher, 101))
+    kept.put(b"giant", CompiledGrammar(matcher, 101))
     assert kept.get(b"giant") is None
 
 
@@ -431,7 +431,7 @@ def test_a_matcher_that_ran_into_a_limit_takes_nothing_more() -> None:
     vocabulary = build.load_vocabulary(DEMO, SIZE, EOS)
     native = LLMatcher(vocabulary, "start: /a/", log_level=0)
     assert not native.consume_token(5)
-    compiled_one = Compiled(native, 1)
+    compiled_one = CompiledGrammar(native, 1)
     matcher = TokenMatcher(compiled_one, native)
     assert not matcher.consume(EOS[0])
     assert not matcher.is_finished

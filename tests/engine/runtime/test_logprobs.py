@@ -82,9 +82,9 @@ def prompt_step(runner: ModelRunner, count: int, chunk: int) -> list[StepResult]
         ids = PROMPT[start : start + chunk]
         targets = PROMPT[start + 1 : start + chunk + 1]
         row = Row(1, 1, 0, start, len(ids), ids, start + chunk >= len(PROMPT), targets)
-        ticket = drive.launch([*drive.rows(2), row])
-        runner.sample(ticket)
-        results.append(runner.collect(ticket))
+        handle = drive.launch([*drive.rows(2), row])
+        runner.sample(handle)
+        results.append(runner.collect(handle))
         drive.tokens[2].append(results[-1].tokens[0])
     return results
 

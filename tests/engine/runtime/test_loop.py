@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from engine_harness import PAGE, VOCAB, Rig, generate, isolated
-from fakes.stub_runner import StubRunner, _Ticket, hashed, scripted
+from fakes.stub_runner import StubRunner, _StepHandle, hashed, scripted
 from yaie.core.batch import Batch, StepResult
 from yaie.core.messages import Abort, Accepted, Rejected, Stats, Tokens
 from yaie.core.outputs import BROKEN
@@ -28,17 +28,17 @@ class LoggingRunner(StubRunner):
         if (error := self.errors.pop(stage, None)) is not None:
             raise error
 
-    def launch(self, batch: Batch) -> _Ticket:
+    def launch(self, batch: Batch) -> _StepHandle:
         self.note("launch", batch)
         return super().launch(batch)
 
-    def sample(self, ticket: _Ticket, masks: TokenMasks | None = None) -> None:
-        self.note("sample", ticket.batch)
-        super().sample(ticket, masks)
+    def sample(self, handle: _StepHandle, masks: TokenMasks | None = None) -> None:
+        self.note("sample", handle.batch)
+        super().sample(handle, masks)
 
-    def collect(self, ticket: _Ticket) -> StepResult:
-        self.note("collect", ticket.batch)
-        return super().collect(ticket)
+    def collect(self, handle: _StepHandle) -> StepResult:
+        self.note("collect", handle.batch)
+        return super().collect(handle)
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2])

@@ -26,9 +26,9 @@ def pooled(runner: ModelRunner, pooling: Pooling, chunk: int, slot: int = 2) -> 
     vectors = []
     for _ in range(0, len(PROMPT), chunk):
         rows = [*drive.rows(4), *drive.rows(slot, chunk=chunk, sample=False, pool=True)]
-        ticket = drive.launch(rows)
-        runner.sample(ticket)
-        result = runner.collect(ticket)
+        handle = drive.launch(rows)
+        runner.sample(handle)
+        result = runner.collect(handle)
         drive.tokens[4].append(max(result.tokens))
         vectors.extend(vector for vector in result.pooled if vector is not None)
     assert len(vectors) == 1

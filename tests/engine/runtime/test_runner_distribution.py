@@ -15,7 +15,7 @@ import yaie_kernels
 from yaie.core.batch import SlotInit
 from yaie.core.request import SamplingParams
 from yaie.runtime.sampling.metadata import mask_of
-from yaie.runtime.sampling.sampler import Masks, Pending, Sampler
+from yaie.runtime.sampling.sampler import PendingDraw, RowMasks, Sampler
 from yaie.runtime.tensors.device_slots import Slots
 
 VOCAB, DRAWS, ALPHA = 64, 200_000, 1e-4
@@ -100,7 +100,7 @@ def counts_of(case: dict[str, Any]) -> torch.Tensor:
     masks = None
     if case.get("grammar"):
         words = mask_of(EVEN, VOCAB, allowed=True)
-        masks = Masks(np.arange(PIECE, dtype=np.int32), np.tile(words, (PIECE, 1)))
+        masks = RowMasks(np.arange(PIECE, dtype=np.int32), np.tile(words, (PIECE, 1)))
     rows, logits = torch.ones(PIECE, dtype=torch.int64), LOGITS.expand(PIECE, -1)
     counts = torch.zeros(VOCAB, dtype=torch.int64)
     clean = _tables(sampler)
@@ -109,7 +109,7 @@ def counts_of(case: dict[str, Any]) -> torch.Tensor:
             table.copy_(value)  # each draw is the sixth of the output, not one more
         # 32 positions on, the remembered tokens stand in the same columns
         position = 32 * torch.arange(first, first + PIECE) + int(next_position[0])
-        drawn = sampler.draw(Pending(logits, rows, position), plan, masks)
+        drawn = sampler.draw(PendingDraw(logits, rows, position), plan, masks)
         counts += drawn.tokens.bincount(minlength=VOCAB)
     return counts
 

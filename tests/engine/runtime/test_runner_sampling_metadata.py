@@ -127,12 +127,12 @@ def test_a_step_may_be_launched_before_the_last_is_collected(runner: ModelRunner
     sampling = params("all", "drawn")
     drive = Drive(runner)
     drive.start(0, PROMPT, sampling, seed=77)
-    tickets = []
+    handles = []
     for step in range(STEPS):
         start, ids = (0, PROMPT) if step == 0 else (len(PROMPT) + step - 1, ())
-        tickets.append(drive.launch([Row(0, 0, 0, start, len(ids) or 1, ids, True)]))
-        runner.sample(tickets[-1])
-    tokens = [runner.collect(ticket).tokens[0] for ticket in tickets]
+        handles.append(drive.launch([Row(0, 0, 0, start, len(ids) or 1, ids, True)]))
+        runner.sample(handles[-1])
+    tokens = [runner.collect(handle).tokens[0] for handle in handles]
     assert tokens == oracle(PROMPT, sampling, STEPS, seed=77)
 
 

@@ -51,15 +51,15 @@ def test_any_mixture_gives_the_textbooks_tokens(graphs: bool) -> None:
 def test_steps_launched_ahead_follow_on_the_device(graphs: bool, wish: str) -> None:
     runner, sampling = table_runner("cuda", graphs=graphs), params(wish, "drawn")
     runner.warm_up()
-    drive, tickets, tokens = Drive(runner), [], []
+    drive, handles, tokens = Drive(runner), [], []
     drive.start(0, PROMPT, sampling, seed=77)
     for step in range(STEPS):
         start, ids = (0, PROMPT) if step == 0 else (len(PROMPT) + step - 1, ())
-        tickets.append(drive.launch([Row(0, 0, 0, start, len(ids) or 1, ids, True)]))
-        if len(tickets) == 2:  # as the loop does: launch, collect the one before, sample
-            tokens.append(runner.collect(tickets.pop(0)).tokens[0])
-        runner.sample(tickets[-1])
-    tokens.append(runner.collect(tickets[0]).tokens[0])
+        handles.append(drive.launch([Row(0, 0, 0, start, len(ids) or 1, ids, True)]))
+        if len(handles) == 2:  # as the loop does: launch, collect the one before, sample
+            tokens.append(runner.collect(handles.pop(0)).tokens[0])
+        runner.sample(handles[-1])
+    tokens.append(runner.collect(handles[0]).tokens[0])
     assert tokens == oracle(PROMPT, sampling, STEPS, seed=77)
 
 

@@ -85,6 +85,6 @@ def test_a_copied_page_serves_like_the_original(runner: ModelRunner, expected: R
 
 
 def test_a_batch_without_rows_is_an_empty_result(runner: ModelRunner) -> None:
-    ticket = runner.launch(Batch(5, (), (), (), (), ()))
-    runner.sample(ticket)
-    assert runner.collect(ticket).tokens == ()
+    handle = runner.launch(Batch(5, (), (), (), (), ()))
+    runner.sample(handle)
+    assert runner.collect(handle).tokens == ()

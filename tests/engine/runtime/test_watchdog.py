@@ -11,13 +11,13 @@ import pytest
 from yaie.ipc.channel import EXIT_HANGS, Beat, EngineChannel, FromEngine
 from yaie.runtime import phases
 from yaie.runtime.loop.step_budget import StepBudget, StepLimits
-from yaie.runtime.loop.step_cost import StepLoad
+from yaie.runtime.loop.step_cost import StepShape
 from yaie.runtime.process import watchdog
 from yaie.runtime.process.watchdog import (
     FIRST_LIMIT_S,
     LIMIT_S,
     PHASE_LIMIT_S,
-    StepAge,
+    StepTimer,
     Watchdog,
     limit_s,
 )
@@ -33,7 +33,7 @@ def test_before_anything_was_measured_the_limit_is_long() -> None:
 
 
 def test_the_age_is_that_of_the_running_step() -> None:
-    age = StepAge()
+    age = StepTimer()
     for seconds in (0.5, 1.0, 1.5):
         age.observe(seconds, 0.5, "")
     assert age.seconds == 1.5
@@ -42,14 +42,14 @@ def test_the_age_is_that_of_the_running_step() -> None:
 
 
 def test_short_steps_never_add_up() -> None:
-    age = StepAge()
+    age = StepTimer()
     for turn in range(1000):
         age.observe((turn % 49) / 100, 0.5, "")
         assert age.seconds < 0.5
 
 
 def test_declared_phases_do_not_count() -> None:
-    age = StepAge()
+    age = StepTimer()
     for turn in range(100):
         age.observe(0.5 * (turn + 1), 0.5, "kernel compilation" if turn < 90 else "")
     assert age.seconds == 5.0
@@ -57,7 +57,7 @@ def test_declared_phases_do_not_count() -> None:
 
 
 def test_a_phase_that_never_ends_is_a_hang_too() -> None:
-    age = StepAge()
+    age = StepTimer()
     age.observe(1.0, PHASE_LIMIT_S + 1, "graph capture")
     assert age.hangs(LIMIT_S)
 
@@ -105,12 +105,12 @@ def test_the_compiler_tells_when_it_begins_and_ends() -> None:
 
 def test_the_budget_predicts_the_steps_in_flight() -> None:
     budget = StepBudget(StepLimits(512, 0.05))
-    budget.launched(StepLoad(4))
+    budget.launched(StepShape(4))
     assert budget.expected_s() is None
     for _ in range(20):
-        budget.observe(StepLoad(4), 0.02)
+        budget.observe(StepShape(4), 0.02)
     assert budget.expected_s() == pytest.approx(0.02, rel=0.2)
-    budget.launched(StepLoad(4))
+    budget.launched(StepShape(4))
     assert budget.expected_s() == pytest.approx(0.04, rel=0.2)
 
 

@@ -21,7 +21,7 @@ from yaie.core.messages import Command, Event, Generate, Rejected, Tokens
 from yaie.runtime.grammar.pending import TokenMasks
 from yaie.runtime.loop.engine_loop import EngineLoop
 from yaie.runtime.loop.step_budget import StepBudget, StepLimits
-from yaie.runtime.loop.step_cost import StepLoad
+from yaie.runtime.loop.step_cost import StepShape
 
 PAGE = 16
 
@@ -40,7 +40,7 @@ class Machine:
     context_s: float = 0.0
     depth: int = 1
 
-    def seconds(self, load: StepLoad) -> float:
+    def seconds(self, load: StepShape) -> float:
         rows_s = self.row_s * load.decodes
         if not load.prefill_tokens:
             return self.decode_s + rows_s
@@ -63,7 +63,7 @@ class Report:
     tokens_s: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     ended: set[int] = field(default_factory=set)
     refused: int = 0
-    steps: list[tuple[StepLoad, float]] = field(default_factory=list)
+    steps: list[tuple[StepShape, float]] = field(default_factory=list)
     steps_past_target: int = 0
     now_s: float = 0.0
 
@@ -113,7 +113,7 @@ def percentile(values: Iterable[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-class _Ticket(NamedTuple):
+class _StepHandle(NamedTuple):
     batch: Batch
     done_s: float
 
@@ -172,24 +172,24 @@ class _World:
 
     # the loop's runner
 
-    def launch(self, batch: Batch) -> _Ticket:
-        load = StepLoad.of(batch)
+    def launch(self, batch: Batch) -> _StepHandle:
+        load = StepShape.of(batch)
         seconds = self.machine.seconds(load)
         self.report.steps.append((load, seconds))
         self._free_s = max(self.now, self._free_s) + seconds
-        return _Ticket(batch, self._free_s)
+        return _StepHandle(batch, self._free_s)
 
-    def sample(self, ticket: _Ticket, masks: TokenMasks | None = None) -> None:
+    def sample(self, handle: _StepHandle, masks: TokenMasks | None = None) -> None:
         pass
 
-    def is_done(self, ticket: _Ticket) -> bool:
-        return self.now >= ticket.done_s
+    def is_done(self, handle: _StepHandle) -> bool:
+        return self.now >= handle.done_s
 
-    def collect(self, ticket: _Ticket) -> StepResult:
-        self.now = max(self.now, ticket.done_s)
-        rows = ticket.batch.rows
+    def collect(self, handle: _StepHandle) -> StepResult:
+        self.now = max(self.now, handle.done_s)
+        rows = handle.batch.rows
         tokens = tuple(1 if row.sample else -1 for row in rows)
-        return StepResult(ticket.batch.step_id, tokens, (True,) * len(rows))
+        return StepResult(handle.batch.step_id, tokens, (True,) * len(rows))
 
 
 def serve(

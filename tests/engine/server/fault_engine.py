@@ -22,7 +22,7 @@ from tokenizers import Tokenizer
 sys.path.insert(0, str(Path(__file__).parents[2]))  # it is started as a program
 
 from engine_harness import make_scheduler
-from fakes.stub_runner import StubRunner, _Ticket, hashed
+from fakes.stub_runner import StubRunner, _StepHandle, hashed
 from yaie.config import ModelInfo
 from yaie.core.batch import Batch, Row, StepResult
 from yaie.runtime.loop.engine_loop import EngineLoop, Port
@@ -41,7 +41,7 @@ class FaultyRunner(StubRunner):
         super().__init__(hashed(vocab_size), page_size=PAGE, step_s=STEP_S)
         self.known: dict[int, list[int]] = {}
 
-    def launch(self, batch: Batch) -> _Ticket:
+    def launch(self, batch: Batch) -> _StepHandle:
         text = " ".join(self.text(row) for row in batch.rows if row.tokens)
         if "hangstep" in text:
             time.sleep(1e6)
@@ -57,9 +57,9 @@ class FaultyRunner(StubRunner):
         known[row.start :] = row.tokens
         return str(self.tokenizer.decode(known))
 
-    def collect(self, ticket: _Ticket) -> StepResult:
-        result = super().collect(ticket)
-        texts = [self.tokenizer.decode(row.tokens) for row in ticket.batch.rows]
+    def collect(self, handle: _StepHandle) -> StepResult:
+        result = super().collect(handle)
+        texts = [self.tokenizer.decode(row.tokens) for row in handle.batch.rows]
         return StepResult(result.step_id, result.tokens, tuple("nanstep" not in t for t in texts))
 
 
@@ -82,7 +82,7 @@ class FaultyEngine:
             dtype="float32",
         )
 
-    def loop(self, port: Port) -> "EngineLoop[_Ticket]":
+    def loop(self, port: Port) -> "EngineLoop[_StepHandle]":
         scheduler = make_scheduler(
             num_pages=2048,
             page_size=PAGE,

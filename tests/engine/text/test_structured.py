@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from engine.grammars import accepts_text, build, native_demo, native_tagged, tagged
-from yaie.core.request import FreeBlock, Grammar
+from yaie.core.request import Grammar, ReasoningBlock
 from yaie.text.grammar.forms import FIELDS, after_reasoning, grammar_of
 from yaie_api.errors import InvalidRequestError
 
@@ -169,7 +169,7 @@ def test_the_form_begins_where_reasoning_ends(kind: str, vocabulary: str) -> Non
     plain = asked(structured_outputs=form)
 
     def accepts(opened: bool, output: str) -> bool:
-        grammar = after_reasoning(plain, FreeBlock("<think>", "</think>", opened))
+        grammar = after_reasoning(plain, ReasoningBlock("<think>", "</think>", opened))
         tokenizer = tagged() if vocabulary == "token" else None
         return accepts_text(build(grammar, native), output, tokenizer)
 

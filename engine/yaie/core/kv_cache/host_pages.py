@@ -4,7 +4,7 @@ A host page stands for one page of every KV cache group; all groups use the same
 """
 
 
-class HostCopy:
+class HostBlockTable:
     """Positions of one sequence in host memory. Page i holds those of its block table's page
     `first_page + i`; those before are expected in the prefix cache. Compared by identity.
     """
@@ -18,7 +18,7 @@ class HostCopy:
 
 
 class HostPages:
-    """`total` pages, numbered from 0. Each is free or part of one `HostCopy`."""
+    """`total` pages, numbered from 0. Each is free or part of one `HostBlockTable`."""
 
     __slots__ = ("_free", "total")
 
@@ -36,10 +36,10 @@ class HostPages:
             raise AssertionError(f"{n} host pages asked, {len(self._free)} free")
         return [self._free.pop() for _ in range(n)]
 
-    def release(self, copy: HostCopy) -> None:
+    def release(self, copy: HostBlockTable) -> None:
         self._free.extend(copy.pages)
 
-    def check(self, copies: list[HostCopy]) -> None:
+    def check(self, copies: list[HostBlockTable]) -> None:
         """Prove that free + held = total, each page once; raises AssertionError."""
         held = [page for copy in copies for page in copy.pages]
         if sorted(held + self._free) != list(range(self.total)):

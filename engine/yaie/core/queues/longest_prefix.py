@@ -4,7 +4,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 
 from yaie.core.queues.policy import fcfs
-from yaie.core.sequence import Sequence, State
+from yaie.core.sequence import Sequence, SequenceStatus
 
 WINDOW = 64
 """Only this many of the oldest are looked up in a round: the cost of a step stays bounded."""
@@ -24,7 +24,7 @@ class LongestPrefixQueue:
         self._overtaken = 0
 
     def push(self, sequence: Sequence) -> None:
-        sequence.state = State.WAITING
+        sequence.state = SequenceStatus.WAITING
         insort(self._waiting, sequence, key=fcfs)
 
     def refresh(self, running: Iterable[Sequence]) -> None:  # noqa: ARG002 - part of the protocol
@@ -39,7 +39,7 @@ class LongestPrefixQueue:
             return None
         if self._overtaken >= PATIENCE:
             return self._waiting[0]
-        while self._ranked and self._ranked[-1].state is not State.WAITING:
+        while self._ranked and self._ranked[-1].state is not SequenceStatus.WAITING:
             self._ranked.pop()
         return self._ranked[-1] if self._ranked else self._waiting[0]
 
@@ -60,7 +60,7 @@ class LongestPrefixQueue:
         if sequence is self._waiting[0]:
             self._overtaken = 0
         self._remove(sequence)
-        sequence.state = State.ENDED
+        sequence.state = SequenceStatus.ENDED
 
     def started(self, sequence: Sequence) -> None:
         """The order is of those that wait."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from yaie.core.queues.lazy_heap import LazyHeap
-from yaie.core.sequence import Sequence, State
+from yaie.core.sequence import Sequence, SequenceStatus
 
 
 class WaitingQueue(Protocol):
@@ -53,13 +53,13 @@ class OrderedQueue:
 
     def __init__(self, order: Order) -> None:
         self._order = order
-        self._heap: LazyHeap[Sequence] = LazyHeap(lambda one: one.state is State.WAITING)
+        self._heap: LazyHeap[Sequence] = LazyHeap(lambda one: one.state is SequenceStatus.WAITING)
 
     def __len__(self) -> int:
         return len(self._heap)
 
     def push(self, sequence: Sequence) -> None:
-        sequence.state = State.WAITING
+        sequence.state = SequenceStatus.WAITING
         self._heap.push(self._order(sequence), sequence)
 
     def peek(self) -> Sequence | None:
@@ -69,7 +69,7 @@ class OrderedQueue:
         self._heap.pop()
 
     def discard(self, sequence: Sequence) -> None:
-        sequence.state = State.ENDED
+        sequence.state = SequenceStatus.ENDED
         self._heap.lose()
 
     def refresh(self, running: Iterable[Sequence]) -> None:

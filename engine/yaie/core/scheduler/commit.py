@@ -19,7 +19,7 @@ from yaie.core.scheduler.lifecycle import RequestLifecycle
 from yaie.core.sequence import FirstOutputInfo, Sequence
 
 
-class _Extras(NamedTuple):
+class _RowOutputs(NamedTuple):
     """What a row asked for besides its token."""
 
     logprobs: TokenLogprobs | None = None
@@ -28,17 +28,17 @@ class _Extras(NamedTuple):
     more_tokens: tuple[int, ...] = ()
 
 
-_NO_EXTRAS = _Extras()
+_NO_EXTRAS = _RowOutputs()
 
 
-def _extras(result: StepResult) -> Iterable[_Extras]:
+def _extras(result: StepResult) -> Iterable[_RowOutputs]:
     """One for each row, or the same for ever."""
     if not (result.logprobs or result.prompt_logprobs or result.pooled or result.more_tokens):
         return repeat(_NO_EXTRAS)
     n_rows = len(result.tokens)
     none = (None,) * n_rows
     parts = (result.logprobs or none, result.prompt_logprobs or none, result.pooled or none)
-    return map(_Extras, *parts, result.more_tokens or ((),) * n_rows)
+    return map(_RowOutputs, *parts, result.more_tokens or ((),) * n_rows)
 
 
 class StepCommitter:

@@ -13,7 +13,7 @@ That is an unexplained failure; a sequence that was in too many of them ends at 
 from collections.abc import Callable
 from typing import NamedTuple
 
-from yaie.core.sequence import Sequence, State
+from yaie.core.sequence import Sequence, SequenceStatus
 
 MAX_UNEXPLAINED = 8
 """How often the same sequences are tried: without a bound, a step that always fails, but whose
@@ -31,9 +31,9 @@ class Suspect(NamedTuple):
     def is_suspect(self) -> bool:
         """Whether it is still to be heard. One that left in another way has been."""
         sequence = self.sequence
-        if sequence.state is State.RUNNING:
+        if sequence.state is SequenceStatus.RUNNING:
             return sequence.committed < self.until
-        return sequence.state is State.SUSPENDED
+        return sequence.state is SequenceStatus.SUSPENDED
 
     @property
     def is_hopeless(self) -> bool:
@@ -82,7 +82,7 @@ class FaultIsolator:
     def postpone(self) -> list[Sequence]:
         """The next group cannot be tried now: its suspended sequences wait in the queue again."""
         group = self._groups.pop()
-        return [one.sequence for one in group if one.sequence.state is State.SUSPENDED]
+        return [one.sequence for one in group if one.sequence.state is SequenceStatus.SUSPENDED]
 
     def check(self, suspended: list[Sequence]) -> None:
         """Prove that every suspended sequence will be tried; raises AssertionError."""

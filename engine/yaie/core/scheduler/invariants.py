@@ -1,7 +1,7 @@
 """What must hold of a request and of each of its outputs between two calls of the scheduler."""
 
 from yaie.core.group import SequenceGroup
-from yaie.core.sequence import NO_SLOT, Sequence, State
+from yaie.core.sequence import NO_SLOT, Sequence, SequenceStatus
 
 
 def check_group(group: SequenceGroup) -> None:
@@ -25,9 +25,9 @@ def check_sequence(sequence: Sequence, following: set[int]) -> None:
         raise AssertionError(f"sequence {sequence.seq_id} is ahead of itself")
     if sequence.decoding and sequence.samples and known != sequence.scheduled + 1:
         raise AssertionError(f"sequence {sequence.seq_id} decodes what it does not know")
-    if (sequence.state is State.RUNNING) != (sequence.slot != NO_SLOT):
+    if (sequence.state is SequenceStatus.RUNNING) != (sequence.slot != NO_SLOT):
         raise AssertionError(f"sequence {sequence.seq_id} runs without a slot")
-    if (sequence.state is State.FOLLOWING) and id(sequence) not in following:
+    if (sequence.state is SequenceStatus.FOLLOWING) and id(sequence) not in following:
         raise AssertionError(f"sequence {sequence.seq_id} waits for nobody")
     if sequence.table is not None and sequence.scheduled > sequence.table.capacity:
         raise AssertionError(f"sequence {sequence.seq_id} has fewer pages than positions")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from yaie.core.batch import PageCopy
 from yaie.core.group import SequenceGroup
-from yaie.core.kv_cache.host_pages import HostCopy, HostPages
+from yaie.core.kv_cache.host_pages import HostBlockTable, HostPages
 from yaie.core.kv_cache.radix_cache import BlockTable, PrefixPending, RadixCache
 from yaie.core.sequence import Sequence
 
@@ -17,7 +17,7 @@ swap costs copies in two steps and host pages in between.
 """
 
 
-class Placed(NamedTuple):
+class Allocation(NamedTuple):
     """Room for a sequence. Its first `ready` positions are there once copies and swaps are made."""
 
     table: BlockTable
@@ -30,7 +30,7 @@ class SwapOut(NamedTuple):
     """Copies to the host that the next batch makes for `sequence`."""
 
     sequence: Sequence
-    host: HostCopy
+    host: HostBlockTable
     copies: tuple[PageCopy, ...]
 
 
@@ -62,7 +62,7 @@ class KVCacheManager:
 
     def admit(
         self, sequence: Sequence, group: SequenceGroup, *, reserve: int
-    ) -> Placed | PrefixPending | None:
+    ) -> Allocation | PrefixPending | None:
         """Room for all known tokens of `sequence`. None: not now."""
         shared_prompt = self._shared_prompts.get(group) if sequence is group.next else None
         if shared_prompt is not None:
@@ -78,24 +78,26 @@ class KVCacheManager:
             return self._resumed(sequence, outcome)
         return outcome
 
-    def _fork(self, sequence: Sequence, shared_prompt: BlockTable, reserve: int) -> Placed | None:
+    def _fork(
+        self, sequence: Sequence, shared_prompt: BlockTable, reserve: int
+    ) -> Allocation | None:
         forked = self.kv.fork(shared_prompt, reserve=reserve)
         if forked is None:
             return None
         table, copies = forked
         self._copied.append(shared_prompt)
-        return Placed(table, sequence.n_prompt - 1, copies)
+        return Allocation(table, sequence.n_prompt - 1, copies)
 
-    def _resumed(self, sequence: Sequence, table: BlockTable) -> Placed:
+    def _resumed(self, sequence: Sequence, table: BlockTable) -> Allocation:
         """What the cache does not have comes from the host, where the host has it."""
         host, cached = sequence.host, table.cached_tokens
         if host is None:
-            return Placed(table, cached)
+            return Allocation(table, cached)
         page_size = self.kv.page_size
         first = cached // page_size
         if cached >= host.n_tokens or first < host.first_page:  # not needed, or a hole before it
             self.forget(sequence)
-            return Placed(table, cached)
+            return Allocation(table, cached)
         sources = host.pages[first - host.first_page :]
         copies = tuple(
             PageCopy(group, source, pages[first + offset])
@@ -103,7 +105,7 @@ class KVCacheManager:
             for offset, source in enumerate(sources)
         )
         self.swaps_in += 1
-        return Placed(table, host.n_tokens, swap_in=copies)
+        return Allocation(table, host.n_tokens, swap_in=copies)
 
     def extend(self, sequence: Sequence) -> tuple[int, ...] | None:
         """One more page in each KV cache group. None: there is none."""
@@ -145,7 +147,7 @@ class KVCacheManager:
         worth = n_tokens - first * self.kv.page_size >= self._swap_min_tokens
         if not worth or n_pages > self.host.free or sequence.reusable_tokens < n_tokens:
             return
-        host = HostCopy(first, n_tokens, self.host.allocate(n_pages))
+        host = HostBlockTable(first, n_tokens, self.host.allocate(n_pages))
         copies = tuple(
             PageCopy(group, pages[first + offset], target)
             for group, pages in enumerate(table.pages)

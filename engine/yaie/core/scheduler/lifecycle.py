@@ -16,9 +16,9 @@ from yaie.core.queues.deadlines import Deadlines
 from yaie.core.queues.policy import WaitingQueue
 from yaie.core.queues.prompt_rate import PromptRate
 from yaie.core.scheduler.invariants import check_group, check_sequence
-from yaie.core.scheduler.kv_cache_manager import KVCacheManager, Placed
+from yaie.core.scheduler.kv_cache_manager import Allocation, KVCacheManager
 from yaie.core.scheduler.slots import SlotAllocator
-from yaie.core.sequence import FirstOutputInfo, Sequence, State
+from yaie.core.sequence import FirstOutputInfo, Sequence, SequenceStatus
 
 
 class RequestLifecycle:
@@ -64,21 +64,21 @@ class RequestLifecycle:
         self.n_grammars += group.has_grammar
         self._advance(group)
 
-    def admit(self, sequence: Sequence) -> Placed | PrefixPending | None:
+    def admit(self, sequence: Sequence) -> Allocation | PrefixPending | None:
         """Room for `sequence`, with a page left for each that runs. None: not now."""
         group = self._groups[sequence.request_id]
-        placed = self.kv_cache.admit(sequence, group, reserve=len(self.running))
-        while placed is None and not self.running and self.kv_cache.reclaim():
-            placed = self.kv_cache.admit(sequence, group, reserve=0)
-        return placed
+        allocation = self.kv_cache.admit(sequence, group, reserve=len(self.running))
+        while allocation is None and not self.running and self.kv_cache.reclaim():
+            allocation = self.kv_cache.admit(sequence, group, reserve=0)
+        return allocation
 
-    def start(self, sequence: Sequence, placed: Placed) -> None:
+    def start(self, sequence: Sequence, allocation: Allocation) -> None:
         """A sequence from the queue runs from now on."""
         group = self._groups[sequence.request_id]
-        sequence.enter(self.slots.take(), placed.table, placed.ready)
+        sequence.enter(self.slots.take(), allocation.table, allocation.ready)
         if not group.started:
             group.started = True
-            group.cached_tokens = placed.table.cached_tokens
+            group.cached_tokens = allocation.table.cached_tokens
             self.prompt_tokens += sequence.n_prompt
             self.cached_prompt_tokens += group.cached_tokens
             self.prompts.admitted(sequence.n_prompt, group.cached_tokens)
@@ -93,7 +93,7 @@ class RequestLifecycle:
 
     def follow(self, sequence: Sequence, shared: PrefixPending) -> None:
         """Of two requests with the same uncached prefix the second waits for the first."""
-        sequence.state = State.FOLLOWING
+        sequence.state = SequenceStatus.FOLLOWING
         primary = next(other for other in self.running if other.table is shared.primary)
         primary.followers.append((shared.tokens, sequence))
 
@@ -101,7 +101,7 @@ class RequestLifecycle:
         """Requeue the followers of `primary` that need no more than `upto` tokens (None: all)."""
         followers, primary.followers = primary.followers, []
         for tokens, sequence in followers:
-            if sequence.state is not State.FOLLOWING:
+            if sequence.state is not SequenceStatus.FOLLOWING:
                 continue
             if upto is None or tokens <= upto:
                 self.queue.push(sequence)
@@ -152,7 +152,7 @@ class RequestLifecycle:
         self.kv_cache.preempt(sequence)
         self._vacate(sequence)
         sequence.epoch += 1
-        sequence.state = State.SUSPENDED
+        sequence.state = SequenceStatus.SUSPENDED
 
     def end(
         self,
@@ -163,15 +163,15 @@ class RequestLifecycle:
         poisoned: bool = False,
     ) -> None:
         """End an output that has started and give back all it holds; there is no other way."""
-        if sequence.state is State.RUNNING:
+        if sequence.state is SequenceStatus.RUNNING:
             if poisoned:
                 self.kv_cache.discard(sequence)
             else:
                 self.kv_cache.release(sequence)
             self._vacate(sequence)
-        elif sequence.state is State.WAITING:
+        elif sequence.state is SequenceStatus.WAITING:
             self.queue.discard(sequence)
-        sequence.state = State.ENDED
+        sequence.state = SequenceStatus.ENDED
         sequence.epoch += 1
         self.kv_cache.forget(sequence)
         events.append(final(sequence, finish))
@@ -278,4 +278,4 @@ class RequestLifecycle:
         following = {id(other) for primary in self.running for _, other in primary.followers}
         for sequence in live:
             check_sequence(sequence, following)
-        return [sequence for sequence in live if sequence.state is State.SUSPENDED]
+        return [sequence for sequence in live if sequence.state is SequenceStatus.SUSPENDED]

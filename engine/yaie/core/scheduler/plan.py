@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from yaie.core.drafter import Drafter
 from yaie.core.kv_cache.radix_cache import PrefixPending
-from yaie.core.scheduler.kv_cache_manager import Placed
+from yaie.core.scheduler.batch_builder import BatchBuilder
+from yaie.core.scheduler.kv_cache_manager import Allocation
 from yaie.core.scheduler.lifecycle import RequestLifecycle
-from yaie.core.scheduler.step import Step
-from yaie.core.sequence import Sequence, State
+from yaie.core.sequence import Sequence, SequenceStatus
 
 MOST_FOLLOWERS = 64
 """In one step so many are told to wait for a prefix: each costs some 30 us where that is long, and
@@ -18,9 +18,9 @@ MOST_FOLLOWERS = 64
 """
 
 
-def plan(lifecycle: RequestLifecycle, budget: int, drafter: Drafter | None = None) -> Step:
+def plan(lifecycle: RequestLifecycle, budget: int, drafter: Drafter | None = None) -> BatchBuilder:
     """A step of about `budget` tokens; all decodes run, however many they are."""
-    step = Step(budget)
+    step = BatchBuilder(budget)
     _decode(lifecycle, step, drafter)
     prompts = [sequence for sequence in lifecycle.running if not sequence.decoding]
     if prompts and _left(prompts[0]) > step.budget > 1:
@@ -31,21 +31,25 @@ def plan(lifecycle: RequestLifecycle, budget: int, drafter: Drafter | None = Non
     return step
 
 
-def bisect_step(lifecycle: RequestLifecycle, suspects: Iterable[Sequence], budget: int) -> Step:
+def bisect_step(
+    lifecycle: RequestLifecycle, suspects: Iterable[Sequence], budget: int
+) -> BatchBuilder:
     """A step that computes again what `suspects` know, and holds nobody else."""
-    step = Step(budget)
+    step = BatchBuilder(budget)
     for sequence in suspects:
         if step.budget <= 0:
             break
-        if sequence.state is State.RUNNING:
+        if sequence.state is SequenceStatus.RUNNING:
             step.prefill(sequence)
-        elif lifecycle.slots.free and isinstance(placed := lifecycle.admit(sequence), Placed):
-            lifecycle.start(sequence, placed)
-            step.start(sequence, placed)
+        elif lifecycle.slots.free and isinstance(
+            allocation := lifecycle.admit(sequence), Allocation
+        ):
+            lifecycle.start(sequence, allocation)
+            step.start(sequence, allocation)
     return step
 
 
-def _decode(lifecycle: RequestLifecycle, step: Step, drafter: Drafter | None) -> None:
+def _decode(lifecycle: RequestLifecycle, step: BatchBuilder, drafter: Drafter | None) -> None:
     running = lifecycle.running
     drafts: list[tuple[Sequence, tuple[int, ...]]] = []
     index = 0
@@ -80,7 +84,7 @@ def _draft(sequence: Sequence, drafter: Drafter) -> tuple[int, ...]:
     return tuple(drafter.draft(sequence.tokens, most))[:most]
 
 
-def _grow(lifecycle: RequestLifecycle, sequence: Sequence, step: Step) -> bool:
+def _grow(lifecycle: RequestLifecycle, sequence: Sequence, step: BatchBuilder) -> bool:
     """Get a page: give up shared prompts first, then preempt from the end of the ranks. False: it
     preempted itself.
     """
@@ -101,7 +105,7 @@ def _left(sequence: Sequence) -> int:
 
 
 def _share(
-    lifecycle: RequestLifecycle, step: Step, first: Sequence, others: list[Sequence]
+    lifecycle: RequestLifecycle, step: BatchBuilder, first: Sequence, others: list[Sequence]
 ) -> None:
     """`first` is a long prompt, which takes several steps. It has half of this one for certain;
     prompts that are done much sooner may have the other half, so that they need not wait for it.
@@ -115,7 +119,7 @@ def _share(
     _prefill(step, [first])
 
 
-def _prefill(step: Step, prompts: Iterable[Sequence]) -> None:
+def _prefill(step: BatchBuilder, prompts: Iterable[Sequence]) -> None:
     """Go on with prompts that are computed in part."""
     for sequence in prompts:
         if step.budget <= 0:
@@ -124,7 +128,11 @@ def _prefill(step: Step, prompts: Iterable[Sequence]) -> None:
 
 
 def _admit(
-    lifecycle: RequestLifecycle, step: Step, *, longest: int | None = None, least_important: int = 0
+    lifecycle: RequestLifecycle,
+    step: BatchBuilder,
+    *,
+    longest: int | None = None,
+    least_important: int = 0,
 ) -> None:
     """Start waiting sequences in policy order until slots, budget or pages run out, or until one
     comes that is longer than `longest`, or less important.

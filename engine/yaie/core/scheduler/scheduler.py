@@ -25,18 +25,18 @@ from yaie.core.matcher import Matcher
 from yaie.core.messages import Accepted, Generate, Rejected, Stats, Tokens
 from yaie.core.outputs import Failure, failed
 from yaie.core.queues.policies import queue_for
+from yaie.core.scheduler.batch_builder import BatchBuilder
 from yaie.core.scheduler.commit import StepCommitter
 from yaie.core.scheduler.fault_isolation import FaultIsolator, Suspect
 from yaie.core.scheduler.kv_cache_manager import SWAP_MIN_TOKENS, KVCacheManager, SwapOut
 from yaie.core.scheduler.lifecycle import RequestLifecycle
 from yaie.core.scheduler.plan import bisect_step, plan
-from yaie.core.scheduler.step import Step
-from yaie.core.scheduler.validation import Limits, duplicate, rejection, validate
-from yaie.core.sequence import Sequence, State, StopLimits
+from yaie.core.scheduler.validation import RequestLimits, duplicate, rejection, validate
+from yaie.core.sequence import Sequence, SequenceStatus, StopLimits
 from yaie_api.errors import OverloadedError, YaieError
 
 
-class _Flight(NamedTuple):
+class _InFlightStep(NamedTuple):
     """A step that is not committed yet. `sequences` is aligned with the batch's rows."""
 
     batch: Batch
@@ -101,11 +101,11 @@ class Scheduler:
         self._committer = StepCommitter(self._lifecycle, vocab_size)
         self._fault_isolator = FaultIsolator()
         longest = min(max_model_len, self._kv.capacity_tokens)
-        self._limits = Limits(max_num_queued_reqs, longest, vocab_size, max_logprobs)
+        self._limits = RequestLimits(max_num_queued_reqs, longest, vocab_size, max_logprobs)
         self._stop_limits = StopLimits(frozenset(eos_token_ids), longest)
         self._timeout_s = request_timeout_s
         self._random = random.Random(seed)  # noqa: S311 - sampling seeds, not secrets
-        self._steps: dict[int, _Flight] = {}
+        self._steps: dict[int, _InFlightStep] = {}
         self._next_step_id = 0
         self._next_arrival = 0
         self._spare_slots = max_num_seqs
@@ -279,7 +279,7 @@ class Scheduler:
         for swap in swap_out:
             if swap.sequence.host is swap.host:
                 self._kv_cache.forget(swap.sequence)
-                if swap.sequence.state is State.RUNNING:  # it came back from there already
+                if swap.sequence.state is SequenceStatus.RUNNING:  # it came back from there already
                     lifecycle.preempt(swap.sequence)
         return events
 
@@ -322,7 +322,7 @@ class Scheduler:
         """Prove the invariants of queues, slots and pages; raises AssertionError."""
         self._fault_isolator.check(self._lifecycle.check())
 
-    def _plan(self, budget: int) -> Step:
+    def _plan(self, budget: int) -> BatchBuilder:
         """A bisect step while there are suspects that have room, else an ordinary step."""
         while self._fault_isolator and (suspects := self._fault_isolator.next_group()):
             step = bisect_step(self._lifecycle, suspects, budget)
@@ -332,10 +332,10 @@ class Scheduler:
                 self._lifecycle.queue.push(sequence)
         return plan(self._lifecycle, budget, self.drafter)
 
-    def _seal(self, step: Step) -> Batch:
+    def _seal(self, step: BatchBuilder) -> Batch:
         swap_out = self._kv_cache.seal()
         copies = tuple(copy for swap in swap_out for copy in swap.copies)
         batch = step.batch(self._next_step_id, self._lifecycle.slots.take_releases(), copies)
-        self._steps[batch.step_id] = _Flight(batch, step.sequences, swap_out)
+        self._steps[batch.step_id] = _InFlightStep(batch, step.sequences, swap_out)
         self._next_step_id += 1
         return batch

@@ -10,7 +10,7 @@ from yaie_api.errors import ContextLengthError, InvalidRequestError, YaieError
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """`max_model_len`: longest sequence in tokens, by the model and by the KV cache.
     `max_logprobs`: most that may be asked for per token; -1: the whole vocabulary.
     """
@@ -21,7 +21,7 @@ class Limits:
     max_logprobs: int
 
 
-def validate(request: Generate, limits: Limits) -> None:
+def validate(request: Generate, limits: RequestLimits) -> None:
     """Refuse a request that can never run.
 
     Raises:

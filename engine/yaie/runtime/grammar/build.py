@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-from yaie.core.request import FreeBlock, Grammar
+from yaie.core.request import Grammar, ReasoningBlock
 from yaie.text.grammar import lark
 from yaie_api.errors import InvalidRequestError
 
@@ -111,7 +111,7 @@ def _form(vocabulary: LLTokenizer, grammar: Grammar) -> dict[str, Any]:
             return {"lark_grammar": grammar.text + _markers(vocabulary, grammar.markers)}
 
 
-def _before(vocabulary: LLTokenizer, block: FreeBlock) -> str:
+def _before(vocabulary: LLTokenizer, block: ReasoningBlock) -> str:
     free = "until_1 BREAK" if block.opened else "(marker_0 until_1 BREAK)?"
     rules = f"start: {free} @form\nBREAK: /\\n{{0,2}}/"
     return rules + _markers(vocabulary, (block.start, block.end))

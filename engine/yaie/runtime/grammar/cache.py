@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from yaie.core.request import Grammar
-from yaie.runtime.grammar.matcher import Compiled
+from yaie.runtime.grammar.matcher import CompiledGrammar
 
 MAX_REMEMBERED_REFUSALS: Final = 4096
 REFUSAL_S: Final = 60.0
@@ -24,15 +24,15 @@ def key_of(grammar: Grammar) -> Key:
     return hashlib.sha256(msgspec.msgpack.encode(anonymous)).digest()
 
 
-class Cache:
+class GrammarCache:
     """Compiled grammars, the least recently used forgotten first; bounded by their bytes."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._entries: OrderedDict[Key, Compiled] = OrderedDict()
+        self._entries: OrderedDict[Key, CompiledGrammar] = OrderedDict()
         self._size_bytes = 0
 
-    def get(self, key: Key) -> Compiled | None:
+    def get(self, key: Key) -> CompiledGrammar | None:
         if (found := self._entries.get(key)) is not None:
             self._entries.move_to_end(key)
         return found
@@ -40,7 +40,7 @@ class Cache:
     def drop(self, key: Key) -> None:
         self._size_bytes -= self._entries.pop(key).size_bytes
 
-    def put(self, key: Key, compiled: Compiled) -> None:
+    def put(self, key: Key, compiled: CompiledGrammar) -> None:
         self._entries[key] = compiled
         self._size_bytes += compiled.size_bytes
         while self._size_bytes > self._limit_bytes:
@@ -48,7 +48,7 @@ class Cache:
             self._size_bytes -= forgotten.size_bytes
 
 
-class Refusals:
+class RefusedGrammars:
     """Reasons of grammars refused of late, so that the same one costs nothing the next time."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

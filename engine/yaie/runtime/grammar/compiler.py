@@ -14,10 +14,10 @@ from typing import Final
 from yaie.core.matcher import Matcher
 from yaie.core.messages import Generate
 from yaie.core.request import Grammar
-from yaie.runtime.grammar.cache import Cache, Key, Refusals, key_of
+from yaie.runtime.grammar.cache import GrammarCache, Key, RefusedGrammars, key_of
 from yaie.runtime.grammar.compiler_pool import CompilerPool
-from yaie.runtime.grammar.masks import Masks
-from yaie.runtime.grammar.matcher import Compiled, TokenMatcher
+from yaie.runtime.grammar.masks import TokenBitmasks
+from yaie.runtime.grammar.matcher import CompiledGrammar, TokenMatcher
 from yaie.runtime.grammar.pending import TokenMasks
 from yaie_api.errors import EngineError, InvalidRequestError, OverloadedError, YaieError
 
@@ -46,13 +46,13 @@ class GrammarCompiler:
     ) -> None:
         self._workshop = CompilerPool(folder, vocab_size, eos_token_ids, time_limit_s)
         self._pool = ThreadPoolExecutor(max_workers, thread_name_prefix="grammar")
-        self._finished: SimpleQueue[tuple[Key, Compiled | YaieError]] = SimpleQueue()
-        self._cache = Cache(cache_bytes)
-        self._refused = Refusals()
+        self._finished: SimpleQueue[tuple[Key, CompiledGrammar | YaieError]] = SimpleQueue()
+        self._cache = GrammarCache(cache_bytes)
+        self._refused = RefusedGrammars()
         self._waiting: dict[Key, list[Generate]] = {}
         self._n_waiting = 0
         self._ready: list[tuple[Generate, Matcher | YaieError]] = []
-        self._masks = Masks(vocab_size)
+        self._masks = TokenBitmasks(vocab_size)
 
     @property
     def pending(self) -> int:
@@ -118,7 +118,7 @@ class GrammarCompiler:
 
     def _compile(self, key: Key, grammar: Grammar) -> None:
         """In a thread of the pool."""
-        outcome: Compiled | YaieError
+        outcome: CompiledGrammar | YaieError
         try:
             outcome = self._workshop.compile(grammar)
         except YaieError as error:
@@ -128,10 +128,10 @@ class GrammarCompiler:
             outcome = EngineError("The output's form could not be prepared.")
         self._finished.put((key, outcome))
 
-    def _settle(self, key: Key, outcome: Compiled | YaieError) -> None:
+    def _settle(self, key: Key, outcome: CompiledGrammar | YaieError) -> None:
         requests = self._waiting.pop(key)
         self._n_waiting -= len(requests)
-        if isinstance(outcome, Compiled):
+        if isinstance(outcome, CompiledGrammar):
             self._cache.put(key, outcome)
             self._ready.extend((request, outcome.begin()) for request in requests)
             return

@@ -9,7 +9,7 @@ from llguidance import LLTokenizer
 
 from yaie.core.request import Grammar
 from yaie.runtime.grammar import build
-from yaie.runtime.grammar.matcher import Compiled
+from yaie.runtime.grammar.matcher import CompiledGrammar
 from yaie.runtime.grammar.probe import GrammarProbe
 from yaie_api.errors import InvalidRequestError
 
@@ -32,7 +32,7 @@ class CompilerPool:
         self._local = threading.local()
         self._probes: list[GrammarProbe] = []
 
-    def compile(self, grammar: Grammar) -> Compiled:
+    def compile(self, grammar: Grammar) -> CompiledGrammar:
         """Try it in the thread's probe, then build it here.
 
         Raises:
@@ -46,7 +46,9 @@ class CompilerPool:
         if verdict.problem is not None:
             raise InvalidRequestError(verdict.problem, param=grammar.param)
         matcher = build.build(vocabulary, grammar)
-        return Compiled(matcher, max(verdict.size_bytes, MIN_COMPILED_BYTES, len(grammar.text)))
+        return CompiledGrammar(
+            matcher, max(verdict.size_bytes, MIN_COMPILED_BYTES, len(grammar.text))
+        )
 
     def close(self) -> None:
         for probe in self._probes:

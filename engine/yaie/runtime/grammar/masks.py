@@ -20,7 +20,7 @@ MIN_PARALLEL_CORES: Final = 4
 MAX_MASK_THREADS: Final = 8
 
 
-class Masks:
+class TokenBitmasks:
     """Two arrays, used in turn, that grow to the most rows ever asked for."""
 
     def __init__(self, vocab_size: int) -> None:

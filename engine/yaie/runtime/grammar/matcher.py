@@ -6,7 +6,7 @@ from llguidance import LLMatcher
 
 
 @dataclass(slots=True)
-class Compiled:
+class CompiledGrammar:
     """A matcher at its grammar's beginning, never fed itself. `size_bytes`: what it holds.
 
     Copies have one lexer in common: what one of them has explored is fast for all, and a limit that
@@ -27,7 +27,7 @@ class TokenMatcher:
 
     __slots__ = ("_grammar", "matcher")
 
-    def __init__(self, grammar: Compiled, matcher: LLMatcher) -> None:
+    def __init__(self, grammar: CompiledGrammar, matcher: LLMatcher) -> None:
         self._grammar = grammar
         self.matcher = matcher
 

@@ -22,7 +22,7 @@ class TokenMasks(NamedTuple):
     words: NDArray[np.int32]
 
 
-class Grammars(Protocol):
+class GrammarBackend(Protocol):
     """Compiles grammars beside the loop, and knows which tokens their matchers allow."""
 
     def submit(self, request: Generate) -> None:
@@ -35,7 +35,7 @@ class Grammars(Protocol):
         """What the matchers of these rows of a batch allow; None: everything."""
 
 
-class Pending(NamedTuple):
+class PendingRequest(NamedTuple):
     """`arrived_s`, `deadline_s`: on the loop's clock. `aborts`: of single outputs, to be obeyed
     once the request runs.
     """
@@ -49,9 +49,9 @@ class Pending(NamedTuple):
 class Compiling:
     """Owns the pending requests, by id."""
 
-    def __init__(self, grammars: Grammars | None) -> None:
+    def __init__(self, grammars: GrammarBackend | None) -> None:
         self._grammars = grammars
-        self._pending: dict[str, Pending] = {}
+        self._pending: dict[str, PendingRequest] = {}
         self._submitted = 0
 
     def __len__(self) -> int:
@@ -78,7 +78,7 @@ class Compiling:
             )
         self._grammars.submit(request)
         self._submitted += 1
-        self._pending[request.request_id] = Pending(request, arrived_s, deadline_s, [])
+        self._pending[request.request_id] = PendingRequest(request, arrived_s, deadline_s, [])
 
     def abort(self, abort: Abort) -> Generate | None:
         """Take a request back; None: it is not pending, or goes on with its other outputs."""
@@ -90,7 +90,7 @@ class Compiling:
             return None
         return self._pending.pop(abort.request_id).request
 
-    def take(self) -> Iterator[tuple[Pending, Matcher | YaieError]]:
+    def take(self) -> Iterator[tuple[PendingRequest, Matcher | YaieError]]:
         """What was compiled since the last call, less what was taken back meanwhile."""
         if self._grammars is None:
             return

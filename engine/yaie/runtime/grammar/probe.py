@@ -36,7 +36,7 @@ START_LIMIT_S: Final = 60.0
 """For interpreter, imports and vocabulary."""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class ProbeResult(msgspec.Struct, frozen=True):
     """Whether a grammar can be built. `size_bytes`: what its matcher holds."""
 
     problem: str | None = None
@@ -62,7 +62,7 @@ class GrammarProbe:
         self._end: Callable[[], object] = lambda: None
         self._is_ready = False
 
-    def ask(self, grammar: Grammar) -> Verdict:
+    def ask(self, grammar: Grammar) -> ProbeResult:
         """Try a grammar.
 
         Raises:
@@ -84,7 +84,7 @@ class GrammarProbe:
         except OSError:
             self.close()
             raise build.refusal(grammar, "it is too large") from None
-        return msgspec.msgpack.decode(answer, type=Verdict)
+        return msgspec.msgpack.decode(answer, type=ProbeResult)
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start the child if there is none; it reads its vocabulary while the caller goes on."""
@@ -133,10 +133,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         before = _allocated_bytes()
         try:
             matcher = build.build(vocabulary, grammar)
-            verdict = Verdict(size_bytes=max(0, _allocated_bytes() - before))
+            verdict = ProbeResult(size_bytes=max(0, _allocated_bytes() - before))
             del matcher
         except InvalidRequestError as error:
-            verdict = Verdict(problem=error.message)
+            verdict = ProbeResult(problem=error.message)
         _send(replies, msgspec.msgpack.encode(verdict))
     return 0
 

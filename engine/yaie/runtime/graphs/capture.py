@@ -7,7 +7,7 @@ import torch
 
 from yaie.runtime import phases
 from yaie.runtime.sampling.metadata import How
-from yaie.runtime.sampling.sampler import Draw
+from yaie.runtime.sampling.sampler import SamplerOutput
 from yaie.runtime.tensors.inputs import ForwardBatch, Ints
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ class StepGraph(Protocol):
         """
 
     @property
-    def drawn(self) -> Draw | None:
+    def drawn(self) -> SamplerOutput | None:
         """What the step has drawn; the next replay of any graph may overwrite it."""
 
     def inputs(self, arrays: ForwardBatch) -> tuple[Ints, ...]:

@@ -16,8 +16,8 @@ import torch
 from yaie.layers.attention import Segment, StepInput
 from yaie.models.model import DecoderModel
 from yaie.runtime.graphs.capture import STAND_INS, Graph, Recorder, Tail
-from yaie.runtime.loop.step_cost import StepLoad
-from yaie.runtime.sampling.sampler import Draw, draw
+from yaie.runtime.loop.step_cost import StepShape
+from yaie.runtime.sampling.sampler import SamplerOutput, draw
 from yaie.runtime.tensors.device_slots import Slots
 from yaie.runtime.tensors.inputs import ForwardBatch, Ints
 from yaie.runtime.tensors.kv_tensors import KVTensors
@@ -56,7 +56,7 @@ class DecodeGraph:
     slots: torch.Tensor
     positions: torch.Tensor
     logits: torch.Tensor
-    drawn: Draw | None
+    drawn: SamplerOutput | None
 
     def inputs(self, arrays: ForwardBatch) -> tuple[Ints, ...]:
         """Slot of each row, the scratch slot where padded; position of each row's last token."""
@@ -177,16 +177,16 @@ class DecodeGraphs:
             drawn,
         )
 
-    def measure(self) -> Iterator[tuple[StepLoad, float]]:
+    def measure(self) -> Iterator[tuple[StepShape, float]]:
         """Seconds that decodes of short sequences take, by replaying on the scratch slot."""
         self._slots.fill_(self.slots.scratch)
         self._positions.zero_()
         for key, graph in self.captured.items():
             usual = key.tail == "plain" and key.context == self._contexts[0]
             if usual and key.rows in self._few:
-                yield StepLoad(key.rows), self._recorder.seconds(graph.graph)
+                yield StepShape(key.rows), self._recorder.seconds(graph.graph)
 
-    def _step(self, key: DecodeKey, *, every_draw: bool = False) -> Draw | None:
+    def _step(self, key: DecodeKey, *, every_draw: bool = False) -> SamplerOutput | None:
         rows, page_size = key.rows, self.kv.page_size
         slots, positions = self._slots[:rows], self._positions[:rows]
         page = self.slots.tables[slots, positions // page_size]

@@ -22,8 +22,8 @@ import torch
 from yaie.layers.attention import Segment, StepInput
 from yaie.models.model import DecoderModel
 from yaie.runtime.graphs.capture import STAND_INS, Graph, Recorder, Tail
-from yaie.runtime.loop.step_cost import StepLoad
-from yaie.runtime.sampling.sampler import Draw, draw
+from yaie.runtime.loop.step_cost import StepShape
+from yaie.runtime.sampling.sampler import SamplerOutput, draw
 from yaie.runtime.tensors.device_slots import Slots
 from yaie.runtime.tensors.inputs import ForwardBatch, Ints
 from yaie.runtime.tensors.kv_tensors import KVTensors
@@ -81,7 +81,7 @@ class MixedGraph:
     graph: Graph
     buffer: torch.Tensor
     logits: torch.Tensor
-    drawn: Draw | None
+    drawn: SamplerOutput | None
 
     def inputs(self, arrays: ForwardBatch) -> tuple[Ints, ...]:
         """The whole buffer."""
@@ -230,16 +230,16 @@ class MixedGraphs:
             drawn,
         )
 
-    def measure(self) -> Iterator[tuple[StepLoad, float]]:
+    def measure(self) -> Iterator[tuple[StepShape, float]]:
         """Seconds that steps take beside the fewest decodes that graphs differ by, on padding."""
         for key, graph in self.captured.items():
             prefill = key.tokens - key.rows
             if key.tail == "plain" and key.rows == self._rows[0] and prefill > 0:
                 self._buffer.zero_()
                 self._buffer[_Layout.of(key.tokens, key.rows).slots] = self.slots.scratch
-                yield StepLoad(key.rows, 1, prefill), self._recorder.seconds(graph.graph)
+                yield StepShape(key.rows, 1, prefill), self._recorder.seconds(graph.graph)
 
-    def _step(self, layout: _Layout, key: MixedKey) -> Draw | None:
+    def _step(self, layout: _Layout, key: MixedKey) -> SamplerOutput | None:
         buffer, rows = self._buffer, key.rows
         longest = self.slots.tables.shape[1] * self.kv.page_size
         slots, seq_lens = buffer[layout.slots], buffer[layout.seq_lens]

@@ -19,7 +19,7 @@ from yaie.models.model import DecoderModel
 from yaie.runtime.graphs.capture import Recorder, StepGraph, Tail
 from yaie.runtime.graphs.decode import DecodeGraphs
 from yaie.runtime.graphs.mixed import CHUNKS, MixedGraphs
-from yaie.runtime.loop.step_cost import StepLoad
+from yaie.runtime.loop.step_cost import StepShape
 from yaie.runtime.sampling.metadata import SamplingMetadata
 from yaie.runtime.tensors.device_slots import Slots
 from yaie.runtime.tensors.inputs import ForwardBatch
@@ -144,6 +144,6 @@ class StepGraphs:
             ),
         )
 
-    def measure(self) -> list[tuple[StepLoad, float]]:
+    def measure(self) -> list[tuple[StepShape, float]]:
         """Seconds that some captured steps take on this device."""
         return [*self.decode.measure(), *self.mixed.measure()]

@@ -9,14 +9,14 @@ from yaie.core.messages import Abort, Accepted, Command, Event, Generate
 from yaie.core.outputs import CLOSING, DEADLINE, Failure, unstarted
 from yaie.core.scheduler.scheduler import Scheduler
 from yaie.core.scheduler.validation import duplicate, rejection
-from yaie.runtime.grammar.pending import Compiling, Grammars, Pending
+from yaie.runtime.grammar.pending import Compiling, GrammarBackend, PendingRequest
 from yaie_api.errors import YaieError
 
 
 class CommandHandler:
     """Owns what is being compiled. Its methods return what users are told, in order."""
 
-    def __init__(self, scheduler: Scheduler, grammars: Grammars | None) -> None:
+    def __init__(self, scheduler: Scheduler, grammars: GrammarBackend | None) -> None:
         self._scheduler = scheduler
         self._compiling = Compiling(grammars)
 
@@ -69,7 +69,7 @@ class CommandHandler:
         events += _withdrawn(self._compiling.expire(now), DEADLINE)
         return events
 
-    def _compiled(self, pending: Pending, outcome: Matcher | YaieError) -> list[Event]:
+    def _compiled(self, pending: PendingRequest, outcome: Matcher | YaieError) -> list[Event]:
         request = pending.request
         if isinstance(outcome, YaieError):
             return [rejection(request.request_id, outcome)]

@@ -22,13 +22,13 @@ from yaie.core.messages import Command, Event
 from yaie.core.outputs import BROKEN, CLOSING, step_failed
 from yaie.core.scheduler.scheduler import Scheduler
 from yaie.runtime import phases
-from yaie.runtime.grammar.pending import Grammars, TokenMasks
+from yaie.runtime.grammar.pending import GrammarBackend, TokenMasks
 from yaie.runtime.loop.command_handler import CommandHandler
 from yaie.runtime.loop.step_budget import StepBudget
-from yaie.runtime.loop.step_cost import StepLoad
+from yaie.runtime.loop.step_cost import StepShape
 from yaie_api.logs import fields
 
-__all__ = ["EngineLoop", "FatalRunnerError", "Grammars", "Port", "Runner", "TokenMasks"]
+__all__ = ["EngineLoop", "FatalRunnerError", "GrammarBackend", "Port", "Runner", "TokenMasks"]
 
 IDLE_WAIT_S = 0.5
 """An idle loop wakes this often to publish its statistics: they are its sign of life."""
@@ -42,7 +42,7 @@ SPARE_S = 0.001
 FADE = 0.98
 """How slowly the longest launch of late is forgotten, by steps."""
 
-TicketT = TypeVar("TicketT")
+HandleT = TypeVar("HandleT")
 log = logging.getLogger(__name__)
 
 
@@ -50,7 +50,7 @@ class FatalRunnerError(Exception):
     """The device is lost: no later step can succeed, the process has to be restarted."""
 
 
-class Runner(Protocol[TicketT]):
+class Runner(Protocol[HandleT]):
     """Computes batches in the order given, as on one stream."""
 
     @property
@@ -62,16 +62,16 @@ class Runner(Protocol[TicketT]):
         False: none is left.
         """
 
-    def launch(self, batch: Batch) -> TicketT:
+    def launch(self, batch: Batch) -> HandleT:
         """Enqueue the forward pass."""
 
-    def sample(self, ticket: TicketT, masks: TokenMasks | None = None) -> None:
+    def sample(self, handle: HandleT, masks: TokenMasks | None = None) -> None:
         """Enqueue sampling; `masks` forbids tokens in some rows."""
 
-    def is_done(self, ticket: TicketT) -> bool:
+    def is_done(self, handle: HandleT) -> bool:
         """Whether the device has computed the step: `collect` would not block."""
 
-    def collect(self, ticket: TicketT) -> StepResult:
+    def collect(self, handle: HandleT) -> StepResult:
         """Block until the result is there."""
 
 
@@ -85,30 +85,30 @@ class Port(Protocol):
         """Send events, in order."""
 
 
-class _Flight(Generic[TicketT]):
+class _InFlightStep(Generic[HandleT]):
     """A launched step. `launched_at` in seconds of the loop's clock."""
 
-    __slots__ = ("batch", "launched_at", "load", "sampled", "ticket")
+    __slots__ = ("batch", "handle", "launched_at", "load", "sampled")
 
-    def __init__(self, batch: Batch, load: StepLoad, ticket: TicketT, launched_at: float) -> None:
+    def __init__(self, batch: Batch, load: StepShape, handle: HandleT, launched_at: float) -> None:
         self.batch = batch
         self.load = load
-        self.ticket = ticket
+        self.handle = handle
         self.launched_at = launched_at
         self.sampled = False
 
 
-class EngineLoop(Generic[TicketT]):
+class EngineLoop(Generic[HandleT]):
     """Drives one scheduler and one runner. Not thread-safe: one thread calls `step` or `run`."""
 
     def __init__(
         self,
         scheduler: Scheduler,
-        runner: Runner[TicketT],
+        runner: Runner[HandleT],
         port: Port,
         *,
         budget: StepBudget,
-        grammars: Grammars | None = None,
+        grammars: GrammarBackend | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._scheduler = scheduler
@@ -118,7 +118,7 @@ class EngineLoop(Generic[TicketT]):
         self._grammars = grammars
         self._commands = CommandHandler(scheduler, grammars)
         self._clock = clock
-        self._in_flight: deque[_Flight[TicketT]] = deque()
+        self._in_flight: deque[_InFlightStep[HandleT]] = deque()
         self._events: list[Event] = []
         self._step_budget = 0
         self._step_seconds = 0.0
@@ -201,18 +201,18 @@ class EngineLoop(Generic[TicketT]):
             self._step_budget = self._budget.tokens(decodes, position, arriving)
         return scheduler.schedule(now, self._step_budget)
 
-    def _launch(self, batch: Batch | None) -> _Flight[TicketT] | None:
+    def _launch(self, batch: Batch | None) -> _InFlightStep[HandleT] | None:
         if batch is None:
             return None
-        launched_at, load = self._clock(), StepLoad.of(batch)
+        launched_at, load = self._clock(), StepShape.of(batch)
         self._budget.launched(load)
         try:
-            ticket = self._runner.launch(batch)
+            handle = self._runner.launch(batch)
         except Exception as error:  # noqa: BLE001 - whatever a step raises is contained in it
             self._contain(batch, error)
             return None
         self._launch_s = max(FADE * self._launch_s, self._clock() - launched_at)
-        flight = _Flight(batch, load, ticket, launched_at)
+        flight = _InFlightStep(batch, load, handle, launched_at)
         self._in_flight.append(flight)
         return flight
 
@@ -227,12 +227,12 @@ class EngineLoop(Generic[TicketT]):
             self._collect(flight)
         return True
 
-    def _sample(self, flight: _Flight[TicketT] | None) -> None:
+    def _sample(self, flight: _InFlightStep[HandleT] | None) -> None:
         if flight is None or flight.sampled:
             return
         flight.sampled = True
         try:
-            self._runner.sample(flight.ticket, self._masks(flight))
+            self._runner.sample(flight.handle, self._masks(flight))
         except Exception as error:  # noqa: BLE001 - whatever a step raises is contained in it
             self._in_flight.remove(flight)
             self._contain(flight.batch, error)
@@ -287,7 +287,7 @@ class EngineLoop(Generic[TicketT]):
         commands = self._port.drain(wait_s=0.0)
         until_s = self._launch_by_s()
         while until_s - self._clock() >= SPARE_S:
-            if self._runner.is_done(self._in_flight[0].ticket):  # sooner than expected
+            if self._runner.is_done(self._in_flight[0].handle):  # sooner than expected
                 break
             commands += self._port.drain(wait_s=SPARE_S)
         return commands
@@ -303,7 +303,7 @@ class EngineLoop(Generic[TicketT]):
         ends_at = max(running.launched_at, self._collected_at) + expected_s
         return ends_at - self._launch_s - SPARE_S
 
-    def _masks(self, flight: _Flight[TicketT]) -> TokenMasks | None:
+    def _masks(self, flight: _InFlightStep[HandleT]) -> TokenMasks | None:
         """What grammars allow in a step. They must have seen every earlier token."""
         rows = self._scheduler.matchers(flight.batch)
         if not rows or self._grammars is None:
@@ -320,9 +320,9 @@ class EngineLoop(Generic[TicketT]):
             self._scheduler.check()
         self._proved = not commands
 
-    def _collect(self, flight: _Flight[TicketT]) -> None:
+    def _collect(self, flight: _InFlightStep[HandleT]) -> None:
         try:
-            result = self._runner.collect(flight.ticket)
+            result = self._runner.collect(flight.handle)
         except Exception as error:  # noqa: BLE001 - whatever a step raises is contained in it
             self._contain(flight.batch, error)
             return

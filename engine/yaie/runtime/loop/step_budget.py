@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from yaie.runtime.loop.step_cost import SHORTEST_S, SIZES, StepCosts, StepLoad
+from yaie.runtime.loop.step_cost import SHORTEST_S, SIZES, StepCosts, StepShape
 
 MIN_CHUNK = 16
 FIRST_CHUNK = 32
@@ -59,14 +59,16 @@ class StepLimits:
 class StepBudget:
     """Sets the token budget of the next step. `measured`: steps that were timed before."""
 
-    def __init__(self, limits: StepLimits, measured: Iterable[tuple[StepLoad, float]] = ()) -> None:
+    def __init__(
+        self, limits: StepLimits, measured: Iterable[tuple[StepShape, float]] = ()
+    ) -> None:
         self.limits = limits
         self.steps_past_target = 0
         """Steps that were allowed to take longer than the target, so that the queue drains."""
         self._costs = StepCosts(limits.context_weight)
         self._ceiling = float(limits.max_tokens)
         self._within_target = limits.max_tokens
-        self._launched: tuple[StepLoad, ...] = ()
+        self._launched: tuple[StepShape, ...] = ()
         for load, seconds in measured:
             self._costs.observe(load, seconds)
 
@@ -83,7 +85,7 @@ class StepBudget:
             room = self._chunk([*chunks, room], decodes, position, arriving_per_s)
         return decodes + room
 
-    def launched(self, load: StepLoad) -> None:
+    def launched(self, load: StepShape) -> None:
         """A step with this load begins."""
         self._launched = (*self._launched[-1:], load)
         if load.decodes and load.prefill_tokens > self._within_target:
@@ -94,7 +96,7 @@ class StepBudget:
         """Whether somebody waits for each token: no offline use."""
         return not math.isinf(self.limits.target_s)
 
-    def step_s(self, load: StepLoad) -> float | None:
+    def step_s(self, load: StepShape) -> float | None:
         """How long a step is expected to take; None: nothing is known."""
         return self._costs.seconds(load)
 
@@ -104,7 +106,7 @@ class StepBudget:
         known = [seconds for seconds in expected if seconds is not None]
         return sum(known) if known and len(known) == len(expected) else None
 
-    def observe(self, load: StepLoad, seconds: float) -> None:
+    def observe(self, load: StepShape, seconds: float) -> None:
         """A step with this load took `seconds`."""
         self._ceiling = min(self._ceiling * RECOVERY, float(self.limits.max_tokens))
         self._costs.observe(load, seconds)
@@ -138,7 +140,7 @@ class StepBudget:
 
     def _seconds(self, tokens: int, decodes: int, position: int) -> float | None:
         context = tokens * (position + tokens // 2)
-        return self._costs.seconds(StepLoad(decodes, 1, tokens, context))
+        return self._costs.seconds(StepShape(decodes, 1, tokens, context))
 
     def _paying(self, decodes: int) -> int:
         """Fewest tokens that take as long as what their step costs without them, or twice as long

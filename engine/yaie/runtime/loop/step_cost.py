@@ -33,7 +33,7 @@ SHORTEST_S = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class StepLoad:
+class StepShape:
     """What a step computes.
 
     `decodes`: decode rows. `chunks`: prefill rows. `prefill_tokens`: tokens of the chunks.
@@ -46,7 +46,7 @@ class StepLoad:
     context: int = 0
 
     @classmethod
-    def of(cls, batch: Batch) -> "StepLoad":
+    def of(cls, batch: Batch) -> "StepShape":
         chunks = tokens = context = 0
         for row in reversed(batch.rows):  # prefill rows come last
             if not row.tokens:
@@ -70,7 +70,7 @@ class Point(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Row:
+class _CostCurve:
     """What is known beside one bucket of decode rows, by bucket of sizes."""
 
     measured: dict[int, Point] = field(default_factory=dict)
@@ -141,11 +141,11 @@ class StepCosts:
 
     def __init__(self, context_weight: float = 0.0) -> None:
         self._context_weight = context_weight
-        self._rows: dict[int, _Row] = {}
-        self._orders: dict[int, list[_Row]] = {}
+        self._rows: dict[int, _CostCurve] = {}
+        self._orders: dict[int, list[_CostCurve]] = {}
         """Rows by how alike they are to a decode bucket: a step looks up all its sizes in one."""
 
-    def observe(self, load: StepLoad, seconds: float) -> None:
+    def observe(self, load: StepShape, seconds: float) -> None:
         """A step took `seconds`."""
         expected = self.seconds(load)
         if expected is not None:
@@ -153,16 +153,16 @@ class StepCosts:
         without = max(seconds - self._context_s(load), seconds / 2, SHORTEST_S)
         bucket = _decode_bucket(load.decodes)
         if bucket not in self._rows:
-            self._rows[bucket] = _Row()
+            self._rows[bucket] = _CostCurve()
             self._orders.clear()
         self._rows[bucket].observe(Point(load.size, without))
 
-    def seconds(self, load: StepLoad) -> float | None:
+    def seconds(self, load: StepShape) -> float | None:
         """Expected seconds of a step; None: nothing like it was ever measured."""
         seconds = self.of(load.decodes, load.size)
         return None if seconds is None else seconds + self._context_s(load)
 
-    def _context_s(self, load: StepLoad) -> float:
+    def _context_s(self, load: StepShape) -> float:
         if not load.context or not self._context_weight:
             return 0.0
         token_s = next((row.token_s for row in self._alike(load.decodes) if row.largest), 0.0)
@@ -188,7 +188,7 @@ class StepCosts:
         wide = (span for span in spans if span[0] < span[1])
         return next(wide, spans[0] if spans else (0.0, 0.0))
 
-    def _alike(self, decodes: int) -> list[_Row]:
+    def _alike(self, decodes: int) -> list[_CostCurve]:
         """Rows by how far their decode buckets are from that of `decodes`."""
         own = _decode_bucket(decodes)
         if own not in self._orders:
@@ -197,7 +197,7 @@ class StepCosts:
         return self._orders[own]
 
 
-def _shifted(row: _Row, other: _Row, size: float) -> float:
+def _shifted(row: _CostCurve, other: _CostCurve, size: float) -> float:
     """What `other` says of the way from the nearest point of `row` to `size`."""
     points = row.points()
     near = points[-1] if size > points[-1].size else points[0]

@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None, load: Load | None = None) -> int:
     stop = threading.Event()
     end_with_parent(stop)
     config = msgspec.json.decode(args.config, type=EngineConfig)
-    pulse = Pulse()
+    pulse = LoopProgress()
     watchdog = Watchdog(args.address, pulse.age_s, pulse.expected_s)
     port = EnginePort(args.address)
     watchdog.start()
@@ -66,7 +66,7 @@ def serve(
     config: EngineConfig,
     port: EnginePort,
     stop: threading.Event,
-    pulse: "Pulse",
+    pulse: "LoopProgress",
     load: Load,
 ) -> int:
     """Load the model and run the loop until `stop` is set."""
@@ -93,7 +93,7 @@ def serve(
     return 0
 
 
-class Pulse:
+class LoopProgress:
     """What the watchdog asks, before there is a loop and afterwards."""
 
     def __init__(self) -> None:

@@ -39,7 +39,7 @@ def limit_s(expected_s: float | None) -> float:
     return FIRST_LIMIT_S if expected_s is None else max(LIMIT_S, STRETCH * expected_s)
 
 
-class StepAge:
+class StepTimer:
     """How long the running step has taken, declared phases left out. Time is the caller's."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Watchdog:
         self._thread.join()
 
     def _run(self) -> None:
-        port, age, seen = BeatPort(self._address), StepAge(), time.monotonic()
+        port, age, seen = BeatPort(self._address), StepTimer(), time.monotonic()
         try:
             while not self._stop.wait(INTERVAL_S):
                 faulthandler.dump_traceback_later(SILENT_S)
@@ -105,7 +105,7 @@ class Watchdog:
             faulthandler.cancel_dump_traceback_later()
             port.close()
 
-    def _judge(self, port: BeatPort, age: StepAge) -> None:
+    def _judge(self, port: BeatPort, age: StepTimer) -> None:
         # The prediction is asked for only when it can matter: it may cost a fit.
         limit = limit_s(self._expected_s()) if age.seconds > LIMIT_S else LIMIT_S
         hangs = age.hangs(limit)

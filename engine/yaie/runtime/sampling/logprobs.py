@@ -17,7 +17,7 @@ PIECE_BYTES = 2**26
 """Float32 logits that are looked at together; a few times as much is in use."""
 
 
-class Scores(NamedTuple):
+class LogprobTensors(NamedTuple):
     """Of N tokens: `chosen` [N] float32 log-probabilities, `rank` [N] int64 from 1, and the K most
     likely tokens of each position, best first: `top_ids` [N, K] int64, `top` [N, K] float32.
     """
@@ -27,9 +27,9 @@ class Scores(NamedTuple):
     top_ids: torch.Tensor
     top: torch.Tensor
 
-    def download(self, downloads: Downloads) -> "Scores":
+    def download(self, downloads: Downloads) -> "LogprobTensors":
         """Start the copies to the host."""
-        return Scores(*(downloads.start(part) for part in self))
+        return LogprobTensors(*(downloads.start(part) for part in self))
 
     def tokens(self, ids: list[int], counts: list[int]) -> list[TokenLogprobs]:
         """Messages about tokens `ids`, the first `counts[i]` of the most likely ones in each."""
@@ -41,7 +41,7 @@ class Scores(NamedTuple):
         ]
 
 
-def score(logits: torch.Tensor, tokens: torch.Tensor, count: int) -> Scores:
+def score(logits: torch.Tensor, tokens: torch.Tensor, count: int) -> LogprobTensors:
     """Score tokens [N] under logits [N, vocab] of any float dtype, `count` most likely ones each.
 
     A row with NaN has log-probabilities NaN.
@@ -51,15 +51,19 @@ def score(logits: torch.Tensor, tokens: torch.Tensor, count: int) -> Scores:
 
 def score_pieces(
     logits: Callable[[int, int], torch.Tensor], tokens: torch.Tensor, count: int, vocab_size: int
-) -> Scores:
+) -> LogprobTensors:
     """Score tokens [N]; `logits(first, last)` makes those rows when their turn comes."""
     size = max(1, PIECE_BYTES // (4 * vocab_size))
     pieces = [
-        Scores(
+        LogprobTensors(
             *ops.score_tokens(
                 logits(first, min(first + size, len(tokens))), tokens[first : first + size], count
             )
         )
         for first in range(0, len(tokens), size)
     ]
-    return pieces[0] if len(pieces) == 1 else Scores(*map(torch.cat, zip(*pieces, strict=True)))
+    return (
+        pieces[0]
+        if len(pieces) == 1
+        else LogprobTensors(*map(torch.cat, zip(*pieces, strict=True)))
+    )

@@ -9,7 +9,7 @@ import torch
 import yaie_kernels as ops
 from yaie.core.batch import SlotInit
 from yaie.runtime.sampling.logits_state import LogitsState
-from yaie.runtime.sampling.logprobs import Scores, score
+from yaie.runtime.sampling.logprobs import LogprobTensors, score
 from yaie.runtime.sampling.metadata import NO_LOGPROBS, How, SamplingMetadata, SlotSampling
 from yaie.runtime.tensors.device_slots import Slots
 from yaie.runtime.tensors.inputs import Ints
@@ -17,7 +17,7 @@ from yaie.runtime.tensors.transfer import upload
 from yaie_kernels import logit_flags
 
 
-class Draw(NamedTuple):
+class SamplerOutput(NamedTuple):
     """Outcome of sampling S rows: tokens [S] int64 and finite [S] bool. `forbidden` [S] bool: of
     the rows that are not finite, those to which their own request left no token.
     """
@@ -35,7 +35,7 @@ def draw(
     *,
     how: How,
     wanted: torch.Tensor | None = None,
-) -> Draw:
+) -> SamplerOutput:
     """Sample one token per row and remember it as the slot's last.
 
     Args:
@@ -65,10 +65,10 @@ def draw(
         )
     slots.last_token[rows] = tokens
     forbidden = None if wanted is None else (peak == -torch.inf) & (wanted != 0)
-    return Draw(tokens, finite, forbidden)
+    return SamplerOutput(tokens, finite, forbidden)
 
 
-class Pending(NamedTuple):
+class PendingDraw(NamedTuple):
     """Rows that wait for their draw: logits [S, vocab], left as they are, slots and positions [S]
     int64.
     """
@@ -78,7 +78,7 @@ class Pending(NamedTuple):
     positions: torch.Tensor
 
 
-class Masks(NamedTuple):
+class RowMasks(NamedTuple):
     """Grammar masks of some of the rows that are drawn: `rows` [R] among the S, `words` [R, W]."""
 
     rows: Ints
@@ -100,7 +100,9 @@ class Sampler:
         self.requested.start(inits)
         self.state.start(inits)
 
-    def draw(self, pending: Pending, plan: SamplingMetadata, masks: Masks | None) -> Draw:
+    def draw(
+        self, pending: PendingDraw, plan: SamplingMetadata, masks: RowMasks | None
+    ) -> SamplerOutput:
         """Like `draw`, after what the plan and the masks change in the logits."""
         logits, rows, positions = pending
         wanted = plan.wanted
@@ -116,7 +118,9 @@ class Sampler:
         return drawn
 
     @staticmethod
-    def scores(logits: torch.Tensor, tokens: torch.Tensor, plan: SamplingMetadata) -> Scores | None:
+    def scores(
+        logits: torch.Tensor, tokens: torch.Tensor, plan: SamplingMetadata
+    ) -> LogprobTensors | None:
         """Score the drawn tokens [S] of the rows that asked for it, in their order."""
         asking = np.flatnonzero(plan.logprobs != NO_LOGPROBS).astype(np.int32)
         if not len(asking):

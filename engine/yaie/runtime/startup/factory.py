@@ -16,14 +16,14 @@ from yaie.config import ModelInfo
 from yaie.core.kv_cache.spec import KVSpec
 from yaie.core.scheduler.scheduler import Scheduler
 from yaie.runtime.host import usable_cores
-from yaie.runtime.loop.engine_loop import EngineLoop, Grammars, Port
+from yaie.runtime.loop.engine_loop import EngineLoop, GrammarBackend, Port
 from yaie.runtime.loop.step_budget import StepBudget
-from yaie.runtime.loop.step_cost import StepLoad
+from yaie.runtime.loop.step_cost import StepShape
 from yaie.runtime.startup import settings
-from yaie.runtime.startup.loading import Loaded, limited, plan
+from yaie.runtime.startup.loading import LoadedModel, limited, plan
 from yaie.runtime.startup.memory import num_host_pages, num_pages
 from yaie.runtime.tensors.kv_tensors import KVTensors, kv_spec
-from yaie.runtime.worker.runner import ModelRunner, Ticket
+from yaie.runtime.worker.runner import ModelRunner, StepHandle
 from yaie_api.engine_config import EngineConfig
 from yaie_api.logs import fields
 
@@ -45,11 +45,11 @@ class Engine:
     scheduler: Scheduler
     runner: ModelRunner
     context_weight: float = 0.0
-    measured: tuple[tuple[StepLoad, float], ...] = ()
+    measured: tuple[tuple[StepShape, float], ...] = ()
 
-    def loop(self, port: Port) -> EngineLoop[Ticket]:
+    def loop(self, port: Port) -> EngineLoop[StepHandle]:
         """Return a loop that serves what arrives at `port`."""
-        decode_s = dict(self.measured).get(StepLoad(settings.TARGET_ROWS))
+        decode_s = dict(self.measured).get(StepShape(settings.TARGET_ROWS))
         limits = settings.step_limits(
             self.config, context_weight=self.context_weight, decode_s=decode_s
         )
@@ -59,7 +59,7 @@ class Engine:
             self.scheduler, self.runner, port, budget=budget, grammars=self._grammars()
         )
 
-    def _grammars(self) -> Grammars | None:
+    def _grammars(self) -> GrammarBackend | None:
         """What compiles structured outputs; None without a tokenizer to read them by."""
         folder = Path(self.info.tokenizer_path)
         if not (folder / "tokenizer.json").is_file():
@@ -126,26 +126,30 @@ def create(
     return Engine(config, info, scheduler, runner, weight, measured)
 
 
-class _Pages(NamedTuple):
+class _PageCounts(NamedTuple):
     """Pages on the device, the scratch page included, and in the host's memory."""
 
     device: int
     host: int
 
 
-def _pages(config: EngineConfig, loaded: Loaded, spec: KVSpec) -> _Pages:
+def _pages(config: EngineConfig, loaded: LoadedModel, spec: KVSpec) -> _PageCounts:
     """Count the pages. A model that runs alone has its cache elsewhere: its pages hold nothing and
     only count its tokens.
     """
     longest, step_tokens = config.max_model_len or 1, config.max_num_batched_tokens or 1
     if loaded.alone:
-        return _Pages(1 + -(-longest // spec.page_size), 0)
+        return _PageCounts(1 + -(-longest // spec.page_size), 0)
     pages = num_pages(config, loaded.model, spec, max_model_len=longest, step_tokens=step_tokens)
-    return _Pages(pages, num_host_pages(config, spec))
+    return _PageCounts(pages, num_host_pages(config, spec))
 
 
 def _scheduler(
-    config: EngineConfig, loaded: Loaded, spec: KVSpec, pages: _Pages, eos: tuple[int, ...]
+    config: EngineConfig,
+    loaded: LoadedModel,
+    spec: KVSpec,
+    pages: _PageCounts,
+    eos: tuple[int, ...],
 ) -> Scheduler:
     return Scheduler(
         spec,
@@ -165,7 +169,9 @@ def _scheduler(
     )
 
 
-def _runner(config: EngineConfig, loaded: Loaded, pages: _Pages, max_model_len: int) -> ModelRunner:
+def _runner(
+    config: EngineConfig, loaded: LoadedModel, pages: _PageCounts, max_model_len: int
+) -> ModelRunner:
     model = loaded.model
     kv = KVTensors(
         model.caches, pages.device, config.page_size, model.options, host_pages=pages.host
@@ -180,7 +186,7 @@ def _runner(config: EngineConfig, loaded: Loaded, pages: _Pages, max_model_len: 
     )
 
 
-def _context_weight(loaded: Loaded, info: ModelInfo) -> float:
+def _context_weight(loaded: LoadedModel, info: ModelInfo) -> float:
     """What attending to one earlier position costs a token, as a share of its other work."""
     shape = loaded.shape
     if shape is None:
@@ -195,7 +201,7 @@ def _set_threads(config: EngineConfig, device: torch.device) -> None:
         torch.set_num_threads(config.cpu_threads or max(1, usable_cores() - 1))
 
 
-def _info(config: EngineConfig, loaded: Loaded, *, path: str, **known: Any) -> ModelInfo:
+def _info(config: EngineConfig, loaded: LoadedModel, *, path: str, **known: Any) -> ModelInfo:
     model: Any = loaded.model
     parameters, weight_bytes = weights.count(model)
     return ModelInfo(

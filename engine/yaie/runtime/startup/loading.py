@@ -30,7 +30,7 @@ TASKS: dict[str, tuple[Task, ...]] = {
 """What a native model can be asked for, by its head."""
 
 
-class Loaded(NamedTuple):
+class LoadedModel(NamedTuple):
     """A model and how it has to be run.
 
     Attributes:
@@ -65,7 +65,7 @@ class LoadPlan(Protocol):
     @property
     def position_limit(self) -> int: ...
 
-    def load(self, config: EngineConfig, options: TensorOptions, folder: Path) -> Loaded:
+    def load(self, config: EngineConfig, options: TensorOptions, folder: Path) -> LoadedModel:
         """Build the model and fill it with the weights of `folder`.
 
         Raises:
@@ -99,7 +99,7 @@ class NativePlan:
         self._shape = shape
 
     @torch.inference_mode()
-    def load(self, config: EngineConfig, options: TensorOptions, folder: Path) -> Loaded:
+    def load(self, config: EngineConfig, options: TensorOptions, folder: Path) -> LoadedModel:
         form: Any = "absorbed" if config.mla_form == "auto" else config.mla_form
         shape = with_mla_form(self._shape, form)
         longest = config.max_model_len or shape.max_positions
@@ -109,7 +109,7 @@ class NativePlan:
         else:
             weights.load(model, folder)
         log.info("model is native", extra=fields(architecture=shape.architecture))
-        return Loaded(model, "native", TASKS[shape.head], shape=shape)
+        return LoadedModel(model, "native", TASKS[shape.head], shape=shape)
 
 
 class TransformersPlan:
@@ -124,7 +124,7 @@ class TransformersPlan:
         self.max_positions = named or load.DEFAULT_LENGTH
         self.position_limit = named or load.UNLIMITED
 
-    def load(self, config: EngineConfig, options: TensorOptions, folder: Path) -> Loaded:
+    def load(self, config: EngineConfig, options: TensorOptions, folder: Path) -> LoadedModel:
         from yaie.models.hf import load
         from yaie.models.hf.cached import CacheMode
         from yaie.models.hf.choose import choose
@@ -133,12 +133,12 @@ class TransformersPlan:
         model = load.model_of(self._config, self._class, options, source, config.seed or 0)
         chosen = choose(model, options, config.max_model_len or self.max_positions)
         if chosen.carry is None:
-            return Loaded(chosen.model, "paged transformers", TASKS["lm"])
+            return LoadedModel(chosen.model, "paged transformers", TASKS["lm"])
         whole = chosen.carry is not CacheMode.CHUNKS
-        return Loaded(chosen.model, "transformers", TASKS["lm"], alone=True, whole=whole)
+        return LoadedModel(chosen.model, "transformers", TASKS["lm"], alone=True, whole=whole)
 
 
-def limited(config: EngineConfig, loaded: Loaded) -> EngineConfig:
+def limited(config: EngineConfig, loaded: LoadedModel) -> EngineConfig:
     """The configuration as far as the loaded model allows it."""
     changes: dict[str, Any] = {}
     if loaded.alone:

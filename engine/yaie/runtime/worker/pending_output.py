@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from yaie.core.batch import FORBIDDEN, Row, StepResult
 from yaie.core.messages import TokenLogprobs
-from yaie.runtime.sampling.logprobs import Scores
+from yaie.runtime.sampling.logprobs import LogprobTensors
 from yaie.runtime.sampling.metadata import NO_LOGPROBS, SamplingMetadata
-from yaie.runtime.sampling.sampler import Draw
+from yaie.runtime.sampling.sampler import SamplerOutput
 from yaie.runtime.sampling.verification import count_right
 from yaie.runtime.tensors.inputs import Ints
 from yaie.runtime.tensors.transfer import Downloads
@@ -47,11 +47,11 @@ class PendingOutput:
         self._has_drafts = has_drafts
         self._drawn: torch.Tensor | None = None
         self._places: Ints | None = None
-        self._scores: Scores | None = None
-        self._prompt_scores: dict[int, Scores] = {}
+        self._scores: LogprobTensors | None = None
+        self._prompt_scores: dict[int, LogprobTensors] = {}
         self._vectors: dict[int, torch.Tensor] = {}
 
-    def draw(self, drawn: Draw, places: Ints | None = None) -> None:
+    def draw(self, drawn: SamplerOutput, places: Ints | None = None) -> None:
         """Tokens that were drawn: number i is `places[i]` of `drawn`, or i."""
         self._places = places
         tokens = drawn.tokens
@@ -60,11 +60,11 @@ class PendingOutput:
         output = torch.stack((tokens, drawn.finite.to(torch.int64)))
         self._drawn = self.downloads.start(output)
 
-    def score(self, scores: Scores) -> None:
+    def score(self, scores: LogprobTensors) -> None:
         """Log-probabilities of the rows whose plan asks for them."""
         self._scores = scores.download(self.downloads)
 
-    def score_prompt(self, row: int, scores: Scores) -> None:
+    def score_prompt(self, row: int, scores: LogprobTensors) -> None:
         """Log-probabilities of a row's targets."""
         self._prompt_scores[row] = scores.download(self.downloads)
 

@@ -36,21 +36,21 @@ DEMANDING = SamplingParams(
     grammar=Grammar("regex", "a*"),
 )
 
-TicketT = TypeVar("TicketT")
+HandleT = TypeVar("HandleT")
 
 
-class Stage(Protocol[TicketT]):
+class RehearsalRunner(Protocol[HandleT]):
     """The runner, as far as a rehearsal needs it."""
 
-    def launch(self, batch: Batch) -> TicketT: ...
+    def launch(self, batch: Batch) -> HandleT: ...
 
-    def sample(self, ticket: TicketT, masks: TokenMasks | None = None) -> None: ...
+    def sample(self, handle: HandleT, masks: TokenMasks | None = None) -> None: ...
 
-    def collect(self, ticket: TicketT) -> StepResult: ...
+    def collect(self, handle: HandleT) -> StepResult: ...
 
 
 def rehearse(
-    runner: Stage[TicketT],
+    runner: RehearsalRunner[HandleT],
     *,
     max_num_seqs: int,
     longest: int,
@@ -71,10 +71,10 @@ def rehearse(
     """
     words = np.full((1, -(-vocab_size // 32)), -1, dtype=np.int32)
     for batch in _batches(max_num_seqs, min(longest, step_tokens), page_size):
-        ticket = runner.launch(batch)
+        handle = runner.launch(batch)
         masked = batch.inits[-1].sampling.grammar is not None and batch.rows[-1].sample
-        runner.sample(ticket, TokenMasks((len(batch.rows) - 1,), words) if masked else None)
-        runner.collect(ticket)
+        runner.sample(handle, TokenMasks((len(batch.rows) - 1,), words) if masked else None)
+        runner.collect(handle)
 
 
 def _batches(max_num_seqs: int, longest: int, page_size: int) -> Iterator[Batch]:

@@ -19,10 +19,10 @@ from yaie.models.model import DecoderModel
 from yaie.runtime.graphs.capture import CudaRecorder, Recorder, StepGraph
 from yaie.runtime.graphs.step_graphs import StepGraphs
 from yaie.runtime.loop.engine_loop import FatalRunnerError, TokenMasks
-from yaie.runtime.loop.step_cost import StepLoad
+from yaie.runtime.loop.step_cost import StepShape
 from yaie.runtime.sampling.logprobs import score_pieces
 from yaie.runtime.sampling.metadata import SamplingMetadata
-from yaie.runtime.sampling.sampler import Draw, Masks, Pending, Sampler
+from yaie.runtime.sampling.sampler import PendingDraw, RowMasks, Sampler, SamplerOutput
 from yaie.runtime.sampling.verification import Drafts, drafts_of, last_tokens
 from yaie.runtime.tensors.device_slots import Slots
 from yaie.runtime.tensors.inputs import ForwardBatch, Ints, prepare_inputs, spans
@@ -34,7 +34,7 @@ from yaie.runtime.worker.rehearsal import rehearse
 
 
 @dataclass(slots=True)
-class Ticket:
+class StepHandle:
     """A step in flight. `sampled`: row number of each draw, ascending.
 
     `pending` is None where nothing is left to draw, `drafts` where each row has one draw at most.
@@ -43,7 +43,7 @@ class Ticket:
     sampled: Ints
     plan: SamplingMetadata
     outcome: PendingOutput
-    pending: Pending | None = None
+    pending: PendingDraw | None = None
     drafts: Drafts | None = None
 
     @property
@@ -105,7 +105,7 @@ class ModelRunner:
     @torch.inference_mode()
     def warm_up(
         self, step_tokens: int = 1024, *, put_off: bool = False
-    ) -> list[tuple[StepLoad, float]]:
+    ) -> list[tuple[StepShape, float]]:
         """Compile kernels and capture graphs, so that no step of so many tokens has to.
 
         Args:
@@ -142,7 +142,7 @@ class ModelRunner:
             return self.graphs is not None and self.graphs.capture_next()
 
     @torch.inference_mode()
-    def launch(self, batch: Batch) -> Ticket:
+    def launch(self, batch: Batch) -> StepHandle:
         """Apply the batch's changes and enqueue its forward pass.
 
         Raises:
@@ -154,7 +154,7 @@ class ModelRunner:
         with self._fatal_device_errors():
             return self._launch(batch)
 
-    def _launch(self, batch: Batch) -> Ticket:
+    def _launch(self, batch: Batch) -> StepHandle:
         changes = self.slots.apply(batch)
         if batch.inits:
             self.sampler.start(batch.inits)
@@ -171,19 +171,19 @@ class ModelRunner:
         outcome = PendingOutput(
             batch.step_id, batch.rows, sampled, plan, self.device, has_drafts=drafts is not None
         )
-        ticket = Ticket(sampled, plan, outcome, drafts=drafts)
+        handle = StepHandle(sampled, plan, outcome, drafts=drafts)
         if graph is not None:
             graph.replay(parts[len(changes) :])
-            self._take(ticket, graph, arrays)
+            self._take(handle, graph, arrays)
         elif batch.rows:
             step = _DeviceStep(*parts[len(changes) :])
             hidden = self._forward(arrays, step)
-            self._report(ticket, batch.rows, hidden)
+            self._report(handle, batch.rows, hidden)
             if len(sampled):
-                ticket.pending = self._pend(hidden, arrays, step)
+                handle.pending = self._pend(hidden, arrays, step)
             else:
                 outcome.downloads.mark()  # without a token to fetch, too, its end can be waited for
-        return ticket
+        return handle
 
     def _move_pages(self, batch: Batch) -> None:
         """Swap out before anything may overwrite a page that leaves."""
@@ -195,34 +195,34 @@ class ModelRunner:
             self.kv.copy(batch.copies)
 
     @torch.inference_mode()
-    def sample(self, ticket: Ticket, masks: TokenMasks | None = None) -> None:
-        """Enqueue the drawing of the ticket's tokens (a captured step may have done it already).
+    def sample(self, handle: StepHandle, masks: TokenMasks | None = None) -> None:
+        """Enqueue the drawing of the handle's tokens (a captured step may have done it already).
 
         Raises:
             ValueError: a mask for a row that does not sample, or whose request has no grammar.
             torch.OutOfMemoryError, FatalRunnerError: as in `launch`.
 
         """
-        chosen = _masks(ticket, masks)
-        pending, ticket.pending = ticket.pending, None
+        chosen = _masks(handle, masks)
+        pending, handle.pending = handle.pending, None
         if pending is None:
             return
         with self._fatal_device_errors():
-            drawn = self.sampler.draw(pending, ticket.plan, chosen)
-            if ticket.drafts is not None:
-                slots, tokens = last_tokens(ticket.drafts, drawn.tokens)
+            drawn = self.sampler.draw(pending, handle.plan, chosen)
+            if handle.drafts is not None:
+                slots, tokens = last_tokens(handle.drafts, drawn.tokens)
                 self.slots.last_token[slots] = tokens
-            self._score(ticket, pending.logits, drawn)
+            self._score(handle, pending.logits, drawn)
 
-    def is_done(self, ticket: Ticket) -> bool:
+    def is_done(self, handle: StepHandle) -> bool:
         """Whether `collect` would not block."""
-        return ticket.outcome.downloads.done
+        return handle.outcome.downloads.done
 
-    def collect(self, ticket: Ticket) -> StepResult:
-        """Wait for the ticket's tokens."""
+    def collect(self, handle: StepHandle) -> StepResult:
+        """Wait for the handle's tokens."""
         with self._fatal_device_errors():
-            ticket.outcome.downloads.wait()
-        return ticket.outcome.result()
+            handle.outcome.downloads.wait()
+        return handle.outcome.result()
 
     @contextmanager
     def _fatal_device_errors(self) -> Iterator[None]:
@@ -238,18 +238,18 @@ class ModelRunner:
 
     # -- the forward pass -------------------------------------------------------------------
 
-    def _take(self, ticket: Ticket, graph: StepGraph, arrays: ForwardBatch) -> None:
+    def _take(self, handle: StepHandle, graph: StepGraph, arrays: ForwardBatch) -> None:
         """What a captured step has drawn, or the logits of the rows that are to be drawn."""
         places = graph.places(arrays)
         if not len(places):
-            ticket.outcome.downloads.mark()
+            handle.outcome.downloads.mark()
         elif graph.drawn is not None:
-            ticket.outcome.draw(graph.drawn, places)
+            handle.outcome.draw(graph.drawn, places)
         else:
             slots = arrays.slots[arrays.sampled]
             parts = upload((places, slots, arrays.draw_positions), self.device)
             place, slot, position = (part.long() for part in parts)
-            ticket.pending = Pending(graph.logits[place], slot, position)
+            handle.pending = PendingDraw(graph.logits[place], slot, position)
 
     def _forward(self, arrays: ForwardBatch, step: "_DeviceStep") -> torch.Tensor:
         slots = step.slots.long()
@@ -262,9 +262,9 @@ class ModelRunner:
         )
         return self.model.forward(ids, inputs)
 
-    def _pend(self, hidden: torch.Tensor, arrays: ForwardBatch, step: "_DeviceStep") -> Pending:
+    def _pend(self, hidden: torch.Tensor, arrays: ForwardBatch, step: "_DeviceStep") -> PendingDraw:
         sampled, last = step.sampled.long(), step.last.long()
-        return Pending(
+        return PendingDraw(
             self.model.logits(hidden if _is_all(arrays) else hidden[last]),
             step.slots.long()[sampled],
             step.draw_positions.long(),
@@ -282,8 +282,8 @@ class ModelRunner:
         n = arrays.n_decode
         decodes, others = slice(0, n), slice(n, len(arrays.slots))
         halves = (
-            _Half(0, decodes, arrays.decode_start, step.decode_start),
-            _Half(n, others, arrays.prefill_start, step.prefill_start),
+            _RowRange(0, decodes, arrays.decode_start, step.decode_start),
+            _RowRange(n, others, arrays.prefill_start, step.prefill_start),
         )
         return tuple(
             self._segment(half, arrays.seq_lens[half.rows], step.seq_lens[half.rows], slots)
@@ -292,7 +292,7 @@ class ModelRunner:
         )
 
     def _segment(
-        self, half: "_Half", host_lens: Ints, seq_lens: torch.Tensor, slots: torch.Tensor
+        self, half: "_RowRange", host_lens: Ints, seq_lens: torch.Tensor, slots: torch.Tensor
     ) -> Segment:
         return Segment(
             first=half.first,
@@ -307,7 +307,7 @@ class ModelRunner:
 
     # -- what is reported beside tokens -------------------------------------------------------
 
-    def _report(self, ticket: Ticket, rows: Sequence[Row], hidden: torch.Tensor) -> None:
+    def _report(self, handle: StepHandle, rows: Sequence[Row], hidden: torch.Tensor) -> None:
         """Vectors and log-probabilities of the prompts that asked for them."""
         if not any(row.pool or row.targets for row in rows):
             return
@@ -315,12 +315,14 @@ class ModelRunner:
             if row.pool:
                 vector = self.pooler.add(row, hidden[first:last])
                 if vector is not None:
-                    ticket.outcome.pool(number, vector)
+                    handle.outcome.pool(number, vector)
             if row.targets:
                 own = hidden[first : first + len(row.targets)]
-                self._score_prompt(ticket, number, row, own)
+                self._score_prompt(handle, number, row, own)
 
-    def _score_prompt(self, ticket: Ticket, number: int, row: Row, hidden: torch.Tensor) -> None:
+    def _score_prompt(
+        self, handle: StepHandle, number: int, row: Row, hidden: torch.Tensor
+    ) -> None:
         (targets,) = upload((np.array(row.targets, dtype=np.int32),), self.device)
         scores = score_pieces(
             lambda first, last: self.model.logits(hidden[first:last]),
@@ -328,13 +330,13 @@ class ModelRunner:
             self.sampler.requested.prompt_logprobs(row.slot),
             self.model.vocab_size,
         )
-        ticket.outcome.score_prompt(number, scores)
+        handle.outcome.score_prompt(number, scores)
 
-    def _score(self, ticket: Ticket, logits: torch.Tensor, drawn: Draw) -> None:
-        ticket.outcome.draw(drawn)
-        scores = self.sampler.scores(logits, drawn.tokens, ticket.plan)
+    def _score(self, handle: StepHandle, logits: torch.Tensor, drawn: SamplerOutput) -> None:
+        handle.outcome.draw(drawn)
+        scores = self.sampler.scores(logits, drawn.tokens, handle.plan)
         if scores is not None:
-            ticket.outcome.score(scores)
+            handle.outcome.score(scores)
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +355,7 @@ class _DeviceStep:
     draw_positions: torch.Tensor
 
 
-class _Half(NamedTuple):
+class _RowRange(NamedTuple):
     """Rows of a step that become one segment: its first token, rows, and query offsets."""
 
     first: int
@@ -378,13 +380,13 @@ def _is_all(arrays: ForwardBatch) -> bool:
     return len(arrays.last) == len(arrays.positions)
 
 
-def _masks(ticket: Ticket, masks: TokenMasks | None) -> Masks | None:
+def _masks(handle: StepHandle, masks: TokenMasks | None) -> RowMasks | None:
     """Masks by number among the sampled rows instead of among all."""
     if masks is None or not masks.rows:
         return None
     rows = np.array(masks.rows, dtype=np.int32)
-    places = np.searchsorted(ticket.sampled, rows).astype(np.int32)
-    inside = places < len(ticket.sampled)
-    if not inside.all() or (ticket.sampled[places] != rows).any() or not ticket.plan.masked:
+    places = np.searchsorted(handle.sampled, rows).astype(np.int32)
+    inside = places < len(handle.sampled)
+    if not inside.all() or (handle.sampled[places] != rows).any() or not handle.plan.masked:
         raise ValueError("a mask for a row that does not sample by a grammar")
-    return Masks(places, masks.words)
+    return RowMasks(places, masks.words)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from yaie.core.request import FreeBlock, Grammar
+from yaie.core.request import Grammar, ReasoningBlock
 from yaie.text.grammar import gbnf, lark
 from yaie.text.grammar.schema import MAX_PATTERN_CHARACTERS, check_schema, ends_escaping
 from yaie_api.errors import InvalidRequestError
@@ -47,7 +47,7 @@ def grammar_of(fields: Mapping[str, Any]) -> Grammar | None:
     return found[0] if found else None
 
 
-def after_reasoning(grammar: Grammar, block: FreeBlock | None) -> Grammar:
+def after_reasoning(grammar: Grammar, block: ReasoningBlock | None) -> Grammar:
     """The grammar that applies only after the reasoning, which is free text."""
     return msgspec.structs.replace(grammar, after=block)
 

@@ -17,7 +17,7 @@ from engine.grammars import (
     walk,
 )
 from engine.text.tools.reading import read
-from yaie.core.request import FreeBlock, Grammar
+from yaie.core.request import Grammar, ReasoningBlock
 from yaie.text.grammar.forms import after_reasoning
 from yaie.text.tools import FORMATS, ToolChoice, ToolSpec, format_for
 
@@ -122,7 +122,7 @@ def test_free_text_ends_with_eos_and_has_no_padding() -> None:
 
 
 def test_reasoning_cannot_end_with_eos() -> None:
-    block = FreeBlock("<think>", "</think>", opened=True)
+    block = ReasoningBlock("<think>", "</think>", opened=True)
     for made in (grammar("hermes", AUTO), grammar("hermes", REQUIRED), Grammar("regex", "a")):
         matcher = build(after_reasoning(made, block), native_tagged())
         options = allowed(matcher, tagged().get_vocab_size() + PADDING)

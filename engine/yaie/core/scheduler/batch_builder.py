@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 
 from yaie.core.batch import Batch, PageAppend, PageCopy, Row, SlotInit
-from yaie.core.scheduler.kv_cache_manager import Placed
+from yaie.core.scheduler.kv_cache_manager import Allocation
 from yaie.core.sequence import Sequence
 
 
-class Step:
+class BatchBuilder:
     """`budget`: tokens that prefill may still add. `sequences` is aligned with `rows`."""
 
     __slots__ = ("appends", "budget", "copies", "inits", "rows", "sequences", "swap_in")
@@ -21,11 +21,11 @@ class Step:
         self.copies: list[PageCopy] = []
         self.swap_in: list[PageCopy] = []
 
-    def start(self, sequence: Sequence, placed: Placed) -> None:
+    def start(self, sequence: Sequence, allocation: Allocation) -> None:
         """`sequence` enters its slot with the pages it has and runs what it can."""
         self.inits.append(sequence.slot_init())
-        self.copies.extend(placed.copies)
-        self.swap_in.extend(placed.swap_in)
+        self.copies.extend(allocation.copies)
+        self.swap_in.extend(allocation.swap_in)
         self.prefill(sequence)
 
     def append(self, sequence: Sequence, pages: tuple[int, ...]) -> None:
