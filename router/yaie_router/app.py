@@ -17,6 +17,7 @@ from aiohttp import web
 
 from yaie_api import __version__, logs, names, prefix
 from yaie_api.errors import EngineError, MethodNotAllowedError, YaieError
+from yaie_api.http.origin import check_local
 from yaie_router import routes
 from yaie_router.admission import Admission
 from yaie_router.answers import error_answer, json_answer
@@ -49,7 +50,9 @@ Handler = Callable[[web.BaseRequest, Exchange], Awaitable[web.StreamResponse]]
 
 
 class App:
-    """Answers every request of the router. `draining` turns readiness off."""
+    """Answers every request of the router. `draining` turns readiness off. `local_only`: requests
+    that a web page of another machine may have caused are refused.
+    """
 
     def __init__(
         self,
@@ -65,6 +68,7 @@ class App:
         self._proxy = proxy
         self._metrics = metrics
         self.draining = False
+        self.local_only = False
         self._routes: dict[str, dict[str, Handler]] = {
             **{path: {"POST": self._forward} for path in routes.FORWARDED},
             routes.STORED: {"GET": self._stored, "DELETE": self._stored},
@@ -112,6 +116,8 @@ class App:
             )
 
     def _dispatch(self, request: web.BaseRequest, exchange: Exchange) -> Handler:
+        if self.local_only:
+            check_local(request.headers.get("Host", ""), request.headers.get("Origin", ""))
         route = routes.route_of(request.path)
         methods = self._routes.get(route)
         if methods is None:

@@ -139,7 +139,9 @@ async def test_a_body_over_the_limit_is_413(start_router: StackMaker, chunked: b
 async def test_a_body_that_never_ends_is_given_up(start_router: StackMaker) -> None:
     stack = await start_router(body_timeout_s=0.2)
     reader, writer = await asyncio.open_connection("127.0.0.1", stack.config.port)
-    writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 50\r\n\r\n{")
+    writer.write(
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 50\r\n\r\n{"
+    )
     head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), GENEROUS_S)
     assert head.startswith(b"HTTP/1.1 408 ")
     assert b"connection: close" in head.lower()
@@ -148,7 +150,7 @@ async def test_a_body_that_never_ends_is_given_up(start_router: StackMaker) -> N
 
 async def test_a_head_that_never_ends_is_given_up(start_router: StackMaker) -> None:
     stack = await start_router(header_timeout_s=0.3)
-    for start in (b"", b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-slow: "):
+    for start in (b"", b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nx-slow: "):
         reader, writer = await asyncio.open_connection("127.0.0.1", stack.config.port)
         writer.write(start)
         with contextlib.suppress(ConnectionResetError):
@@ -195,7 +197,7 @@ async def test_malformed_http_is_refused_and_never_forwarded(stack: Stack, attac
     engine = FakeEngine()
     await stack.serve("demo", engine)
     reader, writer = await asyncio.open_connection("127.0.0.1", stack.config.port)
-    writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n" + attack)
+    writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n" + attack)
     line = await asyncio.wait_for(reader.readline(), GENEROUS_S)
     assert line.split()[1] in (b"400", b"431")
     writer.close()
@@ -207,7 +209,7 @@ async def test_a_header_that_is_not_utf_8_does_not_break_the_request(stack: Stac
     await stack.serve("demo", engine)
     reader, writer = await asyncio.open_connection("127.0.0.1", stack.config.port)
     writer.write(
-        b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-odd: \xff\r\n"
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nx-odd: \xff\r\n"
         b'content-length: 16\r\n\r\n{"model":"demo"}'
     )
     assert (await asyncio.wait_for(reader.readline(), GENEROUS_S)).split()[1] == b"200"
@@ -253,7 +255,7 @@ async def test_prompts_do_not_reach_the_logs(
     "raw",
     [
         b"\x16\x03\x01\x02" * 8 + b"\r\n\r\n",
-        b"GET /version HTTP/1.1\r\nhost: x\r\nx: " + b"secret" * 20_000 + b"\r\n\r\n",
+        b"GET /version HTTP/1.1\r\nhost: localhost\r\nx: " + b"secret" * 20_000 + b"\r\n\r\n",
         b"POST / HTTP/1.1\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
     ],
 )
@@ -269,3 +271,26 @@ async def test_what_is_not_http_gets_the_envelope_and_no_more(
     assert b"aiohttp" not in answer
     assert b"secret" not in answer
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"Host": "evil.example"}, {"Origin": "https://evil.example"}],
+    ids=["host", "origin"],
+)
+async def test_web_pages_of_other_machines_cannot_use_a_router_on_a_loopback_address(
+    stack: Stack, headers: dict[str, str]
+) -> None:
+    await stack.serve("demo", FakeEngine())
+    for path in ("/v1/models", "/metrics", "/"):
+        async with stack.client.get(path, headers=headers) as response:
+            assert response.status == 400
+            assert (await error_of(response))["code"] == "foreign_host"
+    async with stack.client.get("/v1/models", headers={"Host": "localhost:8000"}) as response:
+        assert response.status == 200
+
+
+async def test_a_router_on_all_addresses_answers_any_name(start_router: StackMaker) -> None:
+    stack = await start_router(host="0.0.0.0")
+    async with stack.client.get("/v1/models", headers={"Host": "yaie.example"}) as response:
+        assert response.status == 200

@@ -12,7 +12,9 @@ from router.fakes import DONE, FakeEngine, RawEngine, event
 from router.test_router_proxy import chat_bytes, events_of
 
 BODY = b'{"model":"demo","messages":[{"role":"user","content":"hi"}]}'
-CHUNKED = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+CHUNKED = (
+    b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
+)
 EVENTS = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 JSON = EVENTS.replace(b"text/event-stream", b"application/json")
 GENEROUS_S = 20.0

@@ -13,7 +13,7 @@ from router.fakes import DONE, FakeEngine, endpoint_slice, event, inference_mode
 from yaie_router.routes import FORWARDED
 
 
-def chat_bytes(model: str = "demo", *, host: str = "x") -> bytes:
+def chat_bytes(model: str = "demo", *, host: str = "localhost") -> bytes:
     """A raw HTTP/1.1 request of a streaming chat."""
     body = json.dumps(
         {"model": model, "stream": True, "messages": [{"role": "user", "content": "hi"}]}

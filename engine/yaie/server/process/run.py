@@ -20,9 +20,9 @@ from yaie.server.engine.supervisor import Supervisor, private_folder
 from yaie.server.options import ServeOptions
 from yaie.server.peers import Peers
 from yaie.server.process.event_loop import loop_factory
-from yaie.server.web.origin import is_loopback
 from yaie.server.web.sockets import bind, url_of
 from yaie_api.errors import YaieError
+from yaie_api.http.origin import is_loopback
 from yaie_api.logs import fields
 
 if TYPE_CHECKING:

@@ -21,7 +21,6 @@ from yaie.server.headers import key_of
 from yaie.server.metrics import ServerMetrics
 from yaie.server.options import Limits
 from yaie.server.request.http import STATUS_CLIENT_LEFT, error_response
-from yaie.server.web.origin import check_local
 from yaie.server.web.pages import is_page
 from yaie_api import names
 from yaie_api.errors import (
@@ -32,6 +31,7 @@ from yaie_api.errors import (
     UnsupportedEncodingError,
     YaieError,
 )
+from yaie_api.http.origin import check_local
 from yaie_api.logs import fields, request_id
 
 log = logging.getLogger("yaie.access")

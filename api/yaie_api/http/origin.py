@@ -53,6 +53,6 @@ def _is_local_name(name: str, *, any_address: bool) -> bool:
 def _foreign(header: str) -> InvalidRequestError:
     return InvalidRequestError(
         f"The {header} header names another machine, and this server is for this one only: use "
-        "localhost or an address, or serve with --api-key.",
+        "localhost or an address. `yaie serve --api-key` serves other names, too.",
         code="foreign_host",
     )
