@@ -18,6 +18,7 @@ from aiohttp import web
 from yaie_api import __version__, logs, names, prefix
 from yaie_api.errors import EngineError, MethodNotAllowedError, YaieError
 from yaie_api.http.origin import check_local
+from yaie_api.http.paths import no_such_path
 from yaie_router import routes
 from yaie_router.admission import Admission
 from yaie_router.answers import error_answer, json_answer
@@ -121,7 +122,7 @@ class App:
         route = routes.route_of(request.path)
         methods = self._routes.get(route)
         if methods is None:
-            raise routes.no_such_path()
+            raise no_such_path(route, self._routes)
         exchange.route = route
         if request.method not in methods:
             raise MethodNotAllowedError(f"Use {' or '.join(methods)} on this path.")

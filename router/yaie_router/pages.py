@@ -7,8 +7,8 @@ from typing import Final
 from aiohttp import web
 
 from yaie_api.http import pages
+from yaie_api.http.paths import no_such_path
 from yaie_api.names import HEADER_REQUEST_ID
-from yaie_router import routes
 
 _DOCUMENT: Final = "openapi.json"
 """Written by `tools/render_openapi.py`: the router does not load the types that check bodies."""
@@ -23,7 +23,7 @@ def page_answer(request: web.BaseRequest, request_id: str) -> web.Response:
     """
     page = pages.find(request.path, request.headers.get("accept", ""))
     if page is None:
-        raise routes.no_such_path()
+        raise no_such_path(request.path, ())
     found = pages.reply(page, request.headers.get("if-none-match", ""))
     ours = {"server": "yaie", HEADER_REQUEST_ID: request_id}
     return web.Response(status=found.status, headers=found.headers | ours, body=found.body)

@@ -7,7 +7,6 @@ import re
 from typing import Final
 
 from yaie_api import names
-from yaie_api.errors import NotFoundError
 from yaie_api.http import pages
 
 RESPONSES: Final = "/v1/responses"
@@ -33,11 +32,6 @@ OWN: Final = (names.PATH_LIVE, names.PATH_READY, HEALTH, VERSION, names.PATH_MET
 """GET, of the router itself."""
 
 _STORED: Final = re.compile(r"/v1/responses/([A-Za-z0-9_-]{1,128})(/cancel|/input_items)?")
-
-
-def no_such_path() -> NotFoundError:
-    """The error for what is no path of the router."""
-    return NotFoundError("No such path. The API is under /v1.", code="path_not_found")
 
 
 def route_of(path: str) -> str:

@@ -226,4 +226,4 @@ def test_a_taken_address_is_a_clear_error(server: Server) -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert done.stderr.strip().endswith("Address already in use.")
+    assert done.stderr.strip().endswith("Address already in use. Another --port may be free.")

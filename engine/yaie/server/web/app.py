@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from yaie.server.options import Limits
 from yaie.server.request.http import error_response, left_response
@@ -23,9 +24,9 @@ from yaie_api.errors import (
     EngineError,
     InvalidRequestError,
     MethodNotAllowedError,
-    NotFoundError,
     YaieError,
 )
+from yaie_api.http.paths import no_such_path
 
 
 def create_app(
@@ -95,11 +96,12 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
     """Answer the router's 404 and 405 in the envelope of all errors."""
     if not isinstance(error, HTTPException):
         raise error
-    known: dict[int, YaieError] = {
-        404: NotFoundError("No such path.", code="path_not_found"),
-        405: MethodNotAllowedError(f"{request.method} is not allowed here."),
-    }
-    ours = known.get(error.status_code) or InvalidRequestError(str(error.detail))
+    ours: YaieError = InvalidRequestError(str(error.detail))
+    if error.status_code == 404:
+        served = (route.path for route in request.app.routes if isinstance(route, Route))
+        ours = no_such_path(request.url.path, served)
+    elif error.status_code == 405:
+        ours = MethodNotAllowedError(f"{request.method} is not allowed here.")
     response = error_response(ours, request.url.path)
     response.headers.update(error.headers or {})
     return response

@@ -1,5 +1,6 @@
 """Listening sockets."""
 
+import errno
 import socket
 from typing import Final
 
@@ -23,7 +24,9 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise UnavailableError(f"Cannot listen on {host}:{port}: {error.strerror}.") from error
+        hint = " Another --port may be free." if error.errno == errno.EADDRINUSE else ""
+        reason = f"Cannot listen on {host}:{port}: {error.strerror}.{hint}"
+        raise UnavailableError(reason) from error
     return listener
 
 
