@@ -10,7 +10,6 @@ process.
 import asyncio
 import logging
 import signal
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from yaie.ipc.channel import EXIT_HANGS
 from yaie.server.engine.api_server_pool import ApiServerPool
 from yaie.server.engine.client import AsyncEngine, EngineState
 from yaie.server.engine.output_handler import OutputHandler
+from yaie.server.engine.private_folder import private_folder
 from yaie.server.options import SILENT_S
 from yaie_api.errors import UnavailableError, YaieError
 from yaie_api.logs import fields
@@ -31,7 +31,6 @@ STOP_GRACE_S: Final = 5.0
 POLL_S: Final = 0.5
 SILENT_LOADING_S: Final = 120.0
 """While the model loads, libraries may hold the interpreter's lock for a long time."""
-MAX_FOLDER_LENGTH: Final = 70
 LAST_WORDS_S: Final = 0.05
 """How long to wait for the messages that a process sent just before its end."""
 
@@ -85,7 +84,7 @@ class Supervisor:
         """
         with private_folder() as folder:
             while not self._stopping:
-                status = await self._one_process(Path(folder))
+                status = await self._one_process(folder)
                 if not self._stopping:
                     await self._after_death(status)
 
@@ -174,13 +173,6 @@ class Supervisor:
 
 def _log_stage(stage: str) -> None:
     log.info("loading", extra=fields(stage=stage))
-
-
-def private_folder() -> "tempfile.TemporaryDirectory[str]":
-    """Make a folder for sockets that only this user can enter. Their paths may have 107 bytes."""
-    usual = tempfile.gettempdir()
-    base = usual if len(usual) <= MAX_FOLDER_LENGTH else "/tmp"  # noqa: S108 - mkdtemp is safe there
-    return tempfile.TemporaryDirectory(prefix="yaie-", dir=base)
 
 
 def _why(status: int) -> str:

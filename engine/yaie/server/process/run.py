@@ -10,13 +10,13 @@ import logging
 import socket
 from collections.abc import AsyncIterator
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from yaie.config import ModelInfo
 from yaie.server.engine.api_server_pool import ApiServerPool
 from yaie.server.engine.client import AsyncEngine, EngineState
-from yaie.server.engine.supervisor import Supervisor, private_folder
+from yaie.server.engine.private_folder import private_folder
+from yaie.server.engine.supervisor import Supervisor
 from yaie.server.options import ServeOptions
 from yaie.server.peers import Peers
 from yaie.server.process.event_loop import loop_factory
@@ -44,7 +44,7 @@ def serve(options: ServeOptions) -> int:
         if count > 1:
             from yaie.server.process import api_server_worker
 
-            folder = Path(stack.enter_context(private_folder()))
+            folder = stack.enter_context(private_folder())
             peers, api_servers = (
                 Peers(folder, 0, count),
                 api_server_worker.hire(options, listener, control, folder),
