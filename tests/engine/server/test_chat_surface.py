@@ -362,14 +362,17 @@ async def test_the_last_message_goes_on(tmp_path: Path) -> None:
     assert answer.json()["choices"][0]["message"]["content"] == "Once upon  a time"
 
 
-async def test_a_prompt_is_cut_at_its_beginning_on_request(tmp_path: Path) -> None:
+async def test_a_prompt_is_cut_at_the_side_that_is_asked_for(tmp_path: Path) -> None:
+    cuts = [(-1, {}), (5, {}), (5, {"truncation_side": "left"}), (5, {"truncation_side": "right"})]
     async with running(tmp_path, says("x")) as app:
-        for keep in (5, -1):
-            await app.post(
-                "/v1/chat/completions", {"messages": USER, "truncate_prompt_tokens": keep}
-            )
-        short, full = (list(request.prompt_token_ids) for request in app.engine.requests)
-    assert short == full[-5:]
+        for keep, side in cuts:
+            body = {"messages": USER, "truncate_prompt_tokens": keep} | side
+            assert (await app.post("/v1/chat/completions", body)).status_code == 200
+        wrong = {"messages": USER, "truncation_side": "top"}
+        refused = await app.post("/v1/chat/completions", wrong)
+        full, *cut = (list(request.prompt_token_ids) for request in app.engine.requests)
+    assert cut == [full[-5:], full[-5:], full[:5]]
+    assert refused.json()["error"]["param"] == "truncation_side"
 
 
 async def test_who_asks_reaches_the_engine(tmp_path: Path) -> None:

@@ -190,5 +190,9 @@ async def test_a_long_text_is_fine_where_its_beginning_may_go(tmp_path: Path) ->
     async with running(tmp_path, says("x")) as app:
         await ask(app, prompt="word " * 60_000, truncate_prompt_tokens=7)
         assert len(app.engine.requests[0].prompt_token_ids) == 7
+        for side in ("left", "right"):
+            await ask(app, prompt=[1, 2, 3], truncate_prompt_tokens=2, truncation_side=side)
+        left, right = (request.prompt_token_ids for request in app.engine.requests[1:])
+        assert (left, right) == ((2, 3), (1, 2))
         refused = await app.post(PATH, {"prompt": "x", "truncate_prompt_tokens": 2048})
     assert refused.json()["error"]["param"] == "truncate_prompt_tokens"

@@ -159,6 +159,7 @@ LIKELY: dict[str, st.SearchStrategy[Any]] = {
     "bad_words": st.lists(texts, max_size=3),
     "allowed_token_ids": st.lists(st.integers(-1, 400), max_size=3),
     "truncate_prompt_tokens": st.integers(-2, 300),
+    "truncation_side": st.sampled_from(["left", "right", "top"]),
     "continue_final_message": st.booleans(),
     "add_generation_prompt": st.booleans(),
     "chat_template_kwargs": st.dictionaries(texts, values, max_size=2),

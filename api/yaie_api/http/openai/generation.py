@@ -86,6 +86,7 @@ class GenerationRequest(ModelRequest):
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
     truncate_prompt_tokens: Truncation | None = None
+    truncation_side: Literal["left", "right"] = "left"
     priority: Priority = 0
     echo: bool = False
     stream: bool = False

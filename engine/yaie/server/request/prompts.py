@@ -28,16 +28,15 @@ async def chat_ids(service: Service, body: ChatCompletionRequest | TokenizeReque
         ContextLengthError: a chat without `truncate_prompt_tokens` cannot fit the context.
 
     """
-    keep = limit_tokens = None
-    if isinstance(body, ChatCompletionRequest):
-        keep = body.truncate_prompt_tokens
-        limit_tokens = service.info.max_model_len if keep is None else None
+    limit_tokens = None
+    if isinstance(body, ChatCompletionRequest) and body.truncate_prompt_tokens is None:
+        limit_tokens = service.info.max_model_len
     work = partial(
         conversation_ids, service.tokenizer, service.tool_format, body, limit_tokens=limit_tokens
     )
     try:
         if body.num_characters < IN_THREAD_CHARACTERS:
-            return _cut(service, work(limit_s=INLINE_S), keep)
+            return _cut(service, body, work(limit_s=INLINE_S))
     except TemplateTimeoutError:
         pass  # in a thread it may take longer
     try:
@@ -46,7 +45,7 @@ async def chat_ids(service: Service, body: ChatCompletionRequest | TokenizeReque
         raise InvalidRequestError(
             "The chat template takes too long on these messages.", param="messages"
         ) from None
-    return _cut(service, ids, keep)
+    return _cut(service, body, ids)
 
 
 async def prompt_ids(
@@ -70,11 +69,18 @@ async def prompt_ids(
             raise InvalidRequestError("prompt must not be empty.", param="prompt")
     else:
         check_ids("prompt", prompt, service.info)
-    return _cut(service, prompt, body.truncate_prompt_tokens)
+    return _cut(service, body, prompt)
 
 
-def _cut(service: Service, ids: list[int], keep: int | None) -> list[int]:
-    """Return the last `keep` ids; -1: as many as the context holds beside one output token."""
-    if keep is None:
+def _cut(
+    service: Service,
+    body: ChatCompletionRequest | CompletionRequest | TokenizeRequest,
+    ids: list[int],
+) -> list[int]:
+    """Return the ids that `truncate_prompt_tokens` keeps: the last, or where the right side is cut
+    the first; -1: as many as the context holds beside one output token.
+    """
+    if isinstance(body, TokenizeRequest) or body.truncate_prompt_tokens is None:
         return ids
-    return ids[-kept_tokens(keep, service.info.max_model_len - 1) :]
+    keep = kept_tokens(body.truncate_prompt_tokens, service.info.max_model_len - 1)
+    return ids[:keep] if body.truncation_side == "right" else ids[-keep:]

@@ -185,7 +185,7 @@ class ResponseWriter:
         reason = {"reason": "max_output_tokens"} if status == "incomplete" else None
         self._finished = self._response(status) | {
             "incomplete_details": reason,
-            "completed_at": int(time.time()),
+            "completed_at": int(time.time()) if status == "completed" else None,
             "usage": _usage(self._answer.usage),
         }
         if self._body.store:

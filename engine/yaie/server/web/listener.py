@@ -119,7 +119,9 @@ class FirstServer(DrainingServer):
             self._api_servers.end()
             self.end_now()
             return
-        log.info("draining", extra=fields(signal=signal.Signals(sig).name))
+        name, running = signal.Signals(sig).name, self._service.engine.num_live
+        hint = "a second signal ends it at once"
+        log.info("draining", extra=fields(signal=name, requests=running, hint=hint))
         self._api_servers.drain()
         self.drain()
 
