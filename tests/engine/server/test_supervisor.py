@@ -58,3 +58,21 @@ async def test_silence_is_told_once_and_ends_a_process_once(
         await asyncio.gather(task, return_exceptions=True)
     assert [record.message for record in caplog.records] == ["engine is silent"]
     assert processes[0].kills == 1
+
+
+@pytest.mark.parametrize("what", ["private_folder", "create_subprocess_exec"])
+async def test_who_waits_for_the_first_process_goes_on_where_none_can_be_started(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise OSError("no room")
+
+    async def ready(info: Any) -> None:
+        raise AssertionError("it never said so")
+
+    monkeypatch.setattr(supervisor if what == "private_folder" else asyncio, what, refuse)
+    kept = Supervisor(lambda address: ["engine", address], AsyncEngine(), ready)
+    task = asyncio.create_task(kept.run())
+    await asyncio.wait_for(kept.started(), 10)
+    with pytest.raises(OSError, match="no room"):
+        await task

@@ -82,11 +82,14 @@ class Supervisor:
             UnavailableError: the engine cannot be kept alive.
 
         """
-        with private_folder() as folder:
-            while not self._stopping:
-                status = await self._one_process(folder)
-                if not self._stopping:
-                    await self._after_death(status)
+        try:
+            with private_folder() as folder:
+                while not self._stopping:
+                    status = await self._one_process(folder)
+                    if not self._stopping:
+                        await self._after_death(status)
+        finally:
+            self._started.set()
 
     async def started(self) -> None:
         """Wait until `run` has started the first process, or has failed to."""
@@ -122,7 +125,6 @@ class Supervisor:
             self._started.set()
             return await self._watch(self._process)
         finally:
-            self._started.set()
             await asyncio.sleep(LAST_WORDS_S)
             self._outputs.close()
 
