@@ -49,6 +49,7 @@ CASES = (
     source("a file", "file:///models/a", "write pvc://CLAIM/PATH"),
     source("a path", "/models/a", "write pvc://CLAIM/PATH"),
     source("an image", "oci://ghcr.io/a/b", "oci:// is not supported; write hf://ORG/NAME"),
+    source("a relative path", "./llama", "write file:///ABSOLUTE/PATH"),
     source("a bucket", "s3://bucket/a", "s3:// is not supported; write hf://ORG/NAME"),
     source("an unknown scheme", "http://example.org/a", "a source begins with its kind"),
     source("a Hugging Face name without organisation", "hf://gpt2", "write hf://ORG/NAME"),

@@ -27,7 +27,7 @@ from yaie_api.resource.schema import (
 
 SOURCE_RULES: Final = (
     Rule(
-        "!self.startsWith('file:') && !self.startsWith('/') && !self.startsWith('.')",
+        "!self.startsWith('file:') && !self.startsWith('/')",
         "a path on disk works under `yaie up` only; in a cluster put the model on a volume and "
         "write pvc://CLAIM/PATH",
         cluster_only=True,
@@ -67,6 +67,11 @@ SOURCE_RULES: Final = (
     Rule(
         "!self.contains('/../') && !self.endsWith('/..')",
         "a source does not contain '..'; write the path from the root of the volume",
+    ),
+    Rule(
+        "!self.startsWith('.')",
+        "a relative path means another folder to each process; write file:///ABSOLUTE/PATH under "
+        "`yaie up`, pvc://CLAIM/PATH in a cluster",
     ),
     Rule(
         "!self.startsWith('file:') || self.startsWith('file:///')",
