@@ -58,11 +58,14 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `tokens`: their ids. Empty for a decode row, whose one token is the last token sampled in its
     slot: the device has that token, the host may not have it yet. `sample`: sample the token after
     the row's last position. Its RNG counter is its position, start + n_tokens. `epoch`: the
-    sequence's epoch when the row was scheduled. `n_draft`: how many ids at the end of `tokens` are
-    draft tokens. The row then also samples at the position of each draft token; the tokens after
-    the first wrong draft token are dropped. `targets`: if prompt logprobs are requested, the ids
-    that follow each of the row's positions (one fewer at the end of the prompt). `pool`: the
-    sequence is pooled; the row with the prompt's last token produces the vector.
+    sequence's epoch when the row was scheduled.
+
+    `n_draft`: how many ids at the end of `tokens` are draft tokens. The row then also samples at
+    the position of each draft token; the tokens after the first wrong draft token are dropped.
+
+    `targets`: if prompt logprobs are requested, the ids that follow each of the row's positions
+    (one fewer at the end of the prompt). `pool`: the sequence is pooled; the row with the prompt's
+    last token produces the vector.
     """
 
     seq_id: int
@@ -109,6 +112,7 @@ class StepResult(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     `tokens[i]`: the sampled id, -1 if the row does not sample, or FORBIDDEN. `finite[i]`: False if
     the row's logits hold NaN, +inf or only -inf; that sequence fails, the other sequences continue.
+
     The other fields are empty if no row needs them: `logprobs` of the sampled token,
     `prompt_logprobs` of the row's `targets`, the `pooled` vector (float32, little-endian bytes),
     and `more_tokens`, which a row with a draft has sampled after tokens[i]: one for each accepted

@@ -74,8 +74,7 @@ class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Natural log-probabilities at one position, from the model's logits before sampling changes
-    them.
+    """Natural log-probabilities at one position, from the model's unchanged logits.
 
     `rank`: 1 for the most likely token. `top_ids`, `top_logprobs`: the most likely tokens, best
     first; the token itself is among them only if it is one of the most likely.
@@ -94,8 +93,10 @@ class Tokens(msgspec.Struct, frozen=True, tag="tokens", gc=False, omit_defaults=
     `stop_token_id`: the EOS or stop token id that ended the output with finish_reason "stop"; it is
     also the last of `token_ids`. `cached_tokens`: prompt tokens found in the prefix cache. With
     finish_reason "error", `error` is the reason as text for users and `error_code` as a code for
-    programs. `logprobs`: aligned with `token_ids`, empty if not requested. `prompt_logprobs`: sent
-    once, aligned with the prompt from its second token on. `pooled`: the vector of a request with
+    programs.
+
+    `logprobs`: aligned with `token_ids`, empty if not requested. `prompt_logprobs`: sent once,
+    aligned with the prompt from its second token on. `pooled`: the vector of a request with
     `pooling`, float32, little-endian. `queued_s`: seconds from arrival to the first step, in the
     first message.
     """
@@ -116,6 +117,7 @@ class Tokens(msgspec.Struct, frozen=True, tag="tokens", gc=False, omit_defaults=
 
 class Stats(msgspec.Struct, frozen=True, tag="stats"):
     """A snapshot of the loop, published a few times a second and when the loop becomes idle.
+
     Counters count since the start of the process; times are in seconds. Page counts are those of
     one KV cache group without the scratch page: total = free + cached + in use. `running`,
     `waiting` and `completion_rate` (outputs completed per second, a recent average) count each

@@ -132,7 +132,7 @@ class Sequence:
         self.min_length = n_prompt + sampling.min_tokens
         eos = frozenset() if sampling.ignore_eos else stop_limits.eos_token_ids
         self.stop_ids = eos.union(sampling.stop_token_ids)
-        # With these, a draw depends on the draws before it, or needs logprobs, which drafts lack.
+        # No drafts if a draw depends on earlier draws of its step, or reports logprobs.
         self.may_draft = not (
             matcher is not None
             or sampling.penalized

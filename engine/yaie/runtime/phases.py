@@ -53,7 +53,7 @@ def end_compilation(**_: Any) -> None:
 
 
 def declare_compilations() -> None:
-    """Let Triton call these functions before and after it compiles a kernel."""
+    """Let Triton call `begin_compilation` and `end_compilation` around each compilation."""
     from triton import knobs
 
     knobs.runtime.jit_cache_hook = begin_compilation

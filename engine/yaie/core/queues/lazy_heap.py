@@ -1,4 +1,4 @@
-"""A heap that removes stale items late."""
+"""A heap that removes stale items lazily."""
 
 import heapq
 from collections.abc import Callable

@@ -37,8 +37,10 @@ class SwapOut(NamedTuple):
 
 
 class KVCacheManager:
-    """`swap_min_tokens`: see `SWAP_MIN_TOKENS`. Without `share_prompts` there are no shared
-    prompts: each output of a request computes the prompt itself.
+    """The pages of all sequences.
+
+    `swap_min_tokens`: see `SWAP_MIN_TOKENS`. Without `share_prompts` there are no shared prompts:
+    each output of a request computes the prompt itself.
     """
 
     def __init__(

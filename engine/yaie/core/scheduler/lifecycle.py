@@ -65,8 +65,8 @@ class RequestLifecycle:
         self._advance(group)
 
     def admit(self, sequence: Sequence) -> Allocation | PrefixPending | None:
-        """Allocate pages for `sequence`, leaving one page for each running sequence. None: there
-        are not enough pages now.
+        """Allocate pages for `sequence`, leaving one page for each running sequence. If nothing
+        runs, release shared prompts for it. None: there are not enough pages now.
         """
         group = self._groups[sequence.request_id]
         allocation = self.kv_cache.admit(sequence, group, reserve=len(self.running))

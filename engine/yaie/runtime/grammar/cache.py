@@ -13,8 +13,7 @@ from yaie.runtime.grammar.matcher import CompiledGrammar
 
 MAX_REMEMBERED_REFUSALS: Final = 4096
 REFUSAL_S: Final = 60.0
-"""Seconds for which a refusal is kept. On a busy machine, a grammar may have timed out by chance.
-"""
+"""Seconds that a refusal is kept: on a busy machine, a grammar may have timed out by chance."""
 
 Key = bytes
 

@@ -212,7 +212,7 @@ class MixedGraphs:
         self._buffer.zero_()
         self._buffer[layout.slots] = self.slots.scratch
         sizes = {("tokens", key.tokens), ("rows", key.rows)}
-        if not sizes <= self._ran:  # kernels depend on each size alone
+        if not sizes <= self._ran:  # no kernel depends on both sizes
             self._recorder.run(lambda: self._step(layout, key))
             self._ran |= sizes
 

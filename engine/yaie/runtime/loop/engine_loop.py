@@ -157,8 +157,8 @@ class EngineLoop(Generic[HandleT]):
         """Run steps until `stop` is set, then end every live request.
 
         If an error ends the loop, only requests that run are answered, because one of them may be
-        the cause. Requests that only wait are not answered: whoever restarts the engine can send
-        them again.
+        the cause. Requests that only wait are not answered, so that the process that restarts the
+        engine can send them again.
 
         Raises:
             FatalRunnerError: the device is lost.

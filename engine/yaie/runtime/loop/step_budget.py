@@ -1,14 +1,13 @@
 """Sets the token budget of the next step from a time target and measured steps.
 
-While no sequence decodes, a step takes as many tokens as it may. Otherwise the prefill chunk is
+While no sequence decodes, a step takes as many tokens as it may. Otherwise the prefill chunk has
 
-    of the sizes whose step keeps to the target beside the decodes, the one that computes most
-        tokens per second,
+    the size that computes most tokens per second, of those whose step keeps to the target,
     but at least the size whose tokens take as long as the fixed cost of a step (the floor),
     and, if prompts arrive faster than such chunks compute them, the smallest size that keeps up.
 
 Stability comes before the target: a queue that grows without end delays every request by more than
-one long step. `step_cost` predicts the times of steps. Pure functions: no clock, no device.
+one long step. `step_cost` predicts the times of steps. No clock, no device.
 """
 
 import math

@@ -1,11 +1,11 @@
-"""A thread beside the engine loop that reports the age of the running step, and ends the process if
-the step hangs.
+"""Reports the age of the running step, and ends the process if the step hangs.
 
-It sends a beat twice a second, whatever the loop does, so that the HTTP process can tell a long
-step from a silent process. When a step exceeds its limit, the thread logs the stacks of all threads
-and ends the process: a hanging device or thread cannot be interrupted, and the HTTP process starts
-the engine again. If even this thread cannot run (another one holds the interpreter's lock),
-`faulthandler` writes the stacks and the HTTP process ends the process.
+A thread beside the engine loop sends a beat twice a second, whatever the loop does, so that the
+HTTP process can tell a long step from a silent process. When a step exceeds its limit, the thread
+logs the stacks of all threads and ends the process: a hanging device or thread cannot be
+interrupted, and the HTTP process starts the engine again. If even this thread cannot run (another
+one holds the interpreter's lock), `faulthandler` writes the stacks and the HTTP process ends the
+process.
 """
 
 import faulthandler
@@ -36,7 +36,7 @@ SILENT_S: Final = 8.0
 
 
 def limit_s(expected_s: float | None) -> float:
-    """Seconds that the running step may take. `expected_s`: None: nothing was measured yet."""
+    """Seconds that the running step may take. `expected_s` None: nothing was measured yet."""
     return FIRST_LIMIT_S if expected_s is None else max(LIMIT_S, STRETCH * expected_s)
 
 

@@ -1,5 +1,4 @@
-"""Determines, on the host and before the launch, which rows of a step need more than plain
-sampling.
+"""Determines, before a step is launched, which of its rows need more than plain sampling.
 
 If all rows are plain, the step samples inside its CUDA graph; otherwise it ends with the logits.
 """

@@ -1,6 +1,4 @@
-"""Verifies drafts: draft tokens are accepted up to the first one that differs from the sampled
-token.
-"""
+"""Verifies drafts: draft tokens are accepted up to the first that was not sampled."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
