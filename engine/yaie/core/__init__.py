@@ -1,1 +1,1 @@
-"""The engine's decisions: pure Python, no torch, no clock, no I/O."""
+"""Scheduling and the bookkeeping of the KV cache: pure Python, no torch, no clock, no I/O."""

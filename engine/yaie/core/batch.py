@@ -1,8 +1,8 @@
-"""What the scheduler tells the model runner, and what comes back. Frozen, msgspec-serializable.
+"""Messages from the scheduler to the model runner and back. Frozen, msgspec-serializable.
 
-A `Batch` carries changes only: the runner keeps one device-resident slot per running sequence (its
-last token, block tables, sampling parameters), and a batch says which slots start, grow, run, end.
-Every rank receives the same Batch.
+A `Batch` carries changes only. The runner keeps one device-resident slot per running sequence (last
+token, block table, sampling parameters); a batch says which slots start, get pages, run, and are
+released.
 """
 
 from typing import Final
@@ -14,11 +14,12 @@ from yaie.core.request import SamplingParams
 
 
 class SlotInit(msgspec.Struct, frozen=True, array_like=True):
-    """A sequence enters `slot`. `pages[g]` is its block table in layer group g so far.
+    """A sequence starts in `slot`. `pages[g]`: its block table in KV cache group g so far.
 
-    `stop_ids`: the ids that min_tokens forbids, EOS included. `prompt_tokens`: the prompt's length;
-    a drawn token at position p is output number p - prompt_tokens. `history`: (prompt ids, output
-    ids so far), only where the sampling parameters look at the past (penalties, bad words).
+    `stop_ids`: the ids that end the output, EOS included; `min_tokens` forbids them at first.
+    `prompt_tokens`: length of the prompt; the token sampled at position p is output number p -
+    prompt_tokens. `history`: (prompt ids, output ids so far), only if the sampling parameters
+    depend on earlier tokens (penalties, bad words).
     """
 
     slot: int
@@ -33,7 +34,7 @@ class SlotInit(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PageAppend(msgspec.Struct, frozen=True, array_like=True):
-    """`pages` are appended to the block table of `slot` in layer group `group`."""
+    """Append `pages` to the block table of `slot` in KV cache group `group`."""
 
     slot: int
     group: int
@@ -41,8 +42,9 @@ class PageAppend(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PageCopy(msgspec.Struct, frozen=True, array_like=True):
-    """Copy one page of layer group `group` before the forward pass: inside the device's pool, or
-    between it and the host's pool in a swap (`source` and `target` name pages of either).
+    """Copy one page of KV cache group `group` before the forward pass: within the device's pool or,
+    in a swap, between the device's pool and the host's. `source` and `target` are page numbers in
+    the pools that they belong to.
     """
 
     group: int
@@ -53,15 +55,17 @@ class PageCopy(msgspec.Struct, frozen=True, array_like=True):
 class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """`n_tokens` tokens of one sequence, at positions start .. start + n_tokens - 1.
 
-    `tokens` holds their ids. It is empty when the one token to run is the slot's last sampled
-    token, which may still be in flight and never needs to visit the host.
-    `sample`: sample the token that follows the row's last position (the RNG counter of that draw is
-    that position, start + n_tokens). `epoch` is the sequence's epoch when the row was scheduled.
-    `n_draft`: so many of the last ids are a draft, guesses of what follows the others. The row then
-    samples before each of them, too, and the tokens after the first wrong guess do not count.
-    `targets`: where prompt log-probabilities are wanted, the ids that follow each of the row's
-    positions (one fewer at the prompt's end). `pool`: the row's sequence is pooled; the vector is
-    due with the row that holds the prompt's last token.
+    `tokens`: their ids. Empty for a decode row, whose one token is the last token sampled in its
+    slot: the device has that token, the host may not have it yet. `sample`: sample the token after
+    the row's last position. Its RNG counter is its position, start + n_tokens. `epoch`: the
+    sequence's epoch when the row was scheduled.
+
+    `n_draft`: how many ids at the end of `tokens` are draft tokens. The row then also samples at
+    the position of each draft token; the tokens after the first wrong draft token are dropped.
+
+    `targets`: if prompt logprobs are requested, the ids that follow each of the row's positions
+    (one fewer at the end of the prompt). `pool`: the sequence is pooled; the row with the prompt's
+    last token produces the vector.
     """
 
     seq_id: int
@@ -77,10 +81,11 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
-    """One step. Apply in this order: releases, swap_out, swap_in, inits, appends, copies, then run
-    rows. A page that swap_out reads may be the target of a copy or row of the same batch.
+    """One step. Apply the fields in this order: releases, swap_out, swap_in, inits, appends,
+    copies, then run the rows. A page that swap_out reads may be the target of a copy or row of the
+    same batch.
 
-    Rows that decode (one token, no ids given) come first, prefill chunks after them.
+    Decode rows (one token, no ids) come first, then the rows with ids: drafts and prefill chunks.
     """
 
     step_id: int
@@ -94,24 +99,24 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def n_tokens(self) -> int:
-        """Tokens computed in this step."""
+        """Number of tokens computed in this step."""
         return sum(row.n_tokens for row in self.rows)
 
 
 FORBIDDEN: Final = -2
-"""In place of a sampled token."""
+"""Replaces a sampled token if the request's own constraints forbid every token."""
 
 
 class StepResult(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Outcome of a batch, aligned with its rows.
+    """Results of a batch. Every field is aligned with the batch's rows.
 
-    tokens[i] is the sampled id, or -1 where the row did not sample. finite[i] is False when the
-    row's logits held NaN or only -inf: that sequence fails, the rest of the batch goes on. Its
-    token is FORBIDDEN then where the sequence's own request forbids every token.
-    The other fields are empty when no row asked for them, and aligned with the rows otherwise:
-    `logprobs` of the sampled token, `prompt_logprobs` of the row's `targets`, the `pooled` vector
-    (float32, little-endian bytes), and the `more_tokens` that a row with a draft has sampled after
-    tokens[i]: one for each right guess before the first wrong one.
+    `tokens[i]`: the sampled id, -1 if the row does not sample, or FORBIDDEN. `finite[i]`: False if
+    the row's logits hold NaN, +inf or only -inf; that sequence fails, the other sequences continue.
+
+    The other fields are empty if no row needs them: `logprobs` of the sampled token,
+    `prompt_logprobs` of the row's `targets`, the `pooled` vector (float32, little-endian bytes),
+    and `more_tokens`, which a row with a draft has sampled after tokens[i]: one for each accepted
+    draft token.
     """
 
     step_id: int

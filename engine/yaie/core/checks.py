@@ -1,4 +1,4 @@
-"""Checks of a request's values. Each refusal names the field and says what is allowed."""
+"""Checks of a request's values. Each error names the field and the allowed values."""
 
 import math
 
@@ -11,7 +11,7 @@ def check_range(
     """Check that `value` is a finite number in [low, high], or (low, high] with `open_low`.
 
     Raises:
-        InvalidRequestError: `value` is anything else.
+        InvalidRequestError: `value` is not such a number.
 
     """
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
@@ -28,7 +28,7 @@ def check_integer(name: str, value: object, *, low: int, high: int | None = None
     """Check that `value` is an integer, at least `low` and at most `high`.
 
     Raises:
-        InvalidRequestError: `value` is anything else.
+        InvalidRequestError: `value` is not such an integer.
 
     """
     if (
@@ -46,7 +46,7 @@ def check_strings(name: str, texts: tuple[object, ...], *, count: int, length: i
     """Check that `texts` are at most `count` non-empty strings of at most `length` characters.
 
     Raises:
-        InvalidRequestError: they are too many, or one is empty, too long or no string.
+        InvalidRequestError: there are too many, or one is empty, too long or not a string.
 
     """
     if len(texts) > count:

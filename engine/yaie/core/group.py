@@ -1,12 +1,12 @@
-"""One request: its outputs, those that run or wait and those that have not started.
+"""A request and its outputs.
 
-Outputs start one at a time, in order, so that a request costs the memory of what runs:
+Outputs start one at a time, in order, so that outputs which cannot run yet take no memory:
 
     next ──▶ primary ──▶ (its prompt is computed: a shared prompt) ──▶ next ──▶ next ──▶ ...
 
-`next` waits in the queue. The output that starts without a shared prompt is the `primary`: the
-others wait until its prompt is computed, and then share those pages. Only the `RequestLifecycle`
-changes a group.
+`next` waits in the queue. An output that starts without a shared prompt becomes the `primary`: it
+computes the prompt, and the other outputs wait until they can share its pages. Only the
+`RequestLifecycle` changes a group.
 """
 
 from collections import deque
@@ -18,7 +18,9 @@ from yaie.core.sequence import Sequence, StopLimits
 
 
 class SequenceGroup:
-    """Mutable, compared by identity. Times are in seconds of the loop's clock."""
+    """The state of one request. Mutable, compared by identity. Times are in seconds of the loop's
+    clock.
+    """
 
     __slots__ = (
         "_matcher",
@@ -72,7 +74,7 @@ class SequenceGroup:
         return self._matcher is not None
 
     def spawn(self, seq_id: int) -> Sequence:
-        """The next output. Prompt log-probabilities are made by one output only."""
+        """Create the next output. Only one output computes the prompt's log-probabilities."""
         index = self.unstarted.popleft()
         matcher = self._matcher
         if matcher is not None and self.request.sampling.n > 1:
@@ -92,5 +94,5 @@ class SequenceGroup:
 
 
 def folded(seed: int) -> int:
-    """Any integer as 64 signed bits; one that fits stays as it is."""
+    """`seed` modulo 2**64, as a signed 64-bit integer. An integer that fits is unchanged."""
     return (seed + 2**63) % 2**64 - 2**63

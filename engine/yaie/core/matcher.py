@@ -1,20 +1,20 @@
-"""What the scheduler knows of a grammar: a matcher that follows one output, token by token.
+"""The scheduler's interface to a grammar: a matcher follows one output, token by token.
 
-The real one is llguidance behind `yaie.runtime.grammar`; the core only feeds it committed tokens.
+`yaie.runtime.grammar` implements it with llguidance; the scheduler only feeds it committed tokens.
 """
 
 from typing import Protocol
 
 
 class Matcher(Protocol):
-    """State of one output in its grammar. A preempted sequence keeps its matcher."""
+    """The state of one output in its grammar. A preempted sequence keeps its matcher."""
 
     def consume(self, token_id: int) -> bool:
-        """Take a committed token. False: the grammar does not allow it here."""
+        """Advance by a committed token. False: the grammar does not allow the token here."""
 
     @property
     def is_finished(self) -> bool:
-        """Nothing can follow: the output is complete."""
+        """Whether the output is complete: the grammar allows no further token."""
 
     def fork(self) -> "Matcher":
         """A matcher in the same state, for another output of the same request."""

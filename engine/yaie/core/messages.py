@@ -1,8 +1,8 @@
 """Messages between the HTTP process (or `LLM`) and the engine loop. Frozen, msgspec-tagged.
 
-Every `Generate` is answered first by exactly one `Accepted` or `Rejected`; an accepted request then
-gets `Tokens` until each of its outputs had one that carries a `finish_reason`. No request is ever
-dropped silently.
+Each `Generate` is answered by exactly one `Accepted` or `Rejected`. After `Accepted`, `Tokens`
+follow until each output of the request has one with a `finish_reason`. No request is dropped
+silently.
 """
 
 from typing import Literal
@@ -13,17 +13,17 @@ from yaie.core.request import SamplingParams
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 Pooling = Literal["last", "mean", "classify"]
-"""How hidden states become one vector: of the last token, the mean of all, or class logits."""
+"""How hidden states become one vector: the last token's, the mean of all, or the class logits."""
 
 
 class Generate(msgspec.Struct, frozen=True, tag="generate"):
     """Ask for a generation. Ids are unique among live requests; a duplicate is rejected.
 
-    `priority`: a lower value is more important; when pages run out, the newest request of the
-    highest value is preempted. `salt`: prefixes are shared only between requests of one salt.
-    `tenant`: whose share of the engine it counts against. `timeout_s`: seconds after which it ends
-    with an error, counted from its arrival. `pooling`: no tokens are generated; the answer is one
-    vector (`Tokens.pooled`).
+    `priority`: a lower value is more important; when pages run out, the newest request with the
+    highest value is preempted. `salt`: only requests with the same salt share prefixes. `tenant`:
+    the tenant to which the `fair` policy charges the tokens. `timeout_s`: the request ends with an
+    error this many seconds after its arrival; None: the engine's default. `pooling`: no tokens are
+    generated; the answer is one vector (`Tokens.pooled`).
     """
 
     request_id: str
@@ -37,10 +37,10 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
-    """End a request now (client gone, or a stop string was met by the caller's text object).
+    """End a request now: the client disconnected, or the caller found a stop string in the text.
 
-    `index`: end only this output of it. Each output that had not ended is answered by a final
-    `Tokens` with finish_reason "abort".
+    `index`: end only this output. Each output that had not ended is answered by a final `Tokens`
+    with finish_reason "abort".
     """
 
     request_id: str
@@ -48,7 +48,7 @@ class Abort(msgspec.Struct, frozen=True, tag="abort"):
 
 
 class ResetPrefixCache(msgspec.Struct, frozen=True, tag="reset_prefix_cache"):
-    """Forget every cached prefix that no running request uses. Answered by `Accepted`."""
+    """Evict every cached prefix that no running request uses. Answered by `Accepted`."""
 
     request_id: str
 
@@ -63,7 +63,7 @@ class Accepted(msgspec.Struct, frozen=True, tag="accepted"):
 
 
 class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
-    """The request was not taken. `status` is the HTTP status, `code` as in `yaie_api.errors`."""
+    """The request was refused. `status`: the HTTP status. `code`: as in `yaie_api.errors`."""
 
     request_id: str
     status: int
@@ -74,10 +74,10 @@ class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Natural log-probabilities at one position, from the model's logits as they were.
+    """Natural log-probabilities at one position, from the model's unchanged logits.
 
     `rank`: 1 for the most likely token. `top_ids`, `top_logprobs`: the most likely tokens, best
-    first; the chosen one is among them only if it is that likely.
+    first; the token itself is among them only if it is one of the most likely.
     """
 
     token_id: int
@@ -90,13 +90,15 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Tokens(msgspec.Struct, frozen=True, tag="tokens", gc=False, omit_defaults=True):
     """New tokens of output `index` of a request. `token_ids` may be empty in a final message.
 
-    With finish_reason "stop" caused by EOS or a stop token id, `stop_token_id` names it and it is
-    the last of `token_ids`. `cached_tokens`: prompt tokens found in the prefix cache.
-    `error` holds a user-readable reason when finish_reason is "error", `error_code` a word for it.
-    `logprobs` is aligned with `token_ids` where they were asked for; `prompt_logprobs` comes once,
-    aligned with the prompt from its second token on. `pooled`: float32, little-endian, the vector
-    of a request with `pooling`. `queued_s`: time from arrival to the first step, in
-    the first message.
+    `stop_token_id`: the EOS or stop token id that ended the output with finish_reason "stop"; it is
+    also the last of `token_ids`. `cached_tokens`: prompt tokens found in the prefix cache. With
+    finish_reason "error", `error` is the reason as text for users and `error_code` as a code for
+    programs.
+
+    `logprobs`: aligned with `token_ids`, empty if not requested. `prompt_logprobs`: sent once,
+    aligned with the prompt from its second token on. `pooled`: the vector of a request with
+    `pooling`, float32, little-endian. `queued_s`: seconds from arrival to the first step, in the
+    first message.
     """
 
     request_id: str
@@ -114,13 +116,15 @@ class Tokens(msgspec.Struct, frozen=True, tag="tokens", gc=False, omit_defaults=
 
 
 class Stats(msgspec.Struct, frozen=True, tag="stats"):
-    """A snapshot of the loop, published at most a few times a second and at idle. Counters are
-    since the start of the process; times are in seconds. Pages are those of one KV cache group
-    without the scratch page: total = free + cached + in use. `running`, `waiting` and
-    `completion_rate` (ended per second, of late) count a request once for each of its outputs.
-    `host_pages_*`: pages of preempted requests kept in host memory. `steps_past_target`: steps made
-    longer than the time target, so that prompts are computed as fast as they come.
-    `late_compilations`: kernels that were compiled while somebody waited.
+    """A snapshot of the loop, published a few times a second and when the loop becomes idle.
+
+    Counters count since the start of the process; times are in seconds. Page counts are those of
+    one KV cache group without the scratch page: total = free + cached + in use. `running`,
+    `waiting` and `completion_rate` (outputs completed per second, a recent average) count each
+    output of a request. `host_pages_*`: pages of preempted requests in host memory.
+    `steps_past_target`: steps planned to take longer than the time target, so that prompts are
+    computed as fast as they arrive. `late_compilations`: kernels that were compiled while a request
+    waited.
     """
 
     running: int

@@ -1,4 +1,4 @@
-"""What users are told of an output: its tokens, and how it ended. Pure."""
+"""Builds the messages about an output: its tokens, and how it ended. Pure functions."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from yaie.core.sequence import Sequence
 
 
 class Failure(NamedTuple):
-    """Why an output ends with "error": a word for programs, a sentence for users."""
+    """Why an output ends with "error": a code for programs, a sentence for users."""
 
     code: str
     message: str
@@ -30,13 +30,15 @@ CLOSING = Failure("engine_error", "The engine is shutting down.")
 
 
 def step_failed(*, out_of_memory: bool) -> Failure:
-    """A step raised an error. Its text may hold anything: the log has it, users do not."""
+    """The failure of a request whose step raised an error. Users never see the error's own text,
+    which may contain anything; it goes to the log.
+    """
     cause = " (out of memory)" if out_of_memory else ""
     return Failure("engine_error", f"The engine failed on this request{cause}.")
 
 
 class FinishInfo(NamedTuple):
-    """How an output ends. `failure` is set with reason "error" only."""
+    """How an output ends. `failure` is set if and only if `reason` is "error"."""
 
     reason: FinishReason
     token_ids: tuple[int, ...] = ()
@@ -54,7 +56,7 @@ def failed(failure: Failure) -> FinishInfo:
 
 
 def progress(sequence: Sequence, token: int, logprobs: TokenLogprobs | None) -> Tokens:
-    """One more token; what comes once in an output's life comes with its first."""
+    """The message for one more token. The first one also has `prompt_logprobs` and `queued_s`."""
     once, sequence.first_output = sequence.first_output, None
     return Tokens(
         sequence.request_id,
@@ -89,7 +91,9 @@ def final(sequence: Sequence, finish: FinishInfo) -> Tokens:
 def unstarted(
     request: Generate, failure: Failure | None, indices: Iterable[int] | None = None
 ) -> list[Tokens]:
-    """The only messages of outputs that never ran (None: of all): failed, or else aborted."""
+    """The final messages of outputs that never started. `failure` None: they were aborted.
+    `indices` None: all outputs of the request.
+    """
     return [
         Tokens(
             request.request_id,
@@ -104,5 +108,5 @@ def unstarted(
 
 
 def n_outputs(request: Generate) -> int:
-    """A vector is the same however often it is made."""
+    """Number of outputs. A pooled request has one, because all its vectors would be equal."""
     return 1 if request.pooling is not None else request.sampling.n

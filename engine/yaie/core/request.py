@@ -1,4 +1,4 @@
-"""What a user asks of one generation: sampling parameters, validated once, frozen afterwards."""
+"""Sampling parameters of a request: validated when they are created, then frozen."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
@@ -16,17 +16,18 @@ MAX_BAD_WORD_TOKENS = 32
 MAX_LOGIT_BIASES = 1024
 MAX_LOGIT_BIAS = 100.0
 MAX_TOP_K = 2**31 - 1
-"""Devices hold it in 32 bits; no vocabulary comes near."""
+"""Devices store top_k in 32 bits; every vocabulary is far smaller."""
 MAX_PENALTY = 1e4
-"""Bound of repetition_penalty, and its inverse the other: far from any use, and from what makes a
-logit infinite."""
+"""Upper bound of repetition_penalty; its inverse is the lower bound. Useful values are far inside
+these bounds, and so no logit becomes infinite.
+"""
 
 GrammarKind = Literal["json_schema", "regex", "lark"]
 
 
 class ReasoningBlock(msgspec.Struct, frozen=True):
-    """Free text that may come before a form: reasoning, from `start` to `end`. `opened`: the prompt
-    ends with `start`, so that the output has to begin inside the block.
+    """Free text (reasoning) that may come before the constrained output, from `start` to `end`.
+    `opened`: the prompt ends with `start`, so the output begins inside the block.
     """
 
     start: str
@@ -35,14 +36,15 @@ class ReasoningBlock(msgspec.Struct, frozen=True):
 
 
 class Grammar(msgspec.Struct, frozen=True):
-    """A form that the output must have. `text`: a JSON schema, a regular expression, or a grammar
-    in llguidance's dialect of Lark. Everything else (choices, EBNF, tool calls, `json_object`) is
-    written as one of these before it gets here.
+    """The structure that the output must have. `text`: a JSON schema, a regular expression, or a
+    grammar in llguidance's dialect of Lark. Other constraints (choices, EBNF, tool calls,
+    `json_object`) are converted to one of these before.
 
-    `param`: the request's field that asked for it; errors name it. `markers`: strings that are
-    special tokens in some vocabularies and plain text in others; a Lark text calls number i
-    `marker_i`; `until_i` is any text that ends with it, and `free_text` any text without the first
-    (`text_until_i`: where other patterns stand beside it). `after`: what may come first.
+    `param`: the request's field that holds the constraint, for error messages. `markers`: strings
+    that are special tokens in some vocabularies and plain text in others. A Lark text refers to
+    marker i as `marker_i`, to any text that ends with it as `until_i` (`text_until_i` next to other
+    patterns), and to free text as `free_text`, which excludes marker 0 if that is a special token.
+    `after`: the reasoning block that may come first.
     """
 
     kind: GrammarKind
@@ -60,7 +62,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     min-p.
 
     Attributes:
-        n: how many outputs to make of the prompt; output i has the seed `seed + i`.
+        n: number of outputs; output i uses the seed `seed + i`.
         temperature: 0 is exact greedy; otherwise logits are divided by it. Finite, 0..2.
         top_k: keep the k most likely tokens; 0 or -1 keeps all.
         top_p: keep the smallest set of most likely tokens whose probability reaches it. (0, 1].
@@ -73,21 +75,23 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         logit_bias: added to the logits of these ids, each clamped to [-100, 100]. A mapping of id
             to bias, or pairs.
         bad_words: strings whose tokens the output may not contain in sequence.
-        bad_words_ids: the same as ids; who has the tokenizer fills them in from `bad_words`.
+        bad_words_ids: the same as ids; the caller that has the tokenizer makes them from
+            `bad_words`.
         allowed_token_ids: only these ids may be generated.
         seed: same seed and same logits give the same tokens, whatever the batch. None: random.
-        max_tokens: most tokens to generate; 0 computes the prompt only; None: as many as the
-            context holds.
+        max_tokens: maximum number of tokens to generate; 0: only compute the prompt; None: as many
+            as the context allows.
         min_tokens: EOS and stop token ids are not generated before this many tokens.
         stop: strings that end the output (a single string is accepted too).
         stop_token_ids: token ids that end the output.
-        include_stop_str_in_output: keep the stop string that was met in the text.
+        include_stop_str_in_output: keep the stop string that ended the output in its text.
         ignore_eos: do not stop at the model's end-of-sequence tokens.
         skip_special_tokens: leave special tokens out of the text.
-        logprobs: log-probabilities of each output token and of this many most likely ones besides,
-            from the model's own logits before anything of this object changes them. -1: all.
-        prompt_logprobs: the same for the prompt's tokens; its first has none.
-        grammar: the form that the output must have.
+        logprobs: report the log-probability of each output token and of this many most likely
+            tokens, from the model's logits before any parameter changes them. -1: all tokens. None:
+            do not report.
+        prompt_logprobs: the same for the prompt's tokens, except the first.
+        grammar: the structure that the output must have.
 
     Raises:
         InvalidRequestError: a value is out of range; `param` names the field.
@@ -133,14 +137,14 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     @property
     def penalized(self) -> bool:
-        """Whether tokens of the past change the logits."""
+        """Whether earlier tokens change the logits."""
         return bool(
             self.repetition_penalty != 1.0 or self.presence_penalty or self.frequency_penalty
         )
 
 
 def _normalise(params: SamplingParams) -> None:
-    """Bring every sequence into its frozen form."""
+    """Convert every list and mapping to tuples."""
     stop: Any = params.stop
     biases: Any = params.logit_bias or ()
     pairs = biases.items() if isinstance(biases, Mapping) else biases

@@ -1,18 +1,18 @@
-"""One output inside the scheduler: what is known, what is computed, what is in flight.
+"""The scheduler's state of one output: which tokens are known, computed, and in flight.
 
-    tokens      known ids: the prompt and every committed output
-    committed   positions whose step has been collected
-    scheduled   positions handed to steps so far; committed <= scheduled
-    in_flight   sampled tokens that no commit has seen yet
+    tokens      known ids: the prompt and every committed output token
+    committed   positions whose step has been committed
+    scheduled   positions given to steps so far; committed <= scheduled
+    in_flight   sampled tokens that are not committed yet
 
-`len(tokens) + in_flight` is the upper bound of the length. While a sequence decodes that is
-`scheduled + 1`, so pages and length stops go by `scheduled`: the token at `last_position` would
-have no successor and is never run. A draft in flight counts as one position and one token until it
-is known which of its guesses are right.
+`len(tokens) + in_flight` is the upper bound of the length. While a sequence decodes, this bound is
+`scheduled + 1`; therefore pages and the length limit are checked against `scheduled`. The token at
+`last_position` would have no successor and is never run. A draft in flight counts as one position
+and one token until the step's result shows which draft tokens are accepted.
 
-The epoch rises at preemption, abort, failure and end, so that commit can tell rows of the past.
-Positions that came from the host or from a copied page are scheduled, not committed, until the step
-that brought them has been collected.
+The epoch increases when a sequence is preempted, suspended or ends; commit ignores rows of an older
+epoch. Positions that are copied from host memory or from another page count as scheduled, but not
+as committed until the step that copies them is committed.
 """
 
 from enum import Enum, auto
@@ -32,30 +32,34 @@ class SequenceStatus(Enum):
     WAITING = auto()
     """In the queue."""
     FOLLOWING = auto()
-    """Waits for a running sequence that computes a prefix which both need."""
+    """Waits for a running sequence that computes a prefix of both."""
     RUNNING = auto()
     """Has pages and a slot."""
     SUSPENDED = auto()
-    """Was in a step that failed, and waits to be tried apart from the others."""
+    """Was in a failed step, and waits for a bisect step."""
     ENDED = auto()
 
 
 class StopLimits(NamedTuple):
-    """When outputs of an engine end, whatever the request says."""
+    """The engine's limits of every output. A request may ignore `eos_token_ids`. `max_model_len`:
+    in tokens.
+    """
 
     eos_token_ids: frozenset[int]
     max_model_len: int
 
 
 class FirstOutputInfo(NamedTuple):
-    """What the first message of an output carries."""
+    """Fields that only the first message of an output carries. `queued_s`: as in `Tokens`."""
 
     queued_s: float
     prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
 
 
 class Sequence:
-    """Mutable, compared by identity. `seq_id` is unique in the process, `arrival` orders."""
+    """One output. Mutable, compared by identity. `seq_id`: unique in the process. `arrival`: number
+    of the request in order of arrival.
+    """
 
     __slots__ = (
         "_key",
@@ -128,7 +132,7 @@ class Sequence:
         self.min_length = n_prompt + sampling.min_tokens
         eos = frozenset() if sampling.ignore_eos else stop_limits.eos_token_ids
         self.stop_ids = eos.union(sampling.stop_token_ids)
-        # Each draw of the others depends on the tokens drawn before it, or is reported with more.
+        # No drafts if a draw depends on earlier draws of its step, or reports logprobs.
         self.may_draft = not (
             matcher is not None
             or sampling.penalized
@@ -148,7 +152,7 @@ class Sequence:
         self.reset()
 
     def reset(self) -> None:
-        """Nothing computed, nothing in flight, no pages, no slot."""
+        """Set the state of a sequence without pages and slot: nothing is computed or in flight."""
         self.table: BlockTable | None = None
         self.slot = NO_SLOT
         self.committed = 0
@@ -157,7 +161,9 @@ class Sequence:
         self.decoding = False
 
     def enter(self, slot: int, table: BlockTable, ready: int) -> None:
-        """Run from now on; the first `ready` positions need no step of their own."""
+        """Start to run. The first `ready` positions need no computation: they are cached, or copies
+        bring them.
+        """
         self.state = SequenceStatus.RUNNING
         self.slot = slot
         self.table = table
@@ -168,12 +174,14 @@ class Sequence:
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """Order of service: a lower priority value first, then the older. The last is preempted."""
+        """Sort key: lower priority value first, then older first. The running sequence with the
+        largest key is preempted first.
+        """
         return (self.priority, self.arrival, self.index)
 
     @property
     def owned_table(self) -> BlockTable:
-        """The pages of a running sequence."""
+        """The block table of a running sequence."""
         if self.table is None:
             raise AssertionError(f"sequence {self.seq_id} has no pages")
         return self.table
@@ -188,7 +196,9 @@ class Sequence:
 
     @property
     def reusable_tokens(self) -> int:
-        """How many leading positions may come from the cache: those that owe no result."""
+        """Maximum number of leading positions to take from the cache: positions whose logprobs or
+        hidden states are not needed.
+        """
         if self.prompt_logprobs is not None:
             return len(self.prompt_logprobs)
         return 0 if self.request.pooling == "mean" else len(self.tokens)
@@ -207,7 +217,7 @@ class Sequence:
         return self.key[: self.committed * TOKEN_BYTES]
 
     def slot_init(self) -> SlotInit:
-        """All that the device has to know of the sequence as it starts."""
+        """The message that starts this sequence in its slot on the device."""
         sampling, n_prompt = self.request.sampling, self.n_prompt
         history = None
         if sampling.penalized or sampling.bad_words_ids:

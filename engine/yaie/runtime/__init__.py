@@ -1,1 +1,1 @@
-"""Runs what the core decides: the loop, the model runner, device-resident state."""
+"""Runs what the scheduler decides: the engine loop, the model runner, device-resident state."""

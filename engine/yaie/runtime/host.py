@@ -1,4 +1,4 @@
-"""What this process may use of its machine: a container's limits, not the node's size."""
+"""Cores and memory that this process may use: the container's limits, not the node's size."""
 
 import math
 import os
@@ -8,7 +8,7 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def usable_cores(cgroup: Path = CGROUP) -> int:
-    """Cores by CPU affinity and by the control group's quota, at least 1."""
+    """Number of cores by CPU affinity and the control group's quota, at least 1."""
     cores = len(os.sched_getaffinity(0))
     quota, _, period = _read(cgroup / "cpu.max").partition(" ")
     if quota.isdecimal() and period.isdecimal() and int(period) > 0:
@@ -17,7 +17,7 @@ def usable_cores(cgroup: Path = CGROUP) -> int:
 
 
 def usable_memory_bytes(cgroup: Path = CGROUP) -> int:
-    """Memory by the machine's size and by the control group's limit."""
+    """The machine's memory, or the control group's limit if that is smaller, in bytes."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = _read(cgroup / "memory.max")
     return min(total, int(limit)) if limit.isdecimal() else total

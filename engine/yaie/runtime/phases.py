@@ -1,6 +1,6 @@
 """Phases of work that may take long without being a hang: kernel compilation, graph capture.
 
-Whoever does such work in the engine's thread declares it, the watchdog reads it.
+Code that does such work in the engine's thread declares its phase; the watchdog reads it.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ def current() -> str:
 
 @contextlib.contextmanager
 def declared(name: str) -> Iterator[None]:
-    """Declare a phase around its work."""
+    """Declare a phase while the `with` block runs."""
     depth = len(_declared)
     _declared.append(name)
     try:
@@ -32,12 +32,14 @@ def declared(name: str) -> Iterator[None]:
 
 
 def n_compiled() -> int:
-    """Kernels that this process has compiled."""
+    """Number of kernels that this process has compiled."""
     return _n_compiled
 
 
 def begin_compilation(**_: Any) -> None:
-    """A kernel is about to be compiled. One that failed to compile has not ended: this one does."""
+    """Triton is about to compile a kernel. After a compilation that failed, the phase is still
+    declared and is not declared again.
+    """
     global _n_compiled  # noqa: PLW0603 - the compiler's hook is one for the process
     _n_compiled += 1
     if current() != COMPILATION:
@@ -45,13 +47,13 @@ def begin_compilation(**_: Any) -> None:
 
 
 def end_compilation(**_: Any) -> None:
-    """The kernel is compiled."""
+    """Triton has compiled a kernel."""
     if current() == COMPILATION:
         _declared.pop()
 
 
 def declare_compilations() -> None:
-    """Let Triton say when it compiles a kernel for the first time."""
+    """Let Triton call `begin_compilation` and `end_compilation` around each compilation."""
     from triton import knobs
 
     knobs.runtime.jit_cache_hook = begin_compilation

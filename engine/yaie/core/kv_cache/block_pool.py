@@ -1,7 +1,8 @@
-"""The pages of one KV cache group: which are free, and the reference count of each of the others.
+"""The pages of one KV cache group: the free list, and the reference counts of the other pages.
 
-A page is free (count 0) or owned by sequences and by the radix tree; each owner counts once.
-Page 0 is scratch: padded rows write to it, nobody is ever given it. Only `RadixCache` calls this.
+A page is free (count 0) or owned by sequences and by the radix tree; each owner counts once. Page 0
+is the scratch page: padding rows write to it, and it is never allocated. Only `RadixCache` uses
+this class.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,11 +11,16 @@ SCRATCH_PAGE = 0
 
 
 class OutOfPagesError(Exception):
-    """More pages were asked for than are free. The caller evicts or preempts before asking."""
+    """More pages were requested than are free. Callers evict or preempt first."""
 
 
 class BlockPool:
-    """`total` pages, numbered from 0, page 0 being scratch."""
+    """`total` pages, numbered from 0. Page 0 is the scratch page.
+
+    Raises:
+        ValueError: `total` is less than 2.
+
+    """
 
     __slots__ = ("_free", "_owners", "total")
 
@@ -28,14 +34,14 @@ class BlockPool:
 
     @property
     def free(self) -> int:
-        """Pages that nobody owns."""
+        """Number of pages without an owner."""
         return len(self._free)
 
     def allocate(self, n: int) -> list[int]:
-        """Give `n` free pages to a first owner.
+        """Take `n` free pages; each gets its first owner.
 
         Raises:
-            OutOfPagesError: the pool has fewer free pages; nothing changed.
+            OutOfPagesError: fewer pages are free; nothing changed.
 
         """
         if n > len(self._free):
@@ -61,7 +67,7 @@ class BlockPool:
             owners[page] += 1
 
     def release(self, pages: Iterable[int]) -> None:
-        """Take one owner away from each page; a page without owners is free again.
+        """Remove one owner from each page. A page without owners is free again.
 
         Raises:
             ValueError: a page has no owner, or is the scratch page.
@@ -76,7 +82,9 @@ class BlockPool:
                 self._free.append(page)
 
     def check(self, owners: Mapping[int, int]) -> None:
-        """Compare with the owners that the caller counted per page; raises AssertionError."""
+        """Compare the counts with `owners`, the caller's count for each page; raises
+        AssertionError.
+        """
         expected = [owners.get(page, 0) for page in range(self.total)]
         expected[SCRATCH_PAGE] += 1
         if self._owners != expected:

@@ -1,12 +1,13 @@
-"""Pages in host memory, where preempted sequences keep what they have computed.
+"""Pages in host memory, which keep the computed keys and values of preempted sequences.
 
-A host page stands for one page of every KV cache group; all groups use the same numbers.
+A host page holds one page of every KV cache group; all groups use the same page numbers.
 """
 
 
 class HostBlockTable:
-    """Positions of one sequence in host memory. Page i holds those of its block table's page
-    `first_page + i`; those before are expected in the prefix cache. Compared by identity.
+    """Host pages of one sequence. `pages[i]` holds page `first_page + i` of its block table; the
+    pages before `first_page` are expected in the prefix cache. `n_tokens`: number of positions up
+    to the end of the saved ones. Compared by identity.
     """
 
     __slots__ = ("first_page", "n_tokens", "pages")
@@ -31,7 +32,12 @@ class HostPages:
         return len(self._free)
 
     def allocate(self, n: int) -> list[int]:
-        """Take `n` pages; the caller knows that they are free."""
+        """Take `n` pages. The caller has checked that they are free.
+
+        Raises:
+            AssertionError: they are not.
+
+        """
         if n > len(self._free):
             raise AssertionError(f"{n} host pages asked, {len(self._free)} free")
         return [self._free.pop() for _ in range(n)]

@@ -1,13 +1,13 @@
-"""Pages and radix nodes, both owned here: sequences ask by verbs and see block tables only.
+"""The prefix cache: owns the page pools and the radix tree. Callers see block tables only.
 
     admit ──▶ BlockTable ──▶ extend* ──▶ commit* ──▶ release   finished, aborted or preempted
                   │                         └─▶ discard        its logits were not finite
                   └─▶ shared_prompt ──▶ fork*                  outputs of a prompt share its pages
 
-Pages enter the tree when the step that wrote them is committed, never when it is launched.
-A table owns each of its pages once; the tree owns its pages once more. In each KV cache group
-free + cached + held + scratch = total. (The last page of a shared prompt may be held and cached:
-the output that computed it continues in that page, and may fill it and end.)
+Pages enter the tree when the step that wrote them is committed, never when it is launched. A table
+owns each of its pages once; the tree owns its pages once more. In each KV cache group free + cached
++ held + scratch = total. (The last page of a shared prompt may be held and cached: the output that
+computed the prompt continues in that page, and may fill the page and end.)
 """
 
 from collections import Counter
@@ -48,14 +48,18 @@ class BlockTable:
 
 @dataclass(frozen=True, slots=True)
 class PrefixPending:
-    """Somebody is computing a prefix that this prompt needs: wait until `tokens` are committed."""
+    """Another sequence is computing a prefix of this prompt: wait until it has committed `tokens`
+    tokens. `primary`: the block table of that sequence.
+    """
 
     primary: BlockTable
     tokens: int
 
 
 class RadixCache:
-    """Pages for all sequences. `num_pages`: pages of each KV cache group, scratch included."""
+    """Allocates, shares and evicts the pages of all sequences. `num_pages`: pages of each KV cache
+    group, scratch included.
+    """
 
     def __init__(self, spec: KVSpec, num_pages: int, *, enable_prefix_caching: bool = True) -> None:
         self.page_size = spec.page_size
@@ -68,7 +72,7 @@ class RadixCache:
 
     @property
     def capacity_tokens(self) -> int:
-        """Longest sequence that fits when it is alone."""
+        """Longest sequence, in tokens, that fits if no other sequence runs."""
         return (self.num_pages - 1) * self.page_size
 
     @property
@@ -77,11 +81,11 @@ class RadixCache:
 
     @property
     def cached_pages(self) -> int:
-        """Pages that hold a prefix nobody uses now; they are evicted when pages run out."""
+        """Number of pages whose prefix no sequence uses; they are evicted when pages run out."""
         return self._tree.cached_pages
 
     def lookup(self, salt: str, key: bytes) -> int:
-        """Tokens of a packed prompt that the cache would save now. Changes nothing."""
+        """Number of leading tokens of a packed prompt that are cached now. Changes nothing."""
         return self._tree.lookup(salt, key, self._reusable(key)) * self.page_size
 
     def admit(
@@ -89,8 +93,9 @@ class RadixCache:
     ) -> BlockTable | PrefixPending | None:
         """Give a sequence its cached prefix and pages for all its known tokens (packed in `key`).
 
-        `reserve` pages must stay obtainable for the others. At most `most` leading tokens are taken
-        from the cache. Without `wait` the answer is never `PrefixPending`. None: no room now.
+        `reserve` pages must remain free or evictable for other sequences. At most `most` leading
+        tokens are taken from the cache. With `wait` False, the result is never `PrefixPending`.
+        None: there are not enough pages now.
         """
         reusable = self._reusable(key)
         if most is not None:
@@ -103,8 +108,9 @@ class RadixCache:
         return outcome
 
     def shared_prompt(self, table: BlockTable, n_tokens: int) -> BlockTable:
-        """One more owner of the pages that hold the first `n_tokens` positions of `table`, all of
-        them committed. It lives until it is released, whatever becomes of `table`.
+        """Add an owner to the pages with the first `n_tokens` positions of `table`, which are all
+        committed. The returned table stays valid until it is released, even if `table` is released
+        before.
         """
         n_pages = -(-n_tokens // self.page_size)
         pages = tuple(group[:n_pages] for group in table.pages)
@@ -115,8 +121,9 @@ class RadixCache:
     def fork(
         self, shared_prompt: BlockTable, *, reserve: int
     ) -> tuple[BlockTable, tuple[PageCopy, ...]] | None:
-        """A sequence with the shared prompt's tokens. It computes the last token itself: it shares
-        the pages before that token's and gets a copy of what that page holds already.
+        """Make the block table of another output of a shared prompt, and the page copies that it
+        needs. The output computes the prompt's last token itself: it shares the pages before that
+        token's page and gets a copy of that page. None: there are not enough pages now.
         """
         if self._tree.cached_pages + self.free_pages < 1 + reserve or not self._obtain(1):
             return None
@@ -137,15 +144,19 @@ class RadixCache:
         return table, tuple(copies)
 
     def n_shared(self, table: BlockTable) -> int:
-        """Leading pages of `table` that stay when it goes, because others use them too."""
+        """Number of leading pages of `table` that other sequences use too, and which therefore stay
+        when `table` is released.
+        """
         return min(self._tree.n_shared(table.node), table.n_inserted)
 
     def forget_cached(self) -> None:
-        """Free every page that only the cache owns."""
+        """Evict every page that no sequence uses."""
         self._free(self._tree.evict(self._tree.cached_pages))
 
     def extend(self, table: BlockTable) -> tuple[int, ...] | None:
-        """Append one page in each group to `table`: the new pages by group, or None."""
+        """Append one page in each group to `table`. Returns the new pages by group; None: no page
+        is free or evictable.
+        """
         if not self._obtain(1):
             return None
         new = tuple(pool.allocate(1)[0] for pool in self._pools)
@@ -155,19 +166,23 @@ class RadixCache:
         return new
 
     def commit(self, table: BlockTable, n_tokens: int) -> None:
-        """The first `n_tokens` positions are computed: others may use their whole pages."""
+        """Insert the whole pages of the first `n_tokens` positions, which are computed, into the
+        tree, so that other sequences can use them.
+        """
         if self._caching:
             self._insert(table, table.key[: n_tokens * TOKEN_BYTES])
             self._move_pending_prefix(table)
 
     def release(self, table: BlockTable, key: bytes) -> None:
-        """Give the pages back; whole pages of the computed tokens packed in `key` stay cached."""
+        """Release the pages. The whole pages of the computed tokens packed in `key` stay cached."""
         if self._caching:
             self._insert(table, key)
         self._drop(table)
 
     def discard(self, table: BlockTable) -> None:
-        """Give the pages back and forget what nobody else uses of them: they may be poisoned."""
+        """Release the pages and remove those from the tree that no other sequence uses: they may
+        hold values that are not finite.
+        """
         node = table.node
         self._drop(table)
         self._free(self._tree.forget(node))
@@ -175,11 +190,11 @@ class RadixCache:
     # -- inside -----------------------------------------------------------------------------
 
     def _reusable(self, key: bytes) -> int:
-        """Pages that may come from the cache: the last token is always computed."""
+        """Number of pages that may come from the cache. The last token is always computed."""
         return (len(key) - TOKEN_BYTES) // self._page_bytes if self._caching else 0
 
     def _sharing(self, key: bytes, node: Node, pages: Pages, cached_tokens: int) -> BlockTable:
-        """A table that holds `node` and owns `pages` beside those who own them already."""
+        """Make a table that holds `node` and is one more owner of `pages`."""
         self._tree.hold_again(node)
         for pool, group in zip(self._pools, pages, strict=True):
             pool.share(group)
@@ -213,8 +228,8 @@ class RadixCache:
         return table
 
     def _obtain(self, n_pages: int) -> bool:
-        """Make sure that `n_pages` are free in every group, evicting cached ones if need be. One
-        that a shared prompt holds too does not become free by that.
+        """Make sure that `n_pages` are free in every group; evict cached pages if necessary. An
+        evicted page that a shared prompt owns too does not become free.
         """
         while (missing := n_pages - self.free_pages) > 0:
             if missing > self._tree.cached_pages:
@@ -227,7 +242,7 @@ class RadixCache:
             pool.release(group)
 
     def _insert(self, table: BlockTable, key: bytes) -> None:
-        """Put the whole pages of `key` that are not in the tree yet into it."""
+        """Insert the whole pages of `key` that the tree does not have yet."""
         start, end = table.n_inserted, len(key) // self._page_bytes
         if end <= start:
             return
@@ -244,7 +259,9 @@ class RadixCache:
         self._free(table.pages)
 
     def _move_pending_prefix(self, table: BlockTable) -> None:
-        """Announce the next page that `table` will compute, so that others can wait for it."""
+        """Register the next page that `table` will compute, so that other sequences can wait for
+        it.
+        """
         self._clear_pending_prefix(table)
         page = self._page_key(table.key, table.n_inserted)
         if len(page) == self._page_bytes and self._caching:
@@ -263,7 +280,7 @@ class RadixCache:
         return key[index * self._page_bytes : (index + 1) * self._page_bytes]
 
     def check(self, tables: list[BlockTable]) -> None:
-        """Prove the invariants given every live table; raises AssertionError."""
+        """Prove the invariants, given all live tables; raises AssertionError."""
         nodes = self._tree.check()
         for index, pool in enumerate(self._pools):
             owners = Counter(page for node in nodes for page in node[index])
@@ -277,7 +294,9 @@ class RadixCache:
             raise AssertionError("a pending prefix belongs to no live table")
 
     def _check_sum(self, index: int, nodes: list[Pages], tables: list[BlockTable]) -> None:
-        """Prove that free + cached + held + scratch = total, held being counted from its users."""
+        """Prove that free + cached + held + scratch = total; cached and held pages are counted from
+        their owners.
+        """
         used = {page for node in nodes for page in node[index]}
         used.update(page for table in tables for page in table.pages[index])
         total = self._pools[index].free + len(used) + 1

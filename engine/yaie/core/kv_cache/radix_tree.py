@@ -1,13 +1,15 @@
 """The radix tree of the prefix cache: its edges are runs of whole pages.
 
-A path from a salt's root spells a token prefix and names the pages that hold its keys and values.
-Edges are packed tokens (4 bytes each), so comparing and hashing run at memcmp speed.
+The path from a salt's root to a node spells a token prefix and lists the pages with its keys and
+values, as in RadixAttention (Zheng et al., 2023, arXiv 2312.07104). Edges are packed tokens (4
+bytes each), so comparing and hashing run at memcmp speed.
 
     root(salt) ──[p0 p1 p2]── node ──[p3]── node      a sequence holds the deepest node it uses;
                                └────[p3' p4'] node     refs of a node = holders in its subtree
 
-A node with refs is in use. A node without is cached, and so is everything below it: leaves are
-evicted first, least recently used first. Only `RadixCache` calls this; it owns the page counts.
+A node with refs > 0 is held. A node without refs is cached, and so are all nodes below it. Cached
+leaves are evicted first, the least recently used leaf first. Only `RadixCache` uses this class; the
+reference counts of the pages are in its `BlockPool`s.
 """
 
 import heapq
@@ -20,17 +22,17 @@ Pages = tuple[list[int], ...]
 
 
 def pack(tokens: Iterable[int]) -> bytes:
-    """Token ids as the tree's key, `TOKEN_BYTES` each.
+    """Pack token ids into a key of the tree, `TOKEN_BYTES` each.
 
     Raises:
-        OverflowError: a token id has more than 32 bits.
+        OverflowError: a token id is negative or has more than 32 bits.
 
     """
     return array("I", tokens).tobytes()
 
 
 def common_pages(left: bytes, right: bytes, page_bytes: int) -> int:
-    """Whole leading pages that two keys share, by bisection over slices."""
+    """Number of leading whole pages that are equal in both keys, by bisection over slices."""
     low, high = 0, min(len(left), len(right)) // page_bytes
     while low < high:
         middle = (low + high + 1) // 2
@@ -43,7 +45,7 @@ def common_pages(left: bytes, right: bytes, page_bytes: int) -> int:
 
 
 class Node:
-    """An edge and its end. Fields are the tree's; others only keep the handle."""
+    """A node and the edge to it. Only the tree reads its fields; callers use it as a handle."""
 
     __slots__ = ("children", "key", "last_used", "pages", "parent", "refs")
 
@@ -68,17 +70,21 @@ class RadixTree:
         self._n_nodes = 0
         self._leaves: list[tuple[int, int, Node]] = []
         self.cached_pages = 0
-        """Pages (in each group) of nodes that nobody holds."""
+        """Number of pages (in each group) of nodes without refs."""
         self.held_pages = 0
-        """Pages (in each group) of nodes that somebody holds."""
+        """Number of pages (in each group) of nodes with refs."""
 
     def lookup(self, salt: str, key: bytes, max_pages: int) -> int:
-        """Leading pages of `key`, at most `max_pages`, that are in the tree. Changes nothing."""
+        """Number of leading pages of `key` that are in the tree, at most `max_pages`. Changes
+        nothing.
+        """
         root = self._roots.get(_root_key(salt))
         return self._walk(root, key, max_pages)[1] if root else 0
 
     def hold(self, salt: str, key: bytes, max_pages: int) -> tuple[Node, int]:
-        """Hold the longest prefix of `key` of at most `max_pages` pages: its node, its pages."""
+        """Hold the longest prefix of `key` in the tree, at most `max_pages` pages. Returns its node
+        and its number of pages.
+        """
         node, n_pages, inside = self._walk(self._root(_root_key(salt)), key, max_pages)
         if inside:
             node = self._split(node, inside)
@@ -86,11 +92,11 @@ class RadixTree:
         return node, n_pages
 
     def hold_again(self, node: Node) -> None:
-        """One more hold on a node that is held already."""
+        """Add a hold to a node that is held already."""
         self._hold_path(node, None)
 
     def n_shared(self, node: Node) -> int:
-        """Leading pages of a held `node`'s path that somebody else holds too."""
+        """Number of leading pages on the path of a held `node` that have another hold too."""
         return sum(len(step.pages[0]) for step in self._path(node) if step.refs > 1)
 
     def pages(self, node: Node) -> Pages:
@@ -104,8 +110,8 @@ class RadixTree:
     def insert(self, node: Node, key: bytes, pages: Pages) -> tuple[Node, int]:
         """Extend the path of a held `node` by whole pages; the hold moves to the new end.
 
-        Returns the end and the index of the first page that the tree took: pages before it were in
-        the tree already, under other page numbers.
+        Returns the new end and the index of the first page that was added. For the pages before
+        that index, the tree already has other pages with the same tokens.
         """
         end, known, inside = self._walk(node, key, len(key) // self._page_bytes)
         if inside:
@@ -121,7 +127,7 @@ class RadixTree:
         return end, known
 
     def release(self, node: Node) -> None:
-        """Drop one hold. What nobody holds any more stays cached until evicted."""
+        """Remove one hold. Nodes without a hold stay cached until they are evicted."""
         self._clock += 1
         for step in self._path(node):
             step.refs -= 1
@@ -130,7 +136,9 @@ class RadixTree:
                 self._settle(step)
 
     def evict(self, n_pages: int) -> Pages:
-        """Remove up to `n_pages` cached pages, least recently used leaves first."""
+        """Remove up to `n_pages` cached pages, least recently used leaves first. Returns the
+        removed pages.
+        """
         evicted = self._no_pages()
         missing = n_pages
         while missing > 0 and self._leaves:
@@ -143,7 +151,9 @@ class RadixTree:
         return evicted
 
     def forget(self, node: Node) -> Pages:
-        """Remove the part of `node`'s path that nobody holds, with all that hangs below it."""
+        """Remove the nodes without refs at the end of `node`'s path, and all nodes below them.
+        Returns their pages.
+        """
         evicted = self._no_pages()
         top = None
         for step in self._path(node):
@@ -161,14 +171,16 @@ class RadixTree:
         return tuple([] for _ in range(self._n_groups))
 
     def _root(self, salt: bytes) -> Node:
-        """The root of a salt; its own key is the salt, its edge is empty."""
+        """Get or create the root of a salt. Its key is the salt; it has no pages."""
         root = self._roots.get(salt)
         if root is None:
             root = self._roots[salt] = Node(None, salt, self._no_pages())
         return root
 
     def _walk(self, start: Node, key: bytes, max_pages: int) -> tuple[Node, int, int]:
-        """Deepest node reached, pages matched, and pages inside its edge if it ends within."""
+        """Returns the deepest node reached, the number of pages matched, and how many of them are
+        on that node's edge if the match ends inside it (else 0).
+        """
         node, at = start, 0
         end = min(max_pages * self._page_bytes, len(key) - len(key) % self._page_bytes)
         while at < end:
@@ -184,7 +196,9 @@ class RadixTree:
         return node, at // self._page_bytes, 0
 
     def _split(self, node: Node, n_pages: int) -> Node:
-        """Cut `node`'s edge after `n_pages`; the new upper node is returned, handles stay valid."""
+        """Split `node`'s edge after `n_pages` and return the new upper node. `node` is below it, so
+        handles stay valid.
+        """
         cut = n_pages * self._page_bytes
         upper = Node(node.parent, node.key[:cut], tuple(group[:n_pages] for group in node.pages))
         upper.refs, upper.last_used = node.refs, node.last_used
@@ -214,13 +228,13 @@ class RadixTree:
             step.refs += 1
 
     def _settle(self, node: Node) -> None:
-        """`node` has just lost its last hold."""
+        """Count the pages of `node`, which has just lost its last hold, as cached."""
         self.cached_pages += len(node.pages[0])
         self.held_pages -= len(node.pages[0])
         self._offer(node)
 
     def _offer(self, node: Node) -> None:
-        """Queue an unheld leaf for eviction; an unheld root without children goes at once."""
+        """Queue a leaf without refs for eviction. Delete a root without refs and children now."""
         if node.refs or node.children:
             return
         if node.parent is None:
@@ -233,7 +247,9 @@ class RadixTree:
             heapq.heapify(self._leaves)
 
     def _trim(self, leaf: Node, n_pages: int, evicted: Pages) -> None:
-        """Take the last pages of an unheld leaf; an empty leaf leaves the tree."""
+        """Remove the last pages of a leaf without refs. A leaf without pages is removed from the
+        tree.
+        """
         keep = len(leaf.pages[0]) - n_pages
         for group, pages in enumerate(leaf.pages):
             evicted[group].extend(pages[keep:])
@@ -287,7 +303,7 @@ def _root_key(salt: str) -> bytes:
 
 
 def _subtree(node: Node) -> Iterator[Node]:
-    """`node` and all below it, parents before children."""
+    """`node` and all nodes below it, parents before children."""
     stack = [node]
     while stack:
         step = stack.pop()

@@ -10,7 +10,7 @@ GroupKind = Literal["full", "window", "latent"]
 class KVCacheGroup(msgspec.Struct, frozen=True):
     """Layers that share one page pool and one block table.
 
-    `bytes_per_token` counts all layers of the group, keys and values.
+    `bytes_per_token` counts all layers of the group, keys and values. `window`: in tokens.
     """
 
     kind: GroupKind
@@ -20,7 +20,7 @@ class KVCacheGroup(msgspec.Struct, frozen=True):
 
 
 class KVSpec(msgspec.Struct, frozen=True):
-    """The KV cache groups of a model. Page 0 of every pool is scratch for padded rows."""
+    """The KV cache groups of a model. Page 0 of every pool is the scratch page of padding rows."""
 
     groups: tuple[KVCacheGroup, ...]
     page_size: int = 16

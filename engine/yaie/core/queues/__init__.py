@@ -1,1 +1,1 @@
-"""Who waits, in which order and for how long."""
+"""The waiting queue: its policies, the deadlines, and the rates of arrival and completion."""

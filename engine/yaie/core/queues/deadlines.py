@@ -1,4 +1,4 @@
-"""Which requests have run out of time. Knows no clock: the caller says what time it is."""
+"""Finds the requests whose deadline has passed. The caller provides the time."""
 
 from collections.abc import Iterator
 
@@ -17,12 +17,14 @@ class Deadlines:
             self._heap.push((group.deadline_s, group.arrival), group)
 
     def discard(self, group: SequenceGroup) -> None:
-        """`group` has ended."""
+        """Remove `group`, which has ended."""
         if group.deadline_s is not None:
             self._heap.lose()
 
     def expired(self, now: float) -> Iterator[SequenceGroup]:
-        """The requests whose deadline has come; the caller ends each before it asks for more."""
+        """Requests whose deadline is not after `now`. The caller must end each before it takes the
+        next.
+        """
         while (group := self._heap.peek()) is not None:
             if group.deadline_s is None or group.deadline_s > now:
                 return

@@ -1,10 +1,11 @@
-"""The policy that shares the engine between tenants by tokens.
+"""The `fair` policy: shares the engine between tenants by tokens.
 
 Virtual token counters (Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024, arXiv
-2401.00588): each tenant's counter grows by the tokens it was served, an output token counting
-`OUTPUT_WEIGHT` times; the next sequence is that of the waiting tenant with the smallest counter. A
-tenant that comes back after it had nothing waiting starts no lower than those who waited: idle time
-earns no credit. Inside a tenant it is first come, first served.
+2401.00588): each tenant's counter grows by the tokens that it was served; an output token counts
+`OUTPUT_WEIGHT` times. The next sequence is one of the waiting tenant with the smallest counter.
+When a tenant without waiting sequences gets one again, its counter is raised to at least the
+smallest counter of the waiting tenants: idle time earns no credit. Within a tenant, the order is
+first come, first served.
 """
 
 import heapq
@@ -17,8 +18,8 @@ OUTPUT_WEIGHT = 2
 
 
 class _Tenant:
-    """`served`: the virtual counter, in input tokens; it only grows. `active`: has been let in, and
-    had something waiting when the last round began.
+    """`served`: the virtual counter, in input tokens; it only grows. `active`: takes part in the
+    selection, because it had a waiting sequence when the last round of admissions began.
     """
 
     __slots__ = ("active", "n_waiting", "name", "queue", "served")
@@ -32,8 +33,8 @@ class _Tenant:
 
 
 class FairQueue:
-    """Owns the tenants' counters. A tenant is forgotten when nothing of it waits or runs and its
-    counter says no more than the floor that it would start from anyway.
+    """Owns the tenants' counters. A tenant is removed when it has no waiting or running sequence
+    and its counter is at most the floor, at which a new tenant would start.
     """
 
     def __init__(self) -> None:
@@ -48,7 +49,7 @@ class FairQueue:
 
     @property
     def n_tenants(self) -> int:
-        """Tenants with a counter."""
+        """Number of tenants with a counter."""
         return len(self._tenants)
 
     def served(self, name: str) -> int:
@@ -67,7 +68,7 @@ class FairQueue:
                 self._returning.append(tenant)
 
     def refresh(self, running: Iterable[Sequence]) -> None:
-        """Bring the counters up to date, then let those in who came back."""
+        """Update the counters, then activate the tenants that have waiting sequences again."""
         for tenant in self._drained:
             tenant.active = tenant.active and tenant.n_waiting > 0
         self._drained.clear()
@@ -82,7 +83,7 @@ class FairQueue:
         return None if tenant is None else tenant.queue.peek()
 
     def pop(self) -> None:
-        """Take out the sequence that is next.
+        """Remove the next sequence.
 
         Raises:
             IndexError: no sequence waits.
@@ -117,8 +118,8 @@ class FairQueue:
         return tenant
 
     def _bill(self, sequence: Sequence) -> _Tenant:
-        """Charge what was served since the last time. Computing again after a preemption is not
-        the tenant's doing and costs it nothing.
+        """Charge the tenant for the tokens served since the last call. Tokens that are computed
+        again after a preemption are not charged.
         """
         tenant = self._tenant(sequence)
         prompt = sequence.n_prompt - sequence.cached_tokens
@@ -133,8 +134,9 @@ class FairQueue:
             self._drained.append(tenant)
 
     def _let_in(self, busy: set[_Tenant]) -> None:
-        """Lift the counters of tenants that had nothing waiting to the least of those that had; if
-        there are none, to the least of those that run, or else to that of the last one that ran.
+        """Activate the returning tenants and raise their counters to the floor. The floor rises to
+        the smallest counter of the waiting tenants; if there are none, of the tenants with running
+        sequences; or else to the counter of the tenant whose sequence ran last.
         """
         first = self._first()
         if first is not None:
@@ -155,8 +157,8 @@ class FairQueue:
         heapq.heappush(self._heap, (tenant.served, self._serial, tenant))
 
     def _first(self) -> _Tenant | None:
-        """The active tenant with the smallest counter. Counters only grow, so an entry that says
-        too little is put back where it belongs when it surfaces.
+        """The active tenant with the smallest counter. Counters only grow, so an entry with an
+        outdated counter is pushed again when it reaches the top of the heap.
         """
         while self._heap:
             served, _, tenant = self._heap[0]

@@ -1,4 +1,4 @@
-"""A heap whose items may go stale inside it."""
+"""A heap that removes stale items lazily."""
 
 import heapq
 from collections.abc import Callable
@@ -8,8 +8,9 @@ T = TypeVar("T")
 
 
 class LazyHeap(Generic[T]):
-    """Smallest key first. Items that `is_current` denies are dropped when they surface, or when
-    they are the majority, so that a stuck head cannot make the heap grow.
+    """Smallest key first. An item is stale if `is_current` is False. Stale items are removed when
+    they reach the top, or all together when they are the majority: otherwise the heap would grow
+    below a top item that stays.
     """
 
     def __init__(self, is_current: Callable[[T], bool]) -> None:
@@ -37,7 +38,7 @@ class LazyHeap(Generic[T]):
         heapq.heappop(self._heap)
 
     def lose(self) -> None:
-        """An item inside has just gone stale."""
+        """Count an item of the heap that has just become stale."""
         self._stale += 1
         if 2 * self._stale > len(self._heap):
             self._heap = [entry for entry in self._heap if self._is_current(entry[2])]

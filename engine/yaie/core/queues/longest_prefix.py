@@ -1,4 +1,6 @@
-"""The policy that serves what is cached most first, so that prefixes are used before they go."""
+"""The `longest-prefix` policy: serves the sequence with the longest cached prefix first, before
+that prefix is evicted.
+"""
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
@@ -7,15 +9,16 @@ from yaie.core.queues.policy import fcfs
 from yaie.core.sequence import Sequence, SequenceStatus
 
 WINDOW = 64
-"""Only this many of the oldest are looked up in a round: the cost of a step stays bounded."""
+"""Only this many of the oldest sequences are looked up in a round, which bounds the cost of a step.
+"""
 PATIENCE = 16
-"""The oldest is overtaken this many times; then it is its turn. So nobody starves: whoever has n
-before it is served after (n + 1) · (PATIENCE + 1) others at the latest.
+"""The oldest sequence is overtaken at most this many times, then it is served. So no sequence
+starves: one with n older ones before it is served after at most (n + 1) · (PATIENCE + 1) others.
 """
 
 
 class LongestPrefixQueue:
-    """`lookup`: tokens of a sequence that the prefix cache has."""
+    """`lookup`: returns how many leading tokens of a sequence are in the prefix cache."""
 
     def __init__(self, lookup: Callable[[Sequence], int]) -> None:
         self._lookup = lookup
@@ -28,7 +31,7 @@ class LongestPrefixQueue:
         insort(self._waiting, sequence, key=fcfs)
 
     def refresh(self, running: Iterable[Sequence]) -> None:  # noqa: ARG002 - part of the protocol
-        """Look the oldest up; the best is last in `_ranked`."""
+        """Look up the oldest sequences and sort them into `_ranked`, the longest prefix last."""
         window = self._waiting[:WINDOW]
         saved = {id(sequence): self._lookup(sequence) for sequence in window}
         window.reverse()
@@ -44,7 +47,7 @@ class LongestPrefixQueue:
         return self._ranked[-1] if self._ranked else self._waiting[0]
 
     def pop(self) -> None:
-        """Take out the sequence that is next.
+        """Remove the next sequence.
 
         Raises:
             IndexError: no sequence waits.
@@ -63,10 +66,10 @@ class LongestPrefixQueue:
         sequence.state = SequenceStatus.ENDED
 
     def started(self, sequence: Sequence) -> None:
-        """The order is of those that wait."""
+        """Nothing to do: only waiting sequences are ordered."""
 
     def left(self, sequence: Sequence) -> None:
-        """The order is of those that wait."""
+        """Nothing to do: only waiting sequences are ordered."""
 
     def _remove(self, sequence: Sequence) -> None:
         del self._waiting[bisect_left(self._waiting, fcfs(sequence), key=fcfs)]

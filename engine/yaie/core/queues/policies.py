@@ -1,4 +1,4 @@
-"""The policies by name, with what each of them may know."""
+"""Creates the waiting queue of a policy by the policy's name."""
 
 from yaie.core.kv_cache.radix_cache import RadixCache
 from yaie.core.queues.fair import FairQueue
@@ -11,7 +11,7 @@ POLICIES = settings()["scheduling_policy"].choices
 
 
 def queue_for(policy: str, kv: RadixCache) -> WaitingQueue:
-    """The waiting queue of a policy.
+    """Create the waiting queue of a policy. `kv`: the prefix cache that `longest-prefix` looks at.
 
     Raises:
         ValueError: the name is not in `POLICIES`.

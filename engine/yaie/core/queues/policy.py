@@ -1,6 +1,7 @@
-"""Who is served next. A policy is a queue of waiting sequences that decides which one comes first.
+"""The interface of scheduling policies, and the policies with a fixed order.
 
-Policies never see pages, budgets or time; what they may know besides is given to them.
+A policy is a queue of waiting sequences that decides which sequence is served next. It does not see
+pages, budgets or time; anything else that it needs is passed to its constructor.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,28 +12,30 @@ from yaie.core.sequence import Sequence, SequenceStatus
 
 
 class WaitingQueue(Protocol):
-    """What the scheduler asks. Sequences in it are WAITING; those that ended are never returned."""
+    """The waiting queue as the scheduler uses it. Its sequences are WAITING; a sequence that has
+    ended is never returned.
+    """
 
     def push(self, sequence: Sequence) -> None:
-        """A sequence waits: it is new, was preempted, or has stopped to follow another."""
+        """Add a sequence that is new, was preempted or suspended, or no longer follows another."""
 
     def refresh(self, running: Iterable[Sequence]) -> None:
-        """A round of admissions begins, beside these sequences."""
+        """A round of admissions begins while the sequences in `running` run."""
 
     def peek(self) -> Sequence | None:
         """The next sequence to serve, if any; the same one until the queue changes."""
 
     def pop(self) -> None:
-        """Remove what `peek` returned."""
+        """Remove the sequence that `peek` returned."""
 
     def started(self, sequence: Sequence) -> None:
-        """What was popped runs."""
+        """A sequence that was popped has started to run."""
 
     def left(self, sequence: Sequence) -> None:
-        """A sequence that ran was preempted or has ended."""
+        """A running sequence was preempted or suspended, or has ended."""
 
     def discard(self, sequence: Sequence) -> None:
-        """A waiting sequence has ended."""
+        """Remove a waiting sequence, which has ended."""
 
 
 Order = Callable[[Sequence], tuple[int, ...]]
@@ -44,12 +47,12 @@ def fcfs(sequence: Sequence) -> tuple[int, ...]:
 
 
 def priority(sequence: Sequence) -> tuple[int, ...]:
-    """A lower priority value first, then first come, first served. The unimportant may starve."""
+    """Lower priority value first, then first come, first served. High values may starve."""
     return sequence.rank
 
 
 class OrderedQueue:
-    """Serves in a fixed order."""
+    """Serves sequences in the order of a fixed sort key."""
 
     def __init__(self, order: Order) -> None:
         self._order = order
@@ -73,10 +76,10 @@ class OrderedQueue:
         self._heap.lose()
 
     def refresh(self, running: Iterable[Sequence]) -> None:
-        """The order is fixed."""
+        """Nothing to do: the order is fixed."""
 
     def started(self, sequence: Sequence) -> None:
-        """The order is fixed."""
+        """Nothing to do: the order is fixed."""
 
     def left(self, sequence: Sequence) -> None:
-        """The order is fixed."""
+        """Nothing to do: the order is fixed."""

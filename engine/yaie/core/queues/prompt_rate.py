@@ -1,13 +1,14 @@
-"""How fast prompts come in, so that the step budget keeps up with them."""
+"""The rate at which prompt tokens arrive, so that the step budget can keep up with it."""
 
 import math
 
 
 class PromptRate:
-    """Prompt tokens a second that have to be computed, mostly of the last `window_s` seconds.
+    """Prompt tokens per second that arrive and must be computed, averaged over about `window_s`
+    seconds.
 
-    What the prefix cache holds need not be computed; how much that is, is known of a prompt when it
-    is admitted, and assumed of those that wait.
+    Cached tokens need not be computed. Their number is known once a prompt is admitted; for waiting
+    prompts, the cached share of recently admitted prompts is assumed.
     """
 
     def __init__(self, window_s: float = 5.0) -> None:
@@ -16,17 +17,17 @@ class PromptRate:
         self._at_s: float | None = None
 
     def arrived(self, now: float, tokens: int) -> None:
-        """A prompt of `tokens` tokens has come by `now` (seconds of the caller's clock)."""
+        """A prompt of `tokens` tokens arrived at `now` (seconds of the caller's clock)."""
         self._decay(now)
         self._arrived += tokens
 
     def admitted(self, tokens: int, cached: int) -> None:
-        """Of a prompt's tokens so many are cached."""
+        """A prompt of `tokens` tokens was admitted; `cached` of them are in the prefix cache."""
         self._admitted += tokens
         self._computed += tokens - cached
 
     def per_second(self, now: float) -> float:
-        """Tokens a second that arrive and have to be computed."""
+        """Prompt tokens per second that arrive and must be computed."""
         self._decay(now)
         share = self._computed / self._admitted if self._admitted > 0 else 1.0
         return self._arrived * share / self._window_s

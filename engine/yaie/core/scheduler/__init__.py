@@ -1,1 +1,1 @@
-"""What the next step holds, and what its results mean for each request."""
+"""The scheduler: plans the next step and applies the results of steps to the requests."""

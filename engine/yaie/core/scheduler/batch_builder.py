@@ -1,4 +1,4 @@
-"""A batch under construction. It only collects; the `Scheduler` decides what goes in."""
+"""A batch under construction. It only collects; `plan` decides what to add."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ from yaie.core.sequence import Sequence
 
 
 class BatchBuilder:
-    """`budget`: tokens that prefill may still add. `sequences` is aligned with `rows`."""
+    """`budget`: prefill tokens that may still be added. `sequences` is aligned with `rows`."""
 
     __slots__ = ("appends", "budget", "copies", "inits", "rows", "sequences", "swap_in")
 
@@ -22,19 +22,19 @@ class BatchBuilder:
         self.swap_in: list[PageCopy] = []
 
     def start(self, sequence: Sequence, allocation: Allocation) -> None:
-        """`sequence` enters its slot with the pages it has and runs what it can."""
+        """Start `sequence` in its slot with its pages, and add its first prefill chunk."""
         self.inits.append(sequence.slot_init())
         self.copies.extend(allocation.copies)
         self.swap_in.extend(allocation.swap_in)
         self.prefill(sequence)
 
     def append(self, sequence: Sequence, pages: tuple[int, ...]) -> None:
-        """`sequence` got one page in each KV cache group."""
+        """Append one page in each KV cache group to the block table of `sequence`."""
         for group, page in enumerate(pages):
             self.appends.append(PageAppend(sequence.slot, group, (page,)))
 
     def decode(self, sequence: Sequence) -> None:
-        """Run the last sampled token of `sequence`, which may still be in flight."""
+        """Add a row with the last sampled token of `sequence`, which may still be in flight."""
         start = sequence.scheduled
         self.rows.append(Row(sequence.seq_id, sequence.slot, sequence.epoch, start, 1, (), True))
         self.sequences.append(sequence)
@@ -42,7 +42,7 @@ class BatchBuilder:
         sequence.in_flight += 1
 
     def verify(self, sequence: Sequence, draft: Iterable[int]) -> None:
-        """Run the last token of `sequence`, which is committed, and the guesses that follow it."""
+        """Add a row with the last token of `sequence`, which is committed, and its draft tokens."""
         start, ids = sequence.scheduled, (sequence.tokens[-1], *draft)
         epoch, n_draft = sequence.epoch, len(ids) - 1
         self.rows.append(
@@ -54,7 +54,9 @@ class BatchBuilder:
         self.budget -= len(ids)
 
     def prefill(self, sequence: Sequence) -> None:
-        """Run as many known tokens of `sequence` as the budget allows; the last one samples."""
+        """Add a row with as many known tokens of `sequence` as the budget allows. The row with the
+        last known token samples.
+        """
         start = sequence.scheduled
         known = sequence.tokens
         end = min(start + self.budget, len(known))

@@ -1,4 +1,4 @@
-"""What the outcome of a step means for each of its sequences: tokens, vectors, ends."""
+"""Applies the result of a step to its sequences: new tokens, vectors, ends."""
 
 from collections.abc import Iterable
 from itertools import repeat
@@ -20,7 +20,7 @@ from yaie.core.sequence import FirstOutputInfo, Sequence
 
 
 class _RowOutputs(NamedTuple):
-    """What a row asked for besides its token."""
+    """The results of a row besides its first token."""
 
     logprobs: TokenLogprobs | None = None
     prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
@@ -32,7 +32,7 @@ _NO_EXTRAS = _RowOutputs()
 
 
 def _extras(result: StepResult) -> Iterable[_RowOutputs]:
-    """One for each row, or the same for ever."""
+    """The further results of each row; an endless iterator of empty ones if no row has any."""
     if not (result.logprobs or result.prompt_logprobs or result.pooled or result.more_tokens):
         return repeat(_NO_EXTRAS)
     n_rows = len(result.tokens)
@@ -42,7 +42,7 @@ def _extras(result: StepResult) -> Iterable[_RowOutputs]:
 
 
 class StepCommitter:
-    """Takes results in the order of their steps. `generated_tokens` counts committed ones."""
+    """Takes results in the order of their steps. `generated_tokens`: number of committed tokens."""
 
     def __init__(self, lifecycle: RequestLifecycle, vocab_size: int) -> None:
         self._lifecycle = lifecycle
@@ -50,10 +50,11 @@ class StepCommitter:
         self.generated_tokens = 0
 
     def take(self, batch: Batch, sequences: list[Sequence], result: StepResult) -> list[Tokens]:
-        """Move every sequence on whose epoch is still that of its row.
+        """Apply a result to the sequences. Rows with an older epoch than their sequence are
+        ignored.
 
         Raises:
-            ValueError: the result has another number of rows than the batch.
+            ValueError: the result and the batch have different numbers of rows.
 
         """
         if not len(batch.rows) == len(result.tokens) == len(result.finite):
@@ -65,7 +66,7 @@ class StepCommitter:
         ):
             if sequence.epoch != row.epoch:
                 continue
-            # An id outside the vocabulary is as broken as NaN, and no key of the tree.
+            # An id outside the vocabulary is an error like NaN; the radix tree could not store it.
             if not finite or (row.sample and not 0 <= token < vocab_size):
                 failure = NO_TOKEN_ALLOWED if token == FORBIDDEN else NOT_FINITE
                 self._lifecycle.end(sequence, failed(failure), events, poisoned=True)
@@ -96,7 +97,9 @@ class StepCommitter:
     def _verified(
         self, sequence: Sequence, row: Row, tokens: tuple[int, ...], events: list[Tokens]
     ) -> None:
-        """A draft was right as far as it has brought `tokens`; one of them may be the last."""
+        """Commit the tokens of a row with a draft: one per accepted draft token, and one more. Any
+        of them may end the output.
+        """
         sequence.in_flight -= 1
         sequence.scheduled = row.start
         for token in tokens:
@@ -133,7 +136,7 @@ class StepCommitter:
         elif length >= sequence.length_limit:
             finish = FinishInfo("length", (token,))
         elif logprobs is None and sequence.first_output is None:
-            # Not `progress`, and by position: this line runs for every token of every request.
+            # Does not call `progress`, for speed: this line runs for every token of every request.
             cached, index = sequence.cached_tokens, sequence.index
             events.append(Tokens(sequence.request_id, (token,), None, None, cached, None, index))
             return
@@ -147,7 +150,7 @@ class StepCommitter:
     def _computed(
         self, sequence: Sequence, row: Row, pooled: bytes | None, events: list[Tokens]
     ) -> None:
-        """The prompt is computed, and that was all that was asked for."""
+        """End an output that needs its prompt computed and nothing else."""
         finish = FinishInfo("length")
         if row.pool:
             finish = failed(NO_VECTOR) if pooled is None else FinishInfo("stop", pooled=pooled)
@@ -155,7 +158,7 @@ class StepCommitter:
 
 
 def _complete_scores(sequence: Sequence) -> None:
-    """The prompt's log-probabilities go out with the first message."""
+    """Put the prompt's log-probabilities into the output's first message."""
     if sequence.prompt_logprobs is not None and sequence.first_output is not None:
         sequence.first_output = FirstOutputInfo(
             sequence.first_output.queued_s, tuple(sequence.prompt_logprobs)

@@ -1,13 +1,13 @@
 """Finds the request that makes a step fail, so that only that request ends.
 
-An error in a step does not say which of its sequences caused it. All of them are suspended and run
-again, apart from all others: one half in a step, then the other half. A half that fails is halved
-again; a sequence that fails alone is the culprit. A suspect is cleared once it has been computed as
-far as the failed step would have brought it. With one culprit among n sequences that takes about
-`2 log2(n)` steps.
+An error in a step does not tell which of its sequences caused it. All of them are suspended and run
+again without other sequences: first one half in a step, then the other half. A half that fails is
+halved again; a sequence that fails alone is the culprit. A suspect is cleared once it has been
+computed as far as the failed step would have computed it. With one culprit among n sequences this
+takes about `2 log2(n)` steps.
 
-If no sequence fails alone, the error has passed, or it came from what the sequences need together.
-That is an unexplained failure; a sequence that was in too many of them ends at the next one.
+If no sequence fails alone, the error was transient, or only the sequences together cause it. Such a
+failure is unexplained; a sequence that had `MAX_UNEXPLAINED` of them ends at its next failure.
 """
 
 from collections.abc import Callable
@@ -16,8 +16,8 @@ from typing import NamedTuple
 from yaie.core.sequence import Sequence, SequenceStatus
 
 MAX_UNEXPLAINED = 8
-"""How often the same sequences are tried: without a bound, a step that always fails, but whose
-halves never do, would be repeated for ever.
+"""Unexplained failures that a sequence may have. Without a bound, a step that always fails, but
+whose halves never fail, would be repeated forever.
 """
 
 
@@ -29,7 +29,9 @@ class Suspect(NamedTuple):
 
     @property
     def is_suspect(self) -> bool:
-        """Whether it is still to be heard. One that left in another way has been."""
+        """Whether the sequence still has to be tried. A sequence that was queued again or has ended
+        is no suspect any more.
+        """
         sequence = self.sequence
         if sequence.state is SequenceStatus.RUNNING:
             return sequence.committed < self.until
@@ -41,8 +43,8 @@ class Suspect(NamedTuple):
 
 
 class FaultIsolator:
-    """One case at a time, true while it is open: the suspects, in groups that are tried one after
-    another, the last one next. What the sequences do is the scheduler's.
+    """The suspects of the current investigation, in groups of which the last one is tried next.
+    True while an investigation is open. The scheduler suspends, runs and ends the sequences.
     """
 
     def __init__(self) -> None:
@@ -54,8 +56,9 @@ class FaultIsolator:
         return bool(self._involved)
 
     def next_group(self) -> list[Sequence]:
-        """Suspects of the next bisect step. Empty: each has been tried, so the failure is settled:
-        either culprits explain it, or it counts as unexplained for every sequence that was in it.
+        """Sequences of the next bisect step. Empty: all suspects have been tried, and the
+        investigation is closed. If it found no culprit, the failure counts as unexplained for every
+        sequence that was involved.
         """
         self._clear(lambda suspect: suspect.is_suspect)
         if self._groups:
@@ -66,8 +69,8 @@ class FaultIsolator:
         return []
 
     def record(self, failed: list[Suspect], *, alone: bool) -> set[Sequence]:
-        """A step failed; `failed` are those of its sequences that still run. Return the ones that
-        must end; the caller suspends the others. `alone`: the step held one sequence only.
+        """Record a failed step. `failed`: its sequences that still run. `alone`: the step had one
+        sequence only. Returns the sequences that must end; the caller suspends the others.
         """
         culprits = {one.sequence for one in failed if alone or one.is_hopeless}
         left = [one for one in failed if one.sequence not in culprits]
@@ -80,7 +83,9 @@ class FaultIsolator:
         return culprits
 
     def postpone(self) -> list[Sequence]:
-        """The next group cannot be tried now: its suspended sequences wait in the queue again."""
+        """Drop the next group, which cannot run now. Returns its suspended sequences, which the
+        caller puts back into the queue.
+        """
         group = self._groups.pop()
         return [one.sequence for one in group if one.sequence.state is SequenceStatus.SUSPENDED]
 

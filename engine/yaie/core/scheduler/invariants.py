@@ -1,11 +1,11 @@
-"""What must hold of a request and of each of its outputs between two calls of the scheduler."""
+"""Invariants of a request and of its outputs, which hold between two calls of the scheduler."""
 
 from yaie.core.group import SequenceGroup
 from yaie.core.sequence import NO_SLOT, Sequence, SequenceStatus
 
 
 def check_group(group: SequenceGroup) -> None:
-    """Raise AssertionError if an output waits for nobody or is kept after its end."""
+    """Raise AssertionError if an unstarted output could never start, or an ended output is kept."""
     request_id = group.request.request_id
     if group.ended:
         raise AssertionError(f"request {request_id} has ended and stays")
@@ -17,8 +17,8 @@ def check_group(group: SequenceGroup) -> None:
 
 
 def check_sequence(sequence: Sequence, following: set[int]) -> None:
-    """Raise AssertionError if positions, pages, slot and state disagree. `following`: ids of the
-    sequences that some running one will wake.
+    """Raise AssertionError if positions, pages, slot and state disagree. `following`: `id()` of
+    each sequence that a running sequence will wake.
     """
     known = len(sequence.tokens) + sequence.in_flight
     if not sequence.committed <= sequence.scheduled <= known <= sequence.length_limit:

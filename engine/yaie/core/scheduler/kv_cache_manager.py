@@ -1,6 +1,6 @@
-"""Where a sequence's keys and values are: in pages of its own, in a prompt that the outputs of one
-request share, in host memory, or nowhere. Owns shared prompts and host pages; asks `RadixCache` for
-the rest. The `RequestLifecycle` owns it; the scheduler's other parts ask it, too.
+"""Decides where a sequence's keys and values are: in its own pages, in a prompt that the outputs of
+one request share, in host memory, or nowhere. Owns the shared prompts and the host pages, and uses
+`RadixCache` for the rest. The `RequestLifecycle` owns it; other parts of the scheduler use it too.
 """
 
 from typing import NamedTuple
@@ -13,12 +13,14 @@ from yaie.core.sequence import Sequence
 
 SWAP_MIN_TOKENS = 64
 """Fewer positions than these are computed again: so few fit beside the decodes of any step, while a
-swap costs copies in two steps and host pages in between.
+swap costs copies in two steps, and host pages in between.
 """
 
 
 class Allocation(NamedTuple):
-    """Room for a sequence. Its first `ready` positions are there once copies and swaps are made."""
+    """Pages for a sequence. Its first `ready` positions are available once copies and swap_in are
+    done.
+    """
 
     table: BlockTable
     ready: int
@@ -27,7 +29,7 @@ class Allocation(NamedTuple):
 
 
 class SwapOut(NamedTuple):
-    """Copies to the host that the next batch makes for `sequence`."""
+    """Copies of pages of `sequence` to host memory, which the next batch makes."""
 
     sequence: Sequence
     host: HostBlockTable
@@ -35,8 +37,10 @@ class SwapOut(NamedTuple):
 
 
 class KVCacheManager:
-    """Pages of all sequences. `swap_min_tokens`: see `SWAP_MIN_TOKENS`. Without `share_prompts`
-    there are no shared prompts: each output of a request computes the prompt itself.
+    """The pages of all sequences.
+
+    `swap_min_tokens`: see `SWAP_MIN_TOKENS`. Without `share_prompts` there are no shared prompts:
+    each output of a request computes the prompt itself.
     """
 
     def __init__(
@@ -58,12 +62,14 @@ class KVCacheManager:
         self.swaps_out = 0
         self.swaps_in = 0
 
-    # -- coming -----------------------------------------------------------------------------
+    # -- admission --------------------------------------------------------------------------
 
     def admit(
         self, sequence: Sequence, group: SequenceGroup, *, reserve: int
     ) -> Allocation | PrefixPending | None:
-        """Room for all known tokens of `sequence`. None: not now."""
+        """Allocate pages for all known tokens of `sequence`; `reserve` pages must remain available
+        to the others. None: there are not enough pages now.
+        """
         shared_prompt = self._shared_prompts.get(group) if sequence is group.next else None
         if shared_prompt is not None:
             return self._fork(sequence, shared_prompt, reserve)
@@ -89,13 +95,13 @@ class KVCacheManager:
         return Allocation(table, sequence.n_prompt - 1, copies)
 
     def _resumed(self, sequence: Sequence, table: BlockTable) -> Allocation:
-        """What the cache does not have comes from the host, where the host has it."""
+        """Take positions that the cache does not have from host memory, if they are there."""
         host, cached = sequence.host, table.cached_tokens
         if host is None:
             return Allocation(table, cached)
         page_size = self.kv.page_size
         first = cached // page_size
-        if cached >= host.n_tokens or first < host.first_page:  # not needed, or a hole before it
+        if cached >= host.n_tokens or first < host.first_page:  # not needed, or with a gap before
             self.forget(sequence)
             return Allocation(table, cached)
         sources = host.pages[first - host.first_page :]
@@ -108,27 +114,31 @@ class KVCacheManager:
         return Allocation(table, host.n_tokens, swap_in=copies)
 
     def extend(self, sequence: Sequence) -> tuple[int, ...] | None:
-        """One more page in each KV cache group. None: there is none."""
+        """Append one page in each KV cache group. None: no page is available."""
         return self.kv.extend(sequence.owned_table)
 
     def commit(self, sequence: Sequence) -> None:
-        """A chunk is computed; what came from the host with it is needed there no longer."""
+        """Cache the pages of a computed chunk, and free the host pages, which the step has copied
+        back.
+        """
         self.kv.commit(sequence.owned_table, sequence.committed)
         if sequence.host is not None:
             self.forget(sequence)
 
-    # -- going ------------------------------------------------------------------------------
+    # -- release ----------------------------------------------------------------------------
 
     def release(self, sequence: Sequence) -> None:
-        """Give the pages back; what is computed of whole pages stays cached."""
+        """Release the pages; whole pages of computed tokens stay cached."""
         self.kv.release(sequence.owned_table, sequence.computed_key)
 
     def discard(self, sequence: Sequence) -> None:
-        """Give the pages back and cache nothing: they may be poisoned."""
+        """Release the pages without caching them: they may hold values that are not finite."""
         self.kv.discard(sequence.owned_table)
 
     def preempt(self, sequence: Sequence) -> None:
-        """Give the pages back, keeping their contents in the host where that pays."""
+        """Release the pages. Keep their contents in host memory if that costs less than computing
+        again.
+        """
         if sequence.host is None:
             self._keep(sequence)
         self.release(sequence)
@@ -158,7 +168,7 @@ class KVCacheManager:
         self.swaps_out += 1
 
     def seal(self) -> list[SwapOut]:
-        """A batch is complete: the copies to the host that it has to make."""
+        """Complete a batch: returns the copies to host memory that it has to make."""
         for shared_prompt in self._closed:
             self.kv.release(shared_prompt, b"")
         self._copied, self._closed = [], []
@@ -168,7 +178,7 @@ class KVCacheManager:
     # -- shared prompts --------------------------------------------------------------
 
     def open(self, group: SequenceGroup, sequence: Sequence) -> None:
-        """The prompt of `group` is computed in `sequence`: let its other outputs share it."""
+        """Let the other outputs of `group` share its prompt, which `sequence` has computed."""
         if self._share_prompts:
             self._shared_prompts[group] = self.kv.shared_prompt(
                 sequence.owned_table, sequence.n_prompt
@@ -178,10 +188,11 @@ class KVCacheManager:
         return group in self._shared_prompts
 
     def close(self, group: SequenceGroup) -> None:
-        """No output of `group` will need its prompt's pages any more.
+        """Release the shared prompt of `group`, which no output will need any more.
 
-        A batch that copies from them must not bring other contents there before: what it swaps in
-        comes first.
+        If the batch under construction copies from its pages, they are released when that batch is
+        complete. Otherwise another sequence could get them in the same batch, and a swap-in, which
+        comes before the copies, would overwrite them.
         """
         if (shared_prompt := self._shared_prompts.pop(group, None)) is None:
             return
@@ -191,7 +202,9 @@ class KVCacheManager:
             self.kv.release(shared_prompt, b"")
 
     def reclaim(self) -> bool:
-        """Give up the newest shared prompt; its outputs compute it again. False: there is none."""
+        """Release the newest shared prompt to get its pages; outputs that have not started compute
+        the prompt again. False: there is none.
+        """
         if not self._shared_prompts:
             return False
         self.close(next(reversed(self._shared_prompts)))

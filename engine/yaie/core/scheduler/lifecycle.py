@@ -1,8 +1,8 @@
-"""Every live request and where its outputs are: waiting, following, running in a slot, unstarted.
+"""Keeps every live request and moves its outputs between states: not started, waiting, following,
+running in a slot, suspended, ended.
 
-Owns the requests by id and the running list; asks the waiting queue, `SlotAllocator` and
-`KVCacheManager` by verbs. This module moves outputs between states. `plan` decides what a step
-holds, and `StepCommitter` what a result means.
+Owns the requests by id and the list of running sequences; uses the waiting queue, `SlotAllocator`
+and `KVCacheManager`. `plan` decides what a step holds, and `StepCommitter` applies its result.
 """
 
 from bisect import insort
@@ -22,9 +22,9 @@ from yaie.core.sequence import FirstOutputInfo, Sequence, SequenceStatus
 
 
 class RequestLifecycle:
-    """Methods that end outputs append what users are told to `events`. `now`: the time, in seconds,
-    as of the last call of the loop. `n_live`: outputs that have not ended. `n_grammars`: requests
-    that have one.
+    """Methods that end outputs append the messages for users to `events`. `now`: the time of the
+    loop's last call, in seconds. `n_live`: outputs that have not ended. `n_grammars`: requests with
+    a grammar.
     """
 
     def __init__(self, kv_cache: KVCacheManager, queue: WaitingQueue, max_num_seqs: int) -> None:
@@ -52,10 +52,10 @@ class RequestLifecycle:
         """Outputs without pages: queued, preempted, following, or not started yet."""
         return self.n_live - len(self.running)
 
-    # -- coming -----------------------------------------------------------------------------
+    # -- arrival ----------------------------------------------------------------------------
 
     def enter(self, group: SequenceGroup) -> None:
-        """A request arrives; its first output waits."""
+        """Add a request and put its first output into the queue."""
         if not self.n_live:
             self.completions.resume(group.arrived_s)
         self._groups[group.request.request_id] = group
@@ -65,7 +65,9 @@ class RequestLifecycle:
         self._advance(group)
 
     def admit(self, sequence: Sequence) -> Allocation | PrefixPending | None:
-        """Room for `sequence`, with a page left for each that runs. None: not now."""
+        """Allocate pages for `sequence`, leaving one page for each running sequence. If nothing
+        runs, release shared prompts for it. None: there are not enough pages now.
+        """
         group = self._groups[sequence.request_id]
         allocation = self.kv_cache.admit(sequence, group, reserve=len(self.running))
         while allocation is None and not self.running and self.kv_cache.reclaim():
@@ -73,7 +75,7 @@ class RequestLifecycle:
         return allocation
 
     def start(self, sequence: Sequence, allocation: Allocation) -> None:
-        """A sequence from the queue runs from now on."""
+        """Start a sequence of the queue in a slot, with the pages of `allocation`."""
         group = self._groups[sequence.request_id]
         sequence.enter(self.slots.take(), allocation.table, allocation.ready)
         if not group.started:
@@ -92,7 +94,7 @@ class RequestLifecycle:
         self.queue.started(sequence)
 
     def follow(self, sequence: Sequence, shared: PrefixPending) -> None:
-        """Of two requests with the same uncached prefix the second waits for the first."""
+        """Let `sequence` wait until a running sequence has computed the prefix of both."""
         sequence.state = SequenceStatus.FOLLOWING
         primary = next(other for other in self.running if other.table is shared.primary)
         primary.followers.append((shared.tokens, sequence))
@@ -111,7 +113,9 @@ class RequestLifecycle:
     # -- outputs that share a prompt ----------------------------------------------------------
 
     def _advance(self, group: SequenceGroup) -> None:
-        """Start the next output of `group`, if there is one."""
+        """Create the next output of `group` and queue it; if there is none, release the shared
+        prompt.
+        """
         if not group.unstarted:
             group.next = None
             self.kv_cache.close(group)
@@ -130,7 +134,9 @@ class RequestLifecycle:
             group.next = None
 
     def prompt_computed(self, sequence: Sequence) -> None:
-        """If others of its request wait for this, they may share its pages now."""
+        """The prompt of `sequence` is computed: if other outputs of its request wait for it, let
+        them share its pages.
+        """
         group = self._groups[sequence.request_id]
         group.scores = False
         if group.primary is sequence:
@@ -139,16 +145,18 @@ class RequestLifecycle:
                 self.kv_cache.open(group, sequence)
             self._advance(group)
 
-    # -- going ------------------------------------------------------------------------------
+    # -- preemption, end ---------------------------------------------------------------------
 
     def preempt(self, sequence: Sequence) -> None:
-        """Take pages and slot away; it goes on later, what is in flight is dropped."""
+        """Take pages and slot from `sequence` and queue it again. Its results in flight are
+        dropped.
+        """
         self.suspend(sequence)
         self.preemptions += 1
         self.queue.push(sequence)
 
     def suspend(self, sequence: Sequence) -> None:
-        """As `preempt`, but the fault isolator decides when it continues, not the queue."""
+        """As `preempt`, but the fault isolator decides when the sequence continues."""
         self.kv_cache.preempt(sequence)
         self._vacate(sequence)
         sequence.epoch += 1
@@ -162,7 +170,9 @@ class RequestLifecycle:
         *,
         poisoned: bool = False,
     ) -> None:
-        """End an output that has started and give back all it holds; there is no other way."""
+        """End a live output and release all it holds. All live outputs end here. `poisoned`: do not
+        cache its pages.
+        """
         if sequence.state is SequenceStatus.RUNNING:
             if poisoned:
                 self.kv_cache.discard(sequence)
@@ -181,7 +191,9 @@ class RequestLifecycle:
     def _part(
         self, group: SequenceGroup, sequence: Sequence, finish: FinishInfo, events: list[Tokens]
     ) -> None:
-        """The request goes on without `sequence`."""
+        """Remove `sequence`, which has ended, from its request; if the next output waited for it,
+        go on. If a primary has failed, the outputs that have not started fail with it.
+        """
         del group.live[sequence.index]
         if sequence is group.next:
             self._advance(group)
@@ -216,7 +228,7 @@ class RequestLifecycle:
         self.completions.record(self.now, n)
 
     def _vacate(self, sequence: Sequence) -> None:
-        """Pages are gone already; now the slot goes, and whoever followed."""
+        """Release the slot of a sequence whose pages are released, and wake its followers."""
         self.queue.left(sequence)
         self.running.remove(sequence)
         self.slots.give_back(sequence.slot)
@@ -226,7 +238,7 @@ class RequestLifecycle:
     # -- whole requests ---------------------------------------------------------------------
 
     def abort(self, request_id: str, index: int | None, events: list[Tokens]) -> None:
-        """End a request, or one output of it. Nothing happens to what has ended already."""
+        """End a request, or one output of it. Does nothing if that has ended already."""
         group = self._groups.get(request_id)
         if group is None:
             return
@@ -241,14 +253,14 @@ class RequestLifecycle:
     def end_group(
         self, group: SequenceGroup, failure: Failure | None, events: list[Tokens]
     ) -> None:
-        """End all outputs of a request: failed, or else aborted."""
+        """End all outputs of a request. `failure` None: they are aborted."""
         self._end_unstarted(group, list(group.unstarted), failure, events)
         finish = ABORTED if failure is None else failed(failure)
         for sequence in list(group.live.values()):
             self.end(sequence, finish, events)
 
     def end_all(self, failure: Failure, events: list[Tokens], *, only_running: bool) -> None:
-        """End every request, or those of which something runs."""
+        """End every request, or every request with a running output."""
         running = {sequence.request_id for sequence in self.running}
         for group in list(self._groups.values()):
             if not only_running or group.request.request_id in running:
@@ -259,11 +271,11 @@ class RequestLifecycle:
         for group in self._deadlines.expired(self.now):
             self.end_group(group, DEADLINE, events)
 
-    # -- proofs -----------------------------------------------------------------------------
+    # -- checks -----------------------------------------------------------------------------
 
     def check(self) -> list[Sequence]:
-        """Prove the invariants of queues, slots and pages; raises AssertionError. Returns who is
-        suspended.
+        """Prove the invariants of queues, slots and pages; raises AssertionError. Returns the
+        suspended sequences.
         """
         groups = self._groups.values()
         live = [sequence for group in groups for sequence in group.live.values()]

@@ -1,6 +1,6 @@
-"""What a step holds: decodes first, then prefill chunks within the token budget, then what waits,
-all mixed in one batch; or else a bisect step. This module decides the order; `RequestLifecycle`
-moves the outputs.
+"""Plans a step: decodes first, then prefill chunks within the token budget, then waiting sequences,
+all in one batch (as in Sarathi-Serve, Agrawal et al., 2024, arXiv 2403.02310); or a bisect step.
+`RequestLifecycle` changes the state of the outputs.
 """
 
 from collections.abc import Iterable
@@ -13,13 +13,13 @@ from yaie.core.scheduler.lifecycle import RequestLifecycle
 from yaie.core.sequence import Sequence, SequenceStatus
 
 MOST_FOLLOWERS = 64
-"""In one step so many are told to wait for a prefix: each costs some 30 us where that is long, and
-2,000 of them at once held up all that ran by a tenth of a second.
+"""At most this many sequences start to follow others in one step: each costs about 30 us if the
+prefix is long, and 2,000 in one step delayed all running sequences by a tenth of a second.
 """
 
 
 def plan(lifecycle: RequestLifecycle, budget: int, drafter: Drafter | None = None) -> BatchBuilder:
-    """A step of about `budget` tokens; all decodes run, however many they are."""
+    """Plan a step of about `budget` tokens. All decodes run, even if they exceed the budget."""
     step = BatchBuilder(budget)
     _decode(lifecycle, step, drafter)
     prompts = [sequence for sequence in lifecycle.running if not sequence.decoding]
@@ -34,7 +34,7 @@ def plan(lifecycle: RequestLifecycle, budget: int, drafter: Drafter | None = Non
 def bisect_step(
     lifecycle: RequestLifecycle, suspects: Iterable[Sequence], budget: int
 ) -> BatchBuilder:
-    """A step that computes again what `suspects` know, and holds nobody else."""
+    """Plan a step that computes the known tokens of `suspects` again, and nothing else."""
     step = BatchBuilder(budget)
     for sequence in suspects:
         if step.budget <= 0:
@@ -60,7 +60,7 @@ def _decode(lifecycle: RequestLifecycle, step: BatchBuilder, drafter: Drafter | 
         if not sequence.decoding or position >= sequence.last_position:
             continue
         if drafter is not None and sequence.may_draft and sequence.in_flight:
-            continue  # guesses follow tokens that are known
+            continue  # a draft continues known tokens only
         table = sequence.table
         if (table is None or position >= table.capacity) and not _grow(lifecycle, sequence, step):
             continue
@@ -69,13 +69,13 @@ def _decode(lifecycle: RequestLifecycle, step: BatchBuilder, drafter: Drafter | 
         else:
             step.decode(sequence)
     step.budget -= len(step.rows)
-    for sequence, draft in drafts:  # rows that bring ids come last
+    for sequence, draft in drafts:  # rows with ids come last
         step.verify(sequence, draft)
 
 
 def _draft(sequence: Sequence, drafter: Drafter) -> tuple[int, ...]:
-    """Guesses for the pages that `sequence` has: they never cost a page or reach the last position,
-    whose token is not run.
+    """A draft for `sequence` that fits into its pages: a draft never allocates a page, and never
+    reaches the last position, whose token is not run.
     """
     end = min(sequence.last_position, sequence.owned_table.capacity)
     most = end - 1 - sequence.scheduled
@@ -85,8 +85,8 @@ def _draft(sequence: Sequence, drafter: Drafter) -> tuple[int, ...]:
 
 
 def _grow(lifecycle: RequestLifecycle, sequence: Sequence, step: BatchBuilder) -> bool:
-    """Get a page: give up shared prompts first, then preempt from the end of the ranks. False: it
-    preempted itself.
+    """Get a page for `sequence`: release shared prompts first, then preempt running sequences, the
+    last in rank first. False: `sequence` itself was preempted.
     """
     while (pages := lifecycle.kv_cache.extend(sequence)) is None:
         if lifecycle.kv_cache.reclaim():
@@ -100,15 +100,16 @@ def _grow(lifecycle: RequestLifecycle, sequence: Sequence, step: BatchBuilder) -
 
 
 def _left(sequence: Sequence) -> int:
-    """Tokens of its prompt that are still to be computed."""
+    """Number of known tokens of `sequence` that are not scheduled yet."""
     return len(sequence.tokens) - sequence.scheduled
 
 
 def _share(
     lifecycle: RequestLifecycle, step: BatchBuilder, first: Sequence, others: list[Sequence]
 ) -> None:
-    """`first` is a long prompt, which takes several steps. It has half of this one for certain;
-    prompts that are done much sooner may have the other half, so that they need not wait for it.
+    """Share the step between `first`, a long prompt that needs several steps, and shorter prompts.
+    `first` gets at least half of the budget. Prompts with at most half as many tokens left may use
+    the other half, so that they need not wait for `first`.
     """
     first_left, half = _left(first), step.budget // 2
     kept, step.budget = step.budget - half, half
@@ -120,7 +121,7 @@ def _share(
 
 
 def _prefill(step: BatchBuilder, prompts: Iterable[Sequence]) -> None:
-    """Go on with prompts that are computed in part."""
+    """Continue prompts that are partly computed."""
     for sequence in prompts:
         if step.budget <= 0:
             return
@@ -134,8 +135,9 @@ def _admit(
     longest: int | None = None,
     least_important: int = 0,
 ) -> None:
-    """Start waiting sequences in policy order until slots, budget or pages run out, or until one
-    comes that is longer than `longest`, or less important.
+    """Start waiting sequences in policy order until slots, budget or pages run out. If `longest` is
+    given, stop also at a sequence with more tokens left, or with a priority value above
+    `least_important`.
     """
     if step.budget <= 0 or not lifecycle.n_waiting or not lifecycle.slots.free:
         return

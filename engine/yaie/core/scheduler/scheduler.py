@@ -1,8 +1,8 @@
-"""Who runs in the next step. Knows no tensors and no clock.
+"""Decides which sequences run in the next step. Uses no tensors and no clock.
 
 `EngineLoop` calls add, abort and expire, then schedule, then commit (or fail_step) once per step,
-in order. Several steps may be scheduled before the first is committed; see `Sequence` for what that
-needs.
+in order. Several steps may be scheduled before the first is committed; `yaie.core.sequence` says
+how.
 
     Scheduler ── plan                  what a step holds
         ├─────── StepCommitter         what its result means
@@ -45,27 +45,27 @@ class _InFlightStep(NamedTuple):
 
 
 class Scheduler:
-    """Sequences of one engine.
+    """Schedules the sequences of one engine.
 
     Args:
         spec: KV cache groups and page size.
         num_pages: pages in each KV cache group's pool, scratch page included.
-        max_num_seqs: slots, that is sequences that run at once.
+        max_num_seqs: number of slots, that is, of sequences that run at once.
         max_model_len: longest sequence in tokens; the size of the KV cache may lower it.
         vocab_size: token ids are 0 .. vocab_size - 1.
-        max_num_queued_reqs: waiting outputs; with so many, a request is refused with 429.
-        eos_token_ids: token ids that end a sequence unless it ignores them.
+        max_num_queued_reqs: if this many outputs wait, further requests are refused with 429.
+        eos_token_ids: token ids that end a sequence unless its request ignores them.
         enable_prefix_caching: share and keep computed pages.
-        share_prompts: outputs of one request share their prompt's pages; without, and without
-            prefix caching, every sequence starts at position 0.
-        seed: seed of the seeds of requests that bring none; None: random.
-        policy: order of the waiting queue, by its name in `POLICIES`.
+        share_prompts: outputs of one request share their prompt's pages. If this and prefix caching
+            are off, every sequence starts at position 0.
+        seed: seed of the generator that gives a seed to requests without one; None: random.
+        policy: the waiting queue's policy, a name in `POLICIES`.
         host_pages: pages in host memory for preempted sequences; 0: they are computed again.
-        swap_min_tokens: sequences with fewer computed positions are computed again in any case.
-        request_timeout_s: time that requests have which bring no limit of their own; None: any.
-        max_logprobs: most log-probabilities that may be asked for per token; -1: all.
-        drafter: guesses tokens ahead; None: a sequence that decodes gets one token a step. With a
-            drafter, sequences that it may guess for join a step once all their tokens are known.
+        swap_min_tokens: sequences with fewer computed positions are always computed again.
+        request_timeout_s: time limit, in seconds, of requests without their own; None: no limit.
+        max_logprobs: maximum of `logprobs` that a request may ask for; -1: no maximum.
+        drafter: makes drafts; None: a decoding sequence gets one token per step. With a drafter, a
+            sequence that may have drafts joins a step only when all its tokens are committed.
 
     """
 
@@ -109,10 +109,11 @@ class Scheduler:
         self._next_step_id = 0
         self._next_arrival = 0
         self._spare_slots = max_num_seqs
-        """Left free by the last step while nobody waited: so many arrivals do not count as
-        waiting."""
+        """Slots that the last step left free while no output waited: so many arrivals do not count
+        as waiting.
+        """
 
-    # -- what the loop asks -----------------------------------------------------------------
+    # -- queries and commands ---------------------------------------------------------------
 
     @property
     def n_running(self) -> int:
@@ -130,19 +131,19 @@ class Scheduler:
 
     @property
     def has_prefill(self) -> bool:
-        """Whether a step could hold prefill; without, its token budget decides nothing."""
+        """Whether a step could hold prefill. If not, its token budget has no effect."""
         return self._lifecycle.n_waiting > 0 or self.n_decoding < len(self._lifecycle.running)
 
     @property
     def prefill_position(self) -> int:
-        """Where the next prefill chunk starts, as far as running sequences tell."""
+        """Position where the first incomplete running prompt continues; 0: there is none."""
         for sequence in self._lifecycle.running:
             if not sequence.decoding:
                 return sequence.scheduled
         return 0
 
     def arriving_per_s(self, now: float) -> float:
-        """Prompt tokens a second that come in and have to be computed."""
+        """Prompt tokens per second that arrive and must be computed."""
         return self._lifecycle.prompts.per_second(now)
 
     @property
@@ -152,19 +153,22 @@ class Scheduler:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing to run, now or later, and nothing to commit."""
+        """Whether there is no live request and no step to commit."""
         return not self._lifecycle.n_live and not self._steps
 
     def deadline_s(self, request: Generate, arrived_s: float) -> float | None:
-        """When the request's time is over, on the clock of `arrived_s`."""
+        """The request's deadline, in seconds on the clock of `arrived_s`; None: it has no time
+        limit.
+        """
         timeout_s = self._timeout_s if request.timeout_s is None else request.timeout_s
         return None if timeout_s is None else arrived_s + timeout_s
 
     def validate(self, request: Generate, *, compiling: int = 0) -> None:
-        """Refuse a request that cannot wait here; `compiling` others wait beside the queue.
+        """Refuse a request that cannot be queued. `compiling`: number of other requests that wait
+        for their grammar; they count as waiting.
 
         Raises:
-            InvalidRequestError: it can never run, or its id is in use.
+            InvalidRequestError: the request can never run, or its id is in use.
             OverloadedError: the queue is full.
 
         """
@@ -186,8 +190,8 @@ class Scheduler:
         arrived_s: float | None = None,
         compiling: int = 0,
     ) -> Accepted | Rejected:
-        """Queue a request, or say why not. `matcher` follows its grammar, if it has one.
-        `arrived_s`: when it came, if that was before now. `compiling`: as in `validate`.
+        """Queue a request, or return why it is refused. `matcher`: of its grammar, if it has one.
+        `arrived_s`: time of arrival; None: now. `compiling`: as in `validate`.
         """
         try:
             self.validate(request, compiling=compiling)
@@ -210,7 +214,7 @@ class Scheduler:
         return Accepted(request.request_id)
 
     def abort(self, request_id: str, index: int | None = None) -> list[Tokens]:
-        """End a request now, or one output of it; nothing if that has ended or never was."""
+        """End a request now, or one output of it. Does nothing if it has ended or is unknown."""
         events: list[Tokens] = []
         self._lifecycle.abort(request_id, index, events)
         return events
@@ -223,22 +227,24 @@ class Scheduler:
         return events
 
     def reset_prefix_cache(self) -> None:
-        """Forget what is cached and not in use."""
+        """Evict all cached pages that are not in use."""
         self._kv.forget_cached()
 
     def schedule(self, now: float, budget: int) -> Batch | None:
-        """The next step of about `budget` tokens (decodes all run); None: nothing can run now."""
+        """Plan the next step, of about `budget` tokens (all decodes run). None: nothing can run
+        now. `now`: in seconds, as in all methods.
+        """
         lifecycle = self._lifecycle
         lifecycle.completions.record(now, 0)
         lifecycle.now = now
         if self._fault_isolator and self._steps:
-            return None  # what is in flight is heard first
+            return None  # wait for the results of all steps in flight
         step = self._plan(budget)
         self._spare_slots = 0 if lifecycle.n_waiting else lifecycle.slots.free
         return self._seal(step) if step.rows else None
 
     def matchers(self, batch: Batch) -> list[tuple[int, Matcher]]:
-        """Row numbers of a scheduled batch that sample under a grammar, with their matchers."""
+        """The rows of a scheduled batch that sample under a grammar: (row number, matcher)."""
         if not self._lifecycle.n_grammars:
             return []
         sequences = self._steps[batch.step_id].sequences
@@ -251,15 +257,15 @@ class Scheduler:
         ]
 
     def commit(self, result: StepResult, now: float) -> list[Tokens]:
-        """Take the outcome of the oldest step in flight; returns what users get."""
+        """Apply the result of the oldest step in flight. Returns the messages for users."""
         self._lifecycle.now = now
         flight = self._steps.pop(result.step_id)
         return self._committer.take(flight.batch, flight.sequences, result)
 
     def fail_step(self, step_id: int, failure: Failure) -> list[Tokens]:
-        """A step raised: who caused that ends with `failure`, the others go on; to find out who,
-        its sequences are run again in smaller steps. What it was to bring to the host may not be
-        there.
+        """Handle a step that raised. Only the request that caused the error ends, with `failure`;
+        to find it, the step's sequences run again in smaller steps. Host pages that the step was to
+        fill are dropped, because their copies may not have been made.
         """
         events: list[Tokens] = []
         lifecycle = self._lifecycle
@@ -279,24 +285,24 @@ class Scheduler:
         for swap in swap_out:
             if swap.sequence.host is swap.host:
                 self._kv_cache.forget(swap.sequence)
-                if swap.sequence.state is SequenceStatus.RUNNING:  # it came back from there already
+                if swap.sequence.state is SequenceStatus.RUNNING:  # it was swapped in again already
                     lifecycle.preempt(swap.sequence)
         return events
 
     def fail_all(self, failure: Failure) -> list[Tokens]:
-        """The engine stops: every live request ends with `failure`."""
+        """End every live request with `failure`, because the engine stops."""
         events: list[Tokens] = []
         self._lifecycle.end_all(failure, events, only_running=False)
         return events
 
     def fail_running(self, failure: Failure) -> list[Tokens]:
-        """The engine breaks down: requests of which something runs end with `failure`."""
+        """End the requests that have a running output with `failure`, because the engine fails."""
         events: list[Tokens] = []
         self._lifecycle.end_all(failure, events, only_running=True)
         return events
 
     def stats(self) -> Stats:
-        """A snapshot. Pages exclude scratch; step time and budget are the loop's to fill in."""
+        """A snapshot, without the scratch page. The loop fills in step time and budget."""
         lifecycle = self._lifecycle
         return Stats(
             running=self.n_running,
@@ -323,7 +329,9 @@ class Scheduler:
         self._fault_isolator.check(self._lifecycle.check())
 
     def _plan(self, budget: int) -> BatchBuilder:
-        """A bisect step while there are suspects that have room, else an ordinary step."""
+        """Plan a bisect step while there are suspects and enough pages for them, else an ordinary
+        step.
+        """
         while self._fault_isolator and (suspects := self._fault_isolator.next_group()):
             step = bisect_step(self._lifecycle, suspects, budget)
             if step.rows:

@@ -1,9 +1,9 @@
-"""The slots of the device: which are free, and which ones the next batch has to give up."""
+"""Allocates the slots of the device, and collects those that the next batch must release."""
 
 
 class SlotAllocator:
-    """`total` slots, numbered from 0. One that was given back may be taken again at once: a batch
-    releases slots before it fills them.
+    """`total` slots, numbered from 0. A slot that was given back may be taken again at once: a
+    batch releases slots before it fills them.
     """
 
     def __init__(self, total: int) -> None:
@@ -16,7 +16,7 @@ class SlotAllocator:
         return len(self._free)
 
     def take(self) -> int:
-        """A free slot; the caller knows that there is one."""
+        """Take a free slot. The caller has checked that there is one."""
         return self._free.pop()
 
     def give_back(self, slot: int) -> None:
@@ -24,12 +24,14 @@ class SlotAllocator:
         self._released.append(slot)
 
     def take_releases(self) -> tuple[int, ...]:
-        """Slots that the batch which is being sealed has to give up."""
+        """Return the slots that the batch under construction must release, and forget them."""
         released, self._released = self._released, []
         return tuple(released)
 
     def release_again(self, slots: tuple[int, ...]) -> None:
-        """The batch that was to give these up failed; those nobody took since are still to go."""
+        """Release `slots` with a later batch, because the batch that should release them failed.
+        Slots that were taken since then are left out.
+        """
         self._released.extend(set(slots).intersection(self._free))
 
     def check(self, taken: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""Whether a request can be served at all. Every refusal says why and what to change."""
+"""Checks whether a request can be served at all. Every error says why not and what to change."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from yaie_api.errors import ContextLengthError, InvalidRequestError, YaieError
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """`max_model_len`: longest sequence in tokens, by the model and by the KV cache.
-    `max_logprobs`: most that may be asked for per token; -1: the whole vocabulary.
+    """`max_model_len`: longest sequence in tokens, limited by the model and the KV cache.
+    `max_logprobs`: maximum of `logprobs`; -1: the whole vocabulary.
     """
 
     max_num_queued_reqs: int
@@ -25,7 +25,7 @@ def validate(request: Generate, limits: RequestLimits) -> None:
     """Refuse a request that can never run.
 
     Raises:
-        ContextLengthError: the prompt and the wanted tokens are longer than the context.
+        ContextLengthError: the prompt and the requested tokens are longer than the context.
         InvalidRequestError: the prompt is empty, or a field is out of range.
 
     """
@@ -36,7 +36,7 @@ def validate(request: Generate, limits: RequestLimits) -> None:
     if len(prompt) + (1 if wanted is None else wanted) > limits.max_model_len:
         raise ContextLengthError(limits.max_model_len, len(prompt), wanted)
     room = limits.max_model_len - len(prompt)
-    if sampling.min_tokens > room:  # only where max_tokens was left open
+    if sampling.min_tokens > room:  # possible only if max_tokens is None
         raise InvalidRequestError(
             f"min_tokens must be at most {room}, which is what the context has left.",
             param="min_tokens",
@@ -60,8 +60,8 @@ def _check_vocabulary(sampling: SamplingParams, vocab_size: int) -> None:
 
 
 def _check_choice(allowed: frozenset[int], sampling: SamplingParams) -> None:
-    """Constraints that exclude each other from the first token on. Those of a grammar and of stop
-    tokens show while the output is made.
+    """Refuse constraints that leave no first token. Conflicts with a grammar or with stop tokens
+    are detected while the output is generated.
     """
     if allowed <= {word[0] for word in sampling.bad_words_ids if len(word) == 1}:
         raise InvalidRequestError(
@@ -70,7 +70,7 @@ def _check_choice(allowed: frozenset[int], sampling: SamplingParams) -> None:
 
 
 def _check_token_ids(param: str, token_ids: Collection[int], vocab_size: int) -> None:
-    """An id outside the vocabulary would make the device read out of bounds."""
+    """Refuse an id outside the vocabulary: it would make the device read out of bounds."""
     if token_ids and not 0 <= min(token_ids) <= max(token_ids) < vocab_size:
         raise InvalidRequestError(
             f"{param} has a token id outside the vocabulary (0 to {vocab_size - 1}).", param=param
@@ -87,7 +87,7 @@ def _check_logprobs(name: str, wanted: int | None, most: int) -> None:
 
 
 def duplicate(request_id: str) -> InvalidRequestError:
-    """Ids of live requests cannot be used again."""
+    """The error for a request whose id is in use by a live request."""
     return InvalidRequestError(
         f"A request with id {request_id!r} is running already.",
         param="request_id",
@@ -96,7 +96,7 @@ def duplicate(request_id: str) -> InvalidRequestError:
 
 
 def rejection(request_id: str, error: YaieError) -> Rejected:
-    """The answer that carries `error` to the user."""
+    """The message that carries `error` to the user."""
     return Rejected(
         request_id=request_id,
         status=error.status,

@@ -1,1 +1,1 @@
-"""Grammars on their way to token masks: compiled beside the loop, bounded in time and memory."""
+"""Compiles grammars and fills token masks, beside the loop, within limits of time and memory."""

@@ -1,6 +1,6 @@
-"""One grammar becomes one matcher over one vocabulary: the only file that builds llguidance's.
+"""Builds a matcher from a grammar and a vocabulary. No other module builds llguidance's matchers.
 
-Its error texts name its own options and quote the grammar; users get ours.
+llguidance's error texts name its own options and quote the grammar; users get our texts instead.
 """
 
 import json
@@ -21,7 +21,7 @@ LIMITS: Final = LLParserLimits(
     step_max_items=50_000,  # about 3 ms for one mask
     max_lexer_states=50_000,  # up to 2 KiB each
     max_grammar_size=500_000,
-    verbose_errors=False,  # they quote what the model wrote
+    verbose_errors=False,  # verbose errors quote the output
 )
 
 MAX_REASON: Final = 300
@@ -40,18 +40,19 @@ _REASONS: Final = (
     ("integer range", "no integer of 64 bits is within its bounds"),
     ("NoExtension", "no text has it"),
     ("panic", "it is too complex"),
-    ("<non-verbose/>", "it is too complex"),  # of a matcher that stopped at the first mask
+    ("<non-verbose/>", "it is too complex"),  # a limit was reached in the first mask
 )
 
 
 def load_vocabulary(folder: Path, vocab_size: int, eos_token_ids: Sequence[int]) -> LLTokenizer:
     """Read the vocabulary of a model folder.
 
-    `vocab_size`: rows of the model's output, often more than the tokenizer has tokens; the ids
-    beyond are never allowed. `eos_token_ids` are allowed wherever a grammar may end.
+    `vocab_size`: width of the model's logits, often more than the tokenizer's tokens; the ids
+    beyond the tokenizer's are never allowed. `eos_token_ids` are allowed wherever a grammar may
+    end.
 
     Raises:
-        InvalidRequestError: the vocabulary's bytes cannot be told.
+        InvalidRequestError: the bytes of the vocabulary's tokens cannot be determined.
 
     """
     text = (folder / "tokenizer.json").read_text(encoding="utf-8")
@@ -66,7 +67,7 @@ def load_vocabulary(folder: Path, vocab_size: int, eos_token_ids: Sequence[int])
 
 
 def build(vocabulary: LLTokenizer, grammar: Grammar) -> LLMatcher:
-    """A matcher at the grammar's beginning, with the first mask of every output ready.
+    """Build a matcher at the start of the grammar, with its first mask computed already.
 
     Raises:
         InvalidRequestError: the grammar is wrong, unsupported or over a limit.
@@ -87,12 +88,14 @@ def build(vocabulary: LLTokenizer, grammar: Grammar) -> LLMatcher:
 
 
 def refusal(grammar: Grammar, reason: str) -> InvalidRequestError:
-    """Say which field of the request cannot be honoured, and why."""
+    """The error for a grammar that cannot be used; it names the request's field and the reason."""
     return InvalidRequestError(f"The output's form cannot be used: {reason}.", param=grammar.param)
 
 
 def _source(vocabulary: LLTokenizer, grammar: Grammar) -> str:
-    """The grammar as the builder wants it: the form, and what may come before it."""
+    """The grammar in llguidance's JSON: the structure, and the reasoning block that may come before
+    it.
+    """
     form = {"name": "form", **_form(vocabulary, grammar)}
     if grammar.after is None:
         return json.dumps({"grammars": [form]})
@@ -118,11 +121,13 @@ def _before(vocabulary: LLTokenizer, block: ReasoningBlock) -> str:
 
 
 def _markers(vocabulary: LLTokenizer, markers: Sequence[str]) -> str:
-    """Rules `marker_i`, `until_i`, `text_until_i` and `free_text` for a text that uses them.
+    """The rules `marker_i`, `until_i`, `text_until_i` and `free_text` (see `Grammar`), for Lark
+    texts.
 
-    Patterns never match special tokens. So where the marker is one, free text is any token but it
-    and EOS: that costs nothing, and lets through what a vocabulary lists as special and a model
-    uses as text. `text_until_i` is a pattern in any case, to stand beside other patterns.
+    Patterns never match special tokens. If a marker is a special token, free text is therefore any
+    token except the marker and EOS. This costs nothing, and it allows other special tokens, which
+    some models use as text. `text_until_i` is always a pattern, so that it can stand next to other
+    patterns.
     """
     if not markers:
         return ""
@@ -155,7 +160,7 @@ def _free(vocabulary: LLTokenizer, end: int | None) -> str:
 
 
 def _padding(vocabulary: LLTokenizer) -> list[str]:
-    """The range of ids beyond the tokenizer's own; the vocabulary names such an id after itself."""
+    """The range of ids beyond the tokenizer's. llguidance decodes such an id N as "<[N]>"."""
     end = vocabulary.vocab_size
     first = end
     while first > 0 and vocabulary.decode_bytes([first - 1]) == b"<[%d]>" % (first - 1):
@@ -164,7 +169,9 @@ def _padding(vocabulary: LLTokenizer) -> list[str]:
 
 
 def _is_builders(error: BaseException) -> bool:
-    """Ordinary errors, and the panics of the Rust side: those derive from BaseException."""
+    """Whether llguidance may have raised `error`: an Exception, or a panic of its Rust code, which
+    derives from BaseException.
+    """
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 

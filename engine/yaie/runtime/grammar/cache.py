@@ -1,4 +1,4 @@
-"""What is remembered of grammars: those compiled, by their bytes; those refused, for a while."""
+"""Caches compiled grammars, bounded by their bytes, and refused grammars, for a limited time."""
 
 import hashlib
 import time
@@ -13,19 +13,21 @@ from yaie.runtime.grammar.matcher import CompiledGrammar
 
 MAX_REMEMBERED_REFUSALS: Final = 4096
 REFUSAL_S: Final = 60.0
-"""On a busy machine a grammar may have been too slow by chance."""
+"""Seconds that a refusal is kept: on a busy machine, a grammar may have timed out by chance."""
 
 Key = bytes
 
 
 def key_of(grammar: Grammar) -> Key:
-    """All that makes a grammar, in few bytes."""
+    """SHA-256 of a grammar without its `param`, which does not change the result."""
     anonymous = msgspec.structs.replace(grammar, param="")
     return hashlib.sha256(msgspec.msgpack.encode(anonymous)).digest()
 
 
 class GrammarCache:
-    """Compiled grammars, the least recently used forgotten first; bounded by their bytes."""
+    """Compiled grammars with at most `limit_bytes` together; the least recently used one is
+    dropped.
+    """
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -49,7 +51,7 @@ class GrammarCache:
 
 
 class RefusedGrammars:
-    """Reasons of grammars refused of late, so that the same one costs nothing the next time."""
+    """Reasons of recent refusals, so that the same grammar is not compiled again."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -1,7 +1,7 @@
-"""Grammars of requests: compiled beside the loop, followed token by token, turned into masks.
+"""The grammar backend: compiles the grammars of requests beside the loop and fills token masks.
 
-The loop submits a request that has a grammar and takes it back with a matcher, or with the error
-that refuses it. Threads compile; every list here belongs to the loop's thread.
+The loop submits a request that has a grammar, and takes it back with a matcher or with the error
+that refuses it. Other threads only compile; the loop's thread owns every list here.
 """
 
 import logging
@@ -24,15 +24,15 @@ from yaie_api.errors import EngineError, InvalidRequestError, OverloadedError, Y
 MAX_PENDING: Final = 256
 """Requests that may wait for a compilation."""
 TIME_LIMIT_S: Final = 2.0
-"""A grammar that takes longer is refused, and the process that tried it killed."""
+"""A grammar that takes longer is refused, and the probe process that tried it is killed."""
 CACHE_BYTES: Final = 256 << 20
-"""What compiled grammars may hold."""
+"""Maximum size of all cached compiled grammars."""
 
 log = logging.getLogger(__name__)
 
 
 class GrammarCompiler:
-    """Compiles grammars in a few threads and remembers them by their text."""
+    """Compiles grammars in `max_workers` threads and caches the results."""
 
     def __init__(
         self,
@@ -56,11 +56,11 @@ class GrammarCompiler:
 
     @property
     def pending(self) -> int:
-        """Requests submitted and not yet taken."""
+        """Number of requests that were submitted and not yet taken."""
         return self._n_waiting + len(self._ready)
 
     def submit(self, request: Generate) -> None:
-        """Give a request to compile; `take` returns it.
+        """Submit a request whose grammar is to be compiled; `take` returns the request.
 
         Raises:
             ValueError: the request has no grammar.
@@ -82,7 +82,7 @@ class GrammarCompiler:
             self._wait_for(key, grammar, request)
 
     def take(self) -> list[tuple[Generate, Matcher | YaieError]]:
-        """Return requests whose grammar is compiled, or refused, since the last call."""
+        """Return the requests whose grammar was compiled or refused since the last call."""
         while self._n_waiting:
             try:
                 key, outcome = self._finished.get_nowait()
@@ -93,13 +93,13 @@ class GrammarCompiler:
         return ready
 
     def masks(self, pairs: Sequence[tuple[int, Matcher]]) -> TokenMasks | None:
-        """Tokens allowed next, for (row number, matcher) pairs. The words are valid until the
-        next but one call: a copy to the device may still read them while the next step is built.
+        """Token masks for (row number, matcher) pairs. The words stay valid until the call after
+        the next one, because a copy to the device may still read them while the next step is built.
         """
         return self._masks.fill(pairs) if pairs else None
 
     def close(self) -> None:
-        """End the threads and their processes; whoever waits is not answered."""
+        """Stop the threads and their processes. Requests that still wait are not answered."""
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._workshop.close()
 
@@ -117,7 +117,7 @@ class GrammarCompiler:
             self._pool.submit(self._compile, key, grammar)
 
     def _compile(self, key: Key, grammar: Grammar) -> None:
-        """In a thread of the pool."""
+        """Compile a grammar, in a thread of the pool."""
         outcome: CompiledGrammar | YaieError
         try:
             outcome = self._workshop.compile(grammar)
@@ -141,7 +141,7 @@ class GrammarCompiler:
 
 
 def _addressed(error: YaieError, request: Generate) -> YaieError:
-    """The error of a shared compilation, with the field that this request asked in."""
+    """The error of a shared compilation, with the field of this request that holds the grammar."""
     grammar = request.sampling.grammar
     if grammar is None or not isinstance(error, InvalidRequestError):
         return error

@@ -1,4 +1,4 @@
-"""What the compiling threads share: the vocabulary, read at first use, and a probe for each."""
+"""What the compiling threads use: one vocabulary, read at first use, and one probe per thread."""
 
 import threading
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from yaie.runtime.grammar.probe import GrammarProbe
 from yaie_api.errors import InvalidRequestError
 
 MIN_COMPILED_BYTES: Final = 64 << 10
-"""A matcher's tables where the C library does not tell."""
+"""Smallest size that is counted for a matcher; some C libraries cannot measure it."""
 
 
 class CompilerPool:
-    """Compiles one grammar at a time in each thread that calls."""
+    """Compiles grammars, one at a time in each thread that calls."""
 
     def __init__(
         self, folder: Path, vocab_size: int, eos_token_ids: Sequence[int], time_limit_s: float
@@ -33,10 +33,11 @@ class CompilerPool:
         self._probes: list[GrammarProbe] = []
 
     def compile(self, grammar: Grammar) -> CompiledGrammar:
-        """Try it in the thread's probe, then build it here.
+        """Build a grammar in the thread's probe process first, then in this process.
 
         Raises:
-            InvalidRequestError: it is refused.
+            InvalidRequestError: the grammar is refused.
+            EngineError: the probe process does not start.
 
         """
         probe = self._probe()

@@ -1,4 +1,4 @@
-"""Fills token masks from matchers, into arrays that are used again."""
+"""Fills token masks from matchers, into arrays that are reused."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -16,12 +16,14 @@ from yaie.runtime.host import usable_cores
 MIN_PARALLEL_ROWS: Final = 16
 """Fewer rows are filled faster one by one (8 us each) than handed to other threads."""
 MIN_PARALLEL_CORES: Final = 4
-"""With fewer, threads wait for each other: on two busy cores 16 rows took 12 ms instead of 0.5."""
+"""With fewer cores, threads wait for each other: on two busy cores 16 rows took 12 ms instead of
+0.5.
+"""
 MAX_MASK_THREADS: Final = 8
 
 
 class TokenBitmasks:
-    """Two arrays, used in turn, that grow to the most rows ever asked for."""
+    """Two arrays, used in turn; each grows to the maximum number of rows so far."""
 
     def __init__(self, vocab_size: int) -> None:
         self._n_words = -(-vocab_size // 32)

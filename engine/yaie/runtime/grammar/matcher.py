@@ -1,4 +1,4 @@
-"""A compiled grammar, and what follows one output through it."""
+"""A compiled grammar, and the matcher of one output."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,11 @@ from llguidance import LLMatcher
 
 @dataclass(slots=True)
 class CompiledGrammar:
-    """A matcher at its grammar's beginning, never fed itself. `size_bytes`: what it holds.
+    """A matcher at the start of its grammar, which is only copied. `size_bytes`: memory that it
+    takes.
 
-    Copies have one lexer in common: what one of them has explored is fast for all, and a limit that
-    one runs into ends them all. Such a grammar is `exhausted` and has to be compiled anew.
+    All copies share one lexer: states that one copy has explored are fast for all, and when one
+    copy exceeds a limit, all copies stop. Such a grammar is `exhausted` and must be compiled again.
     """
 
     matcher: LLMatcher
@@ -32,10 +33,10 @@ class TokenMatcher:
         self.matcher = matcher
 
     def consume(self, token_id: int) -> bool:
-        """Take a committed token; False when the grammar does not allow it here.
+        """Advance by a committed token. False: the grammar does not allow the token here.
 
-        An end-of-sequence token is allowed where the grammar may end. A matcher that ran into a
-        limit takes nothing more.
+        An end-of-sequence token is allowed where the grammar may end. A matcher that has exceeded a
+        limit allows no token.
         """
         consumed: bool = self.matcher.try_consume_tokens([token_id]) == 1
         if self.matcher.is_error():
@@ -45,7 +46,7 @@ class TokenMatcher:
 
     @property
     def is_finished(self) -> bool:
-        """Nothing can follow: the output is complete."""
+        """Whether the output is complete: the grammar allows no further token."""
         return self.matcher.is_stopped() and not self.matcher.is_error()
 
     def fork(self) -> "TokenMatcher":

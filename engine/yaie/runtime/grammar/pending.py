@@ -1,5 +1,5 @@
-"""Requests whose grammar is being compiled. They are answered when it is; until then the scheduler
-does not know of them, and whoever sent them may still take them back.
+"""Requests whose grammar is being compiled. They are answered when the compilation ends; until then
+the scheduler does not know them, and the client can abort them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,21 +23,25 @@ class TokenMasks(NamedTuple):
 
 
 class GrammarBackend(Protocol):
-    """Compiles grammars beside the loop, and knows which tokens their matchers allow."""
+    """Compiles grammars beside the loop, and fills the token masks of their matchers."""
 
     def submit(self, request: Generate) -> None:
         """Start to compile the request's grammar. Never blocks."""
 
     def take(self) -> list[tuple[Generate, Matcher | YaieError]]:
-        """What was compiled since the last call, with the very objects that were submitted."""
+        """Results since the last call: each submitted request (the same object) with its matcher or
+        error.
+        """
 
     def masks(self, rows: Sequence[tuple[int, Matcher]]) -> TokenMasks | None:
-        """What the matchers of these rows of a batch allow; None: everything."""
+        """The token masks of these (row number, matcher) pairs of a batch; None: all tokens are
+        allowed.
+        """
 
 
 class PendingRequest(NamedTuple):
-    """`arrived_s`, `deadline_s`: on the loop's clock. `aborts`: of single outputs, to be obeyed
-    once the request runs.
+    """`arrived_s`, `deadline_s`: seconds of the loop's clock. `aborts`: of single outputs; they are
+    applied when the request is queued.
     """
 
     request: Generate
@@ -47,7 +51,7 @@ class PendingRequest(NamedTuple):
 
 
 class Compiling:
-    """Owns the pending requests, by id."""
+    """Owns the requests whose grammar is being compiled, by id."""
 
     def __init__(self, grammars: GrammarBackend | None) -> None:
         self._grammars = grammars
@@ -59,7 +63,7 @@ class Compiling:
 
     @property
     def has_work(self) -> bool:
-        """Whether the compiler has, or will have, something to be taken."""
+        """Whether a submitted request has not been taken yet."""
         return self._submitted > 0
 
     def __contains__(self, request_id: str) -> bool:
@@ -81,7 +85,9 @@ class Compiling:
         self._pending[request.request_id] = PendingRequest(request, arrived_s, deadline_s, [])
 
     def abort(self, abort: Abort) -> Generate | None:
-        """Take a request back; None: it is not pending, or goes on with its other outputs."""
+        """Remove and return an aborted request. None: it is not pending, or only one output is
+        aborted.
+        """
         pending = self._pending.get(abort.request_id)
         if pending is None:
             return None
@@ -91,17 +97,17 @@ class Compiling:
         return self._pending.pop(abort.request_id).request
 
     def take(self) -> Iterator[tuple[PendingRequest, Matcher | YaieError]]:
-        """What was compiled since the last call, less what was taken back meanwhile."""
+        """Results since the last call, without requests that were aborted or have expired."""
         if self._grammars is None:
             return
         for request, outcome in self._grammars.take():
             self._submitted -= 1
             pending = self._pending.get(request.request_id)
-            if pending is not None and pending.request is request:  # ids may be used again
+            if pending is not None and pending.request is request:  # an id may be in use again
                 yield self._pending.pop(request.request_id), outcome
 
     def expire(self, now: float) -> list[Generate]:
-        """Take back the requests whose time is over."""
+        """Remove and return the requests whose deadline is not after `now`."""
         late = [
             pending.request
             for pending in self._pending.values()
@@ -112,6 +118,6 @@ class Compiling:
         return late
 
     def clear(self) -> list[Generate]:
-        """Take all of them back."""
+        """Remove and return all requests."""
         pending, self._pending = self._pending, {}
         return [one.request for one in pending.values()]

@@ -1,12 +1,13 @@
-"""Builds a grammar first in a process that may be killed.
+"""Builds a grammar first in a separate process, which can be killed.
 
-A native builder cannot be interrupted, and a stack overflow or exhausted memory ends the whole
-process. So every new grammar is tried here, under a limit of time (the parent kills) and of memory
-(the kernel refuses); what passes is cheap enough to build where it is used. The answer also says
-how many bytes the matcher holds.
+llguidance's builder cannot be interrupted, and a stack overflow or exhausted memory would end the
+whole process. So every new grammar is first built here, with a limit of time (the parent kills this
+process) and of memory (RLIMIT_AS). A grammar that passes is cheap enough to build in the engine
+process. The answer also gives the matcher's size in bytes.
 
-`python -m yaie.runtime.grammar.probe --folder F --vocab-size V --eos 1,2`: msgpack messages with
-a length of four bytes before each, until standard input closes.
+`python -m yaie.runtime.grammar.probe --folder F --vocab-size V --eos 1,2`: msgpack messages over
+standard input and output, each after its length in four bytes (little-endian), until standard input
+closes.
 """
 
 import argparse
@@ -31,22 +32,24 @@ from yaie.runtime.grammar import build
 from yaie_api.errors import EngineError, InvalidRequestError
 
 MEMORY_BYTES: Final = 1 << 30
-"""What one grammar may need beyond the vocabulary."""
+"""Memory that a grammar may use in addition to the vocabulary."""
 START_LIMIT_S: Final = 60.0
-"""For interpreter, imports and vocabulary."""
+"""Time limit for the child's interpreter, imports and vocabulary."""
 
 
 class ProbeResult(msgspec.Struct, frozen=True):
-    """Whether a grammar can be built. `size_bytes`: what its matcher holds."""
+    """Whether a grammar can be built. `problem`: why not, or None. `size_bytes`: memory of its
+    matcher.
+    """
 
     problem: str | None = None
     size_bytes: int = 0
 
 
 class GrammarProbe:
-    """The parent's end: one child, started at the first question and again after each kill.
+    """The parent's side: one child process, started at the first use and again after each kill.
 
-    Not thread-safe: one probe for each thread.
+    Not thread-safe: use one probe per thread.
     """
 
     def __init__(
@@ -63,10 +66,10 @@ class GrammarProbe:
         self._is_ready = False
 
     def ask(self, grammar: Grammar) -> ProbeResult:
-        """Try a grammar.
+        """Let the child build a grammar.
 
         Raises:
-            InvalidRequestError: it takes too long, or too much memory.
+            InvalidRequestError: the grammar takes too long, or too much memory.
             EngineError: the child does not start.
 
         """
@@ -87,7 +90,7 @@ class GrammarProbe:
         return msgspec.msgpack.decode(answer, type=ProbeResult)
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Start the child if there is none; it reads its vocabulary while the caller goes on."""
+        """Start the child if there is none. It reads its vocabulary while the caller continues."""
         if self._child is None:
             child = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             self._child = child
@@ -96,7 +99,7 @@ class GrammarProbe:
         return self._child
 
     def close(self) -> None:
-        """End the child. The same happens when nobody holds the probe any more."""
+        """Kill the child. This also happens when the probe is garbage-collected."""
         self._child = None
         self._end()
 
@@ -111,7 +114,9 @@ class GrammarProbe:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Answer grammars until standard input closes."""
+    """Build each grammar that arrives and answer, until standard input closes. Returns the exit
+    status.
+    """
     parser = argparse.ArgumentParser(prog="python -m yaie.runtime.grammar.probe")
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--vocab-size", type=int, required=True)
@@ -122,11 +127,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     eos = [int(token_id) for token_id in args.eos.split(",") if token_id]
     try:
         vocabulary = build.load_vocabulary(args.folder, args.vocab_size, eos)
-    except InvalidRequestError:  # the parent reads the same file and tells the user
+    except InvalidRequestError:  # the parent gets the same error and reports it
         return 1
     _limit_memory()
     replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever a library prints is no answer
+    os.dup2(2, 1)  # output of libraries must not mix with the replies
     _send(replies, b"")
     while (question := _read_message(sys.stdin.buffer)) is not None:
         grammar = msgspec.msgpack.decode(question, type=Grammar)
@@ -177,7 +182,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     _pipe(child.stdout).close()
     try:
         _pipe(child.stdin).close()
-    except BrokenPipeError:  # what was unsent dies with the child
+    except BrokenPipeError:  # unsent data is lost with the child
         return
 
 
@@ -205,11 +210,11 @@ def _read_message(pipe: IO[bytes]) -> bytes | None:
 
 
 def _receive(pipe: IO[bytes], limit_s: float) -> bytes:
-    """The next message, within a time.
+    """The next message, within `limit_s` seconds.
 
     Raises:
-        TimeoutError: it did not come.
-        OSError: the other end is gone.
+        TimeoutError: it did not come in time.
+        OSError: the other end is closed.
 
     """
     deadline = time.monotonic() + limit_s

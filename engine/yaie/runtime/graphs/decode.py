@@ -1,8 +1,9 @@
 """CUDA graphs of steps that only decode.
 
-One graph runs `rows` sequences by one token: it reads the slots' last tokens, derives cache slots
-and context lengths on the device, runs the model, samples, and writes the slots' last tokens. Its
-only inputs are two integers per row. Padded rows run the scratch slot, whose pages are page 0.
+One graph runs one token of each of `rows` sequences: it reads the slots' last tokens, computes slot
+mapping and context lengths on the device, runs the model, samples, and writes the slots' last
+tokens. Its only inputs are two integers per row. Padding rows use the scratch slot, whose pages are
+page 0.
 """
 
 from collections.abc import Iterator
@@ -24,19 +25,22 @@ from yaie.runtime.tensors.kv_tensors import KVTensors
 
 SIZES = (1, 2, 4, 8, *range(16, 129, 16), *range(160, 513, 32), *range(640, 1025, 128))
 FEW_SIZES = (1, 4, 16, 64, 128, 256, 512)
-"""Rows of graphs with rarer tails, and of those that are timed: the others are padded more."""
+"""Rows of graphs with rarer tails, and of graphs that are timed. Steps with such tails are padded
+more.
+"""
 MAIN_SIZES = (1, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768)
-"""Rows of graphs that are captured before the engine is ready, beside the largest: padding rows
-cost little, a graph some 30 ms of the start.
+"""Rows of graphs that are captured before the engine is ready, together with the largest. Padding
+rows cost little, while each graph takes about 30 ms of the start.
 """
 SMALL = 128
-"""Up to so many rows a greedy draw and long contexts have graphs of their own. In larger steps the
-first gains less than one per cent, and the rows alone fill the device, however long they are.
+"""Up to this many rows, greedy sampling and long contexts have their own graphs. In larger steps,
+greedy sampling saves less than one per cent, and the rows alone fill the device, whatever their
+contexts.
 """
 TAILS: tuple[Tail, ...] = ("greedy", "plain", "filtered", "logits")
 CONTEXTS = (2048, 16384)
-"""Contexts that attention is divided for. Any graph is right for any context; one that was made for
-longer ones starts more programs than short ones need.
+"""Context lengths, in tokens, for which attention is split into programs. Every graph is correct
+for every context, but a graph for long contexts starts more programs than short ones need.
 """
 
 
@@ -48,7 +52,9 @@ class DecodeKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DecodeGraph:
-    """A captured step of `rows` rows. `slots`, `positions`: [rows] its inputs, shared by all."""
+    """A captured step of `rows` rows. `slots`, `positions`: [rows] int64 inputs, in memory that all
+    graphs share.
+    """
 
     rows: int
     scratch: int
@@ -59,7 +65,9 @@ class DecodeGraph:
     drawn: SamplerOutput | None
 
     def inputs(self, arrays: ForwardBatch) -> tuple[Ints, ...]:
-        """Slot of each row, the scratch slot where padded; position of each row's last token."""
+        """[rows] slot of each row, the scratch slot for padding; [rows] position of each row's
+        token.
+        """
         missing = self.rows - len(arrays.slots)
         return (
             np.pad(arrays.slots, (0, missing), constant_values=self.scratch),
@@ -67,7 +75,7 @@ class DecodeGraph:
         )
 
     def places(self, arrays: ForwardBatch) -> Ints:
-        """Row i is row i."""
+        """The rows have the same numbers in the graph."""
         return arrays.sampled
 
     def replay(self, inputs: tuple[torch.Tensor, ...]) -> None:
@@ -83,8 +91,8 @@ class DecodeGraphs:
 
     Args:
         recorder: records steps.
-        model, kv, slots: as the runner has them.
-        logits: [max_num_seqs or more, vocab] where steps without a draw end.
+        model, kv, slots: the runner's.
+        logits: [max_num_seqs or more, vocab] memory for steps that end without sampling.
         max_model_len: longest sequence in tokens.
 
     """
@@ -130,7 +138,7 @@ class DecodeGraphs:
         return next((self.captured[key] for key in keys if key in self.captured), None)
 
     def planned(self) -> Iterator[DecodeKey]:
-        """What is to be captured, the largest first: it sizes the pool."""
+        """Graphs to capture, the largest first: it determines the size of the memory pool."""
         for rows in reversed(self.sizes):
             small, rare = rows <= SMALL, rows in self._few
             tails = {"greedy": small, "plain": True, "filtered": rare, "logits": rare}
@@ -142,8 +150,9 @@ class DecodeGraphs:
                     yield DecodeKey(rows, context, tail)
 
     def is_main(self, key: DecodeKey) -> bool:
-        """Whether it is captured before the engine is ready. For any other graph there is one of
-        these that gives the same tokens: with more rows, a slower draw, or fewer programs a row.
+        """Whether a graph is captured before the engine is ready. One of these graphs can replace
+        any other and gives the same tokens, with more rows, slower sampling, or fewer programs per
+        row.
         """
         usual = key.tail == "plain" and key.context == self._contexts[0]
         return key.tail == "logits" or (usual and key.rows in {*MAIN_SIZES, self.sizes[-1]})
@@ -161,7 +170,7 @@ class DecodeGraphs:
         """Record one graph, on the scratch slot.
 
         Raises:
-            torch.OutOfMemoryError: there is no memory for it.
+            torch.OutOfMemoryError: there is no memory for the graph.
 
         """
         self.prepare(key)
@@ -178,7 +187,7 @@ class DecodeGraphs:
         )
 
     def measure(self) -> Iterator[tuple[StepShape, float]]:
-        """Seconds that decodes of short sequences take, by replaying on the scratch slot."""
+        """Seconds of steps that decode short sequences, measured by replays on the scratch slot."""
         self._slots.fill_(self.slots.scratch)
         self._positions.zero_()
         for key, graph in self.captured.items():
@@ -205,7 +214,7 @@ class DecodeGraphs:
         step = StepInput(positions, slot_mapping, (segment,), self.kv.caches)
         hidden = self.model.forward(self.slots.last_token[slots], step)
         logits = self.model.logits(hidden)
-        if every_draw:  # so that nothing is left to compile when they are captured
+        if every_draw:  # compiles the kernels of all draws before any capture
             for tail in ("greedy", "plain", "filtered"):
                 draw(logits, self.slots, slots, seq_lens, how=tail)
         if key.tail == "logits":

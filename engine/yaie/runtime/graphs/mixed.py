@@ -1,15 +1,15 @@
-"""CUDA graphs of steps that prefill, beside decodes or alone.
+"""CUDA graphs of steps with prefill, with or without decodes.
 
-One graph runs up to `tokens` tokens: those of up to `rows` decode rows first, then those of up to
-CHUNKS prefill rows, wherever the border between them is. Both attention calls find their rows on
-the device, read the slots' block tables in place and write one output:
+One graph runs up to `tokens` tokens: first those of up to `rows` decode rows, then those of up to
+CHUNKS prefill rows. The border between the two may be anywhere: both attention calls read their
+rows from the device, use the slots' block tables in place and write one output:
 
     token axis    d d d d d p p p p p p p p p p p . . .      d: decodes, p: prefill, .: padding
     decode call   [0 ............ rows)                      rows past the last decode are empty
     extend call   [0 ............................ tokens)    row b has query_start[b:b+2]
 
-Its input is one buffer of int32. Padding tokens write to the scratch page and mean nothing; the
-head and the draw run on the last token of each row alone.
+The input is one int32 buffer. Padding tokens write to the scratch page; their results are not used.
+The head and the sampling run on the last token of each row only.
 """
 
 from collections.abc import Iterator
@@ -29,20 +29,24 @@ from yaie.runtime.tensors.inputs import ForwardBatch, Ints
 from yaie.runtime.tensors.kv_tensors import KVTensors
 
 CONTEXT = 2048
-"""The context that the decodes' attention is divided for; any other is right, too."""
+"""Context length, in tokens, for which the decodes' attention is split; any other gives correct
+results too.
+"""
 CHUNKS = 16
 """Prefill rows of a graph; a step with more of them runs eagerly."""
 TOKENS = (*range(64, 385, 64), 512, 640, 768, 1024, *range(1536, 4097, 512))
-"""Sizes between 384 and 1024 are those at which matrix products are not much slower than at the
-size before (H200).
+"""Tokens of graphs. Between 384 and 1024, these are the sizes at which matrix products are not much
+slower than at the previous size (H200).
 """
 ROWS = (16, 64, 128, 256, 512, 1024)
 MAIN_ROWS = (16, 64)
-"""Captured before the engine is ready, beside the largest. The others hold fewer padding rows."""
+"""Decode rows of graphs that are captured before the engine is ready, together with the largest.
+The other graphs only reduce padding.
+"""
 PADDING = -1
-"""In place of the id of a decode row's token, which its slot knows."""
+"""Replaces the id of a decode row's token, which the graph reads from the row's slot."""
 LOGITS_TOKENS, LOGITS_ROWS = 256, (64, 256)
-"""Steps that end at the logits are rarer, so their graphs are fewer and padded more."""
+"""Steps that end with the logits are rarer, so they have fewer graphs and are padded more."""
 
 
 class MixedKey(NamedTuple):
@@ -52,16 +56,16 @@ class MixedKey(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """Parts of the input buffer, in int32: of T tokens, R decode rows and C prefill rows."""
+    """Slices of the int32 input buffer, for T tokens, R decode rows and C prefill rows."""
 
-    ids: slice  # [T] PADDING where a decode row's last token is meant
+    ids: slice  # [T] PADDING for decode rows
     positions: slice  # [T]
     slot_mapping: slice  # [T]
-    slots: slice  # [R + C] the scratch slot where padded
-    seq_lens: slice  # [R + C] 0 where padded
+    slots: slice  # [R + C] the scratch slot for padding rows
+    seq_lens: slice  # [R + C] 0 for padding rows
     decode_start: slice  # [R + 1]
-    chunk_start: slice  # [C + 1] on the whole token axis
-    last: slice  # [R + C] the token whose logits each row wants
+    chunk_start: slice  # [C + 1] offsets on the whole token axis
+    last: slice  # [R + C] index of each row's last token
 
     @classmethod
     def of(cls, tokens: int, rows: int) -> "_Layout":
@@ -84,11 +88,11 @@ class MixedGraph:
     drawn: SamplerOutput | None
 
     def inputs(self, arrays: ForwardBatch) -> tuple[Ints, ...]:
-        """The whole buffer."""
+        """The contents of the whole input buffer."""
         return (pack(arrays, self.tokens, self.rows, self.scratch),)
 
     def places(self, arrays: ForwardBatch) -> Ints:
-        """Decode row i is i; prefill rows come after all decode rows that there could be."""
+        """Decode row i is row i of the graph; prefill rows start at row `rows`."""
         n, sampled = arrays.n_decode, arrays.sampled
         return np.where(sampled < n, sampled, sampled - n + self.rows).astype(np.int32)
 
@@ -99,7 +103,9 @@ class MixedGraph:
 
 
 def pack(arrays: ForwardBatch, tokens: int, rows: int, scratch: int) -> Ints:
-    """Lay a step out as a graph of `tokens` and `rows` reads it."""
+    """Lay out a step as the int32 input buffer of a graph with `tokens` tokens and `rows` decode
+    rows.
+    """
     layout = _Layout.of(tokens, rows)
     n_decode, n_tokens, n_chunks = arrays.n_decode, len(arrays.positions), arrays.n_chunks
     buffer = np.zeros(layout.last.stop, dtype=np.int32)
@@ -135,9 +141,9 @@ class MixedGraphs:
 
     Args:
         recorder: records steps.
-        model, kv, slots: as the runner has them.
-        logits: [max_num_seqs + CHUNKS, vocab] where steps without a draw end.
-        max_tokens: most tokens of a graph.
+        model, kv, slots: the runner's.
+        logits: [max_num_seqs + CHUNKS, vocab] memory for steps that end without sampling.
+        max_tokens: maximum tokens of a graph.
 
     """
 
@@ -182,7 +188,7 @@ class MixedGraphs:
         return None
 
     def planned(self) -> Iterator[MixedKey]:
-        """What is to be captured, the largest first: it sizes the pool."""
+        """Graphs to capture, the largest first: it determines the size of the memory pool."""
         for tokens in reversed(self._tokens):
             for rows in reversed(self._rows):
                 if rows <= tokens:
@@ -195,8 +201,8 @@ class MixedGraphs:
                     yield MixedKey(tokens, rows, "logits")
 
     def is_main(self, key: MixedKey) -> bool:
-        """Whether it is captured before the engine is ready; until then, a graph of more rows
-        serves.
+        """Whether a graph is captured before the engine is ready. Until the others are captured, a
+        graph with more rows replaces them.
         """
         return key.tail == "logits" or key.rows in {*MAIN_ROWS, self._rows[-1]}
 
@@ -206,7 +212,7 @@ class MixedGraphs:
         self._buffer.zero_()
         self._buffer[layout.slots] = self.slots.scratch
         sizes = {("tokens", key.tokens), ("rows", key.rows)}
-        if not sizes <= self._ran:  # kernels are chosen by either
+        if not sizes <= self._ran:  # no kernel depends on both sizes
             self._recorder.run(lambda: self._step(layout, key))
             self._ran |= sizes
 
@@ -214,7 +220,7 @@ class MixedGraphs:
         """Record one graph, on padding.
 
         Raises:
-            torch.OutOfMemoryError: there is no memory for it.
+            torch.OutOfMemoryError: there is no memory for the graph.
 
         """
         self.prepare(key)
@@ -231,7 +237,9 @@ class MixedGraphs:
         )
 
     def measure(self) -> Iterator[tuple[StepShape, float]]:
-        """Seconds that steps take beside the fewest decodes that graphs differ by, on padding."""
+        """Seconds of steps with prefill and the smallest number of decode rows that has graphs,
+        measured by replays on padding.
+        """
         for key, graph in self.captured.items():
             prefill = key.tokens - key.rows
             if key.tail == "plain" and key.rows == self._rows[0] and prefill > 0:

@@ -1,8 +1,7 @@
-"""CUDA graphs of steps: which there are, and which one runs a step.
+"""Captures the CUDA graphs of steps, and selects the graph that runs a step.
 
 The main graphs are captured before the engine is ready, the others while it is idle. A step never
-captures: where no graph of its size is there yet, or memory was short, the next larger one serves,
-or the step runs eagerly.
+captures: if there is no graph of its size (yet), it runs on the next larger graph, or eagerly.
 """
 
 import logging
@@ -31,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class _Kind(Protocol[KeyT]):
-    """Decode graphs or mixed graphs."""
+    """The common interface of `DecodeGraphs` and `MixedGraphs`."""
 
     def planned(self) -> Iterable[KeyT]: ...
 
@@ -47,9 +46,9 @@ class StepGraphs:
 
     Args:
         recorder: records steps.
-        model, kv, slots: as the runner has them.
+        model, kv, slots: the runner's.
         max_model_len: longest sequence in tokens.
-        max_mixed_tokens: most tokens of a mixed graph; 0: only decodes are captured.
+        max_mixed_tokens: maximum tokens of a mixed graph; 0: only decodes are captured.
 
     """
 
@@ -83,13 +82,13 @@ class StepGraphs:
         tail: Tail = plan.how if plan.plain else "logits"
         chunks = rows[arrays.n_decode :]
         if not rows or arrays.has_drafts or any(row.pool or row.targets for row in chunks):
-            return None  # of a chunk, graphs keep the last token's hidden state alone
+            return None  # graphs keep only the hidden state of a chunk's last token
         if arrays.n_decode == len(arrays.sampled) == len(rows):
             return self.decode.find(arrays, tail)
         return self.mixed.find(arrays, tail)
 
     def capture(self, *, put_off: bool = False) -> None:
-        """Capture all graphs, or as many as there is memory for.
+        """Capture all graphs, or as many as fit in memory.
 
         Args:
             put_off: capture the main ones only, and leave the others to `capture_next`.
@@ -113,7 +112,9 @@ class StepGraphs:
         return True
 
     def _plan(self, graphs: "_Kind[KeyT]") -> None:
-        """Prepare all graphs before any is captured: what is put off compiles nothing any more."""
+        """Queue the preparation of all graphs before their captures, so that captures that are put
+        off compile nothing.
+        """
         for key in graphs.planned():
             self._main.append(partial(graphs.prepare, key))
         for key in graphs.planned():
@@ -121,7 +122,7 @@ class StepGraphs:
             captures.append(partial(graphs.capture, key))
 
     def _capture(self, captures: deque[Callable[[], None]], *, most: int | None = None) -> None:
-        """Do the first `most` captures, or all; none is left where memory runs out."""
+        """Run the first `most` queued captures, or all. If memory runs out, drop the rest."""
         free = self._recorder.free_bytes()
         try:
             for _ in range(len(captures) if most is None else most):
@@ -145,5 +146,5 @@ class StepGraphs:
         )
 
     def measure(self) -> list[tuple[StepShape, float]]:
-        """Seconds that some captured steps take on this device."""
+        """Measured seconds of some captured steps on this device."""
         return [*self.decode.measure(), *self.mixed.measure()]

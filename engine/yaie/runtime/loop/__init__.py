@@ -1,1 +1,1 @@
-"""The engine's loop: commands in, steps out, within a budget of time."""
+"""The engine loop, the commands that it receives, and the token budget of its steps."""

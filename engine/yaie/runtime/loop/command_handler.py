@@ -1,5 +1,5 @@
-"""Commands become requests of the scheduler; each is answered, at once or when its grammar is
-compiled. What the loop does with steps is none of its business.
+"""Turns commands into requests of the scheduler. Each command is answered, at once or when its
+grammar is compiled. This module knows nothing about steps.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,9 @@ from yaie_api.errors import YaieError
 
 
 class CommandHandler:
-    """Owns what is being compiled. Its methods return what users are told, in order."""
+    """Owns the requests whose grammar is being compiled. Its methods return the events for users,
+    in order.
+    """
 
     def __init__(self, scheduler: Scheduler, grammars: GrammarBackend | None) -> None:
         self._scheduler = scheduler
@@ -22,11 +24,13 @@ class CommandHandler:
 
     @property
     def n_compiling(self) -> int:
-        """Requests that wait for their grammar."""
+        """Number of requests that wait for their grammar."""
         return len(self._compiling)
 
     def obey(self, commands: Iterable[Command], now: float) -> list[Event]:
-        """Commands that arrived by `now`, grammars that are ready, deadlines that have passed."""
+        """Process the commands that arrived by `now`, the compiled grammars, and the deadlines that
+        have passed.
+        """
         events: list[Event] = []
         for command in commands:
             if isinstance(command, Generate):
@@ -42,13 +46,13 @@ class CommandHandler:
         return events
 
     def close(self) -> list[Event]:
-        """End what is being compiled: the engine stops."""
+        """End the requests whose grammar is being compiled, because the engine stops."""
         return _withdrawn(self._compiling.clear(), CLOSING)
 
     def _receive(self, request: Generate, now: float) -> list[Event]:
         """Queue a request, or have its grammar compiled first.
 
-        What would be refused anyway is refused before it costs a compilation.
+        A request that would be refused anyway is refused before the compilation.
         """
         scheduler, compiling = self._scheduler, self._compiling
         try:
@@ -92,5 +96,7 @@ def _withdrawn(requests: list[Generate], failure: Failure) -> list[Event]:
 
 
 def _gone(request: Generate, failure: Failure | None) -> list[Event]:
-    """A request that ends while its grammar is compiled. None: its sender took it back."""
+    """The events of a request that ends while its grammar is compiled. `failure` None: it was
+    aborted.
+    """
     return [Accepted(request.request_id), *unstarted(request, failure)]

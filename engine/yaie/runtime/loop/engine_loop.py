@@ -1,10 +1,10 @@
 """The engine loop: commands in, steps through the runner, events out.
 
-Up to `runner.depth` steps stay in flight beyond the one being built, so that a device never waits
-for Python: with depth 1 the forward of step N+1 is launched before the result of N is collected.
-What grammars allow in a step is asked for once every earlier token is committed, while the step's
-forward runs. A step that raises ends who caused it, which the scheduler finds out. Time comes from
-the injected clock, in seconds.
+Up to `runner.depth` steps stay in flight beyond the one being built, so that the device never waits
+for Python: with depth 1, the forward pass of step N+1 is launched before the result of step N is
+collected. The token masks of a step are filled while its forward pass runs, after every earlier
+token is committed. If a step raises, only the request that caused it fails; the scheduler finds
+that request. Time comes from the injected clock, in seconds.
 """
 
 import logging
@@ -31,27 +31,27 @@ from yaie_api.logs import fields
 __all__ = ["EngineLoop", "FatalRunnerError", "GrammarBackend", "Port", "Runner", "TokenMasks"]
 
 IDLE_WAIT_S = 0.5
-"""An idle loop wakes this often to publish its statistics: they are its sign of life."""
+"""An idle loop wakes up this often to publish its statistics, which show that it is alive."""
 QUIET_S = 0.05
-"""So long nobody has come when a piece of warm-up begins that was put off."""
+"""After this long without commands, an idle loop does a piece of the warm-up that was put off."""
 COMPILING_WAIT_S = 0.002
-"""With nothing to run, a grammar that was compiled waits at most this long."""
+"""If nothing else runs, a compiled grammar waits at most this long."""
 STATS_INTERVAL_S = 0.25
 SPARE_S = 0.001
-"""The next step is launched at least so long before the running one is expected to end."""
+"""The next step is launched at least this long before the running one is expected to end."""
 FADE = 0.98
-"""How slowly the longest launch of late is forgotten, by steps."""
+"""The maximum of recent launch times decays by this factor with each step."""
 
 HandleT = TypeVar("HandleT")
 log = logging.getLogger(__name__)
 
 
 class FatalRunnerError(Exception):
-    """The device is lost: no later step can succeed, the process has to be restarted."""
+    """The device is lost: no later step can succeed, and the process must be restarted."""
 
 
 class Runner(Protocol[HandleT]):
-    """Computes batches in the order given, as on one stream."""
+    """Computes batches in the order of their launches, like one CUDA stream."""
 
     @property
     def depth(self) -> int:
@@ -69,7 +69,7 @@ class Runner(Protocol[HandleT]):
         """Enqueue sampling; `masks` forbids tokens in some rows."""
 
     def is_done(self, handle: HandleT) -> bool:
-        """Whether the device has computed the step: `collect` would not block."""
+        """Whether the device has computed the step, so that `collect` would not block."""
 
     def collect(self, handle: HandleT) -> StepResult:
         """Block until the result is there."""
@@ -132,7 +132,7 @@ class EngineLoop(Generic[HandleT]):
 
     @property
     def is_idle(self) -> bool:
-        """Nothing to run, nothing in flight, nothing being compiled."""
+        """Whether there is nothing to run, nothing in flight, and nothing being compiled."""
         return self._scheduler.is_idle and not self._commands.n_compiling
 
     def last_step_age_s(self) -> float:
@@ -140,11 +140,11 @@ class EngineLoop(Generic[HandleT]):
         return 0.0 if self._scheduler.is_idle else self._clock() - self._progress_at
 
     def expected_step_s(self) -> float | None:
-        """What earlier steps say that those in flight take; None while nothing was measured."""
+        """Expected seconds of the steps in flight; None: nothing was measured."""
         return self._budget.expected_s()
 
     def step(self) -> bool:
-        """Move the pipeline on by one step; False: there was nothing to do."""
+        """Advance the pipeline by one step. False: there was nothing to do."""
         n_commands = self._drain()
         batch = self._schedule()
         newest = self._launch(batch)
@@ -154,10 +154,11 @@ class EngineLoop(Generic[HandleT]):
         return n_commands > 0 or batch is not None or committed or self._commands.n_compiling > 0
 
     def run(self, stop: StopEvent) -> None:
-        """Step until `stop` is set, then tell every live request.
+        """Run steps until `stop` is set, then end every live request.
 
-        When an error ends it, running requests are told: one of them may be the cause. Those that
-        only wait are not: who starts the engine again can send them again.
+        If an error ends the loop, only requests that run are answered, because one of them may be
+        the cause. Requests that only wait are not answered, so that the process that restarts the
+        engine can send them again.
 
         Raises:
             FatalRunnerError: the device is lost.
@@ -174,7 +175,7 @@ class EngineLoop(Generic[HandleT]):
         finally:
             self._flush()
 
-    # -- the six lines ----------------------------------------------------------------------
+    # -- parts of a step --------------------------------------------------------------------
 
     def _drain(self) -> int:
         compiling, idle = self._commands.n_compiling, self._scheduler.is_idle
@@ -196,7 +197,7 @@ class EngineLoop(Generic[HandleT]):
         scheduler, now = self._scheduler, self._clock()
         if scheduler.has_prefill:
             decodes, position = scheduler.n_decoding, scheduler.prefill_position
-            # Where nobody waits, prompts are computed fast enough.
+            # If no request waits, prompts are computed fast enough.
             arriving = scheduler.arriving_per_s(now) if scheduler.n_waiting else 0.0
             self._step_budget = self._budget.tokens(decodes, position, arriving)
         return scheduler.schedule(now, self._step_budget)
@@ -208,7 +209,7 @@ class EngineLoop(Generic[HandleT]):
         self._budget.launched(load)
         try:
             handle = self._runner.launch(batch)
-        except Exception as error:  # noqa: BLE001 - whatever a step raises is contained in it
+        except Exception as error:  # noqa: BLE001 - `_contain` handles every error of a step
             self._contain(batch, error)
             return None
         self._launch_s = max(FADE * self._launch_s, self._clock() - launched_at)
@@ -233,12 +234,14 @@ class EngineLoop(Generic[HandleT]):
         flight.sampled = True
         try:
             self._runner.sample(flight.handle, self._masks(flight))
-        except Exception as error:  # noqa: BLE001 - whatever a step raises is contained in it
+        except Exception as error:  # noqa: BLE001 - `_contain` handles every error of a step
             self._in_flight.remove(flight)
             self._contain(flight.batch, error)
 
     def _publish(self) -> None:
-        """Events of this step, and statistics four times a second and when the loop falls idle."""
+        """Publish the events of this step, and statistics four times a second and when the loop
+        becomes idle.
+        """
         now, idle = self._clock(), self.is_idle
         since_s = now - self._stats_at
         if since_s >= (IDLE_WAIT_S if idle else STATS_INTERVAL_S) or (idle and not self._was_idle):
@@ -265,8 +268,8 @@ class EngineLoop(Generic[HandleT]):
         return QUIET_S if self._warming_up else IDLE_WAIT_S
 
     def _warm_up_next(self) -> None:
-        """Nobody waits: what is compiled now does not count as late. Whatever fails, the engine
-        serves with what it has.
+        """Do a piece of the warm-up while no request waits; kernels that it compiles do not count
+        as late. If it fails, the engine serves with what it has.
         """
         if not self._warming_up:
             return
@@ -281,8 +284,8 @@ class EngineLoop(Generic[HandleT]):
         self._compiled += phases.n_compiled() - compiled
 
     def _late_arrivals(self) -> list[Command]:
-        """Commands, among them those that come while the running step leaves time: a request that
-        joins the next step instead of the one after is answered a step sooner.
+        """Receive commands, also those that arrive while the running step leaves time: a request
+        that joins the next step, instead of the one after, is answered one step sooner.
         """
         commands = self._port.drain(wait_s=0.0)
         until_s = self._launch_by_s()
@@ -293,7 +296,7 @@ class EngineLoop(Generic[HandleT]):
         return commands
 
     def _launch_by_s(self) -> float:
-        """When the next step has to be launched so that the device does not wait for it."""
+        """Time by which the next step must be launched so that the device does not wait for it."""
         if not self._in_flight or not self._budget.hurries:
             return -math.inf
         running = self._in_flight[0]
@@ -304,7 +307,7 @@ class EngineLoop(Generic[HandleT]):
         return ends_at - self._launch_s - SPARE_S
 
     def _masks(self, flight: _InFlightStep[HandleT]) -> TokenMasks | None:
-        """What grammars allow in a step. They must have seen every earlier token."""
+        """Fill the token masks of a step. Its matchers must have consumed every earlier token."""
         rows = self._scheduler.matchers(flight.batch)
         if not rows or self._grammars is None:
             return None
@@ -315,7 +318,7 @@ class EngineLoop(Generic[HandleT]):
         return self._grammars.masks(rows) if rows else None
 
     def _prove(self, commands: list[Command]) -> None:
-        """Once in each idle time, when nobody waits, prove that no page or slot was lost."""
+        """Once per idle period, prove that no page or slot was lost."""
         if not commands and not self._proved:
             self._scheduler.check()
         self._proved = not commands
@@ -323,11 +326,11 @@ class EngineLoop(Generic[HandleT]):
     def _collect(self, flight: _InFlightStep[HandleT]) -> None:
         try:
             result = self._runner.collect(flight.handle)
-        except Exception as error:  # noqa: BLE001 - whatever a step raises is contained in it
+        except Exception as error:  # noqa: BLE001 - `_contain` handles every error of a step
             self._contain(flight.batch, error)
             return
         now = self._clock()
-        # Steps overlap: one lasts from its launch, or from the end of the one before, if later.
+        # Steps overlap: a step starts at its launch or at the end of the previous one, if later.
         seconds = now - max(flight.launched_at, self._collected_at)
         self._collected_at = self._progress_at = now
         self._step_seconds += seconds
@@ -335,12 +338,12 @@ class EngineLoop(Generic[HandleT]):
         self._events.extend(self._scheduler.commit(result, now))
 
     def _contain(self, batch: Batch, error: Exception) -> None:
-        """See that a failed step harms nobody but who caused it; raise again when no later step
-        can succeed.
+        """Handle a failed step so that only the request that caused the error fails. Raises the
+        error again if no later step can succeed.
         """
         self._collected_at = self._progress_at = self._clock()
         fatal, out_of_memory = isinstance(error, FatalRunnerError), _is_out_of_memory(error)
-        if fatal:  # nobody is tried again
+        if fatal:  # no request is tried again
             self._events.extend(self._scheduler.fail_running(BROKEN))
         if out_of_memory:
             self._budget.exhausted(batch.n_tokens)
@@ -366,8 +369,8 @@ class EngineLoop(Generic[HandleT]):
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """The host's, or a device's under whatever name its library has for it. Tensors for which a
-    CPU finds no room are a plain RuntimeError that says so.
+    """Whether host or device memory ran out. Device libraries have their own exception types, and
+    torch on a CPU raises a RuntimeError with this text.
     """
     named = isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__
     return named or "can't allocate memory" in str(error)

@@ -1,14 +1,13 @@
-"""How many tokens the next step may take: as many as a time target leaves, from measured steps.
+"""Sets the token budget of the next step from a time target and measured steps.
 
-While nothing decodes, a step takes all it may. Otherwise prefill gets
+While no sequence decodes, a step takes as many tokens as it may. Otherwise the prefill chunk has
 
-    of the chunks that a step of the target's length holds beside the decodes, the one that
-        computes most tokens a second,
-    but no fewer tokens than pay for what any chunk costs (the floor),
-    and, when prompts arrive faster than such chunks drain them, the smallest chunk that does.
+    the size that computes most tokens per second, of those whose step keeps to the target,
+    but at least the size whose tokens take as long as the fixed cost of a step (the floor),
+    and, if prompts arrive faster than such chunks compute them, the smallest size that keeps up.
 
-Stability comes before the target: a queue that grows without end delays everybody by more than one
-long step. `step_cost` expects what steps take. Decisions are pure: no clock, no device.
+Stability comes before the target: a queue that grows without end delays every request by more than
+one long step. `step_cost` predicts the times of steps. No clock, no device.
 """
 
 import math
@@ -19,33 +18,31 @@ from yaie.runtime.loop.step_cost import SHORTEST_S, SIZES, StepCosts, StepShape
 
 MIN_CHUNK = 16
 FIRST_CHUNK = 32
-"""Prefill tokens beside decodes before any step was measured, where the floor is lower."""
+"""Prefill tokens beside decodes before any step was measured, if the floor is lower."""
 GROWTH = 2.0
-"""A chunk is at most this many times the largest one that was measured: expectations of larger ones
-are guesses.
-"""
+"""A chunk is at most this many times the largest measured one: predictions beyond are guesses."""
 AS_FAST = 0.95
-"""A chunk that computes this share of the most tokens a second is preferred if it is larger."""
+"""A larger chunk is preferred if it reaches this share of the best tokens per second."""
 AIM = 0.9
-"""Steps are planned so much shorter than the target: they vary."""
+"""Steps are planned for this share of the target, because their times vary."""
 HEADROOM = 1.2
-"""Prefill should drain this many times what arrives."""
+"""Chunks should compute this many times the tokens that arrive."""
 RECOVERY = 1.01
-"""After a step that found no memory, the most that later ones take grows so much with each."""
+"""After a step that ran out of memory, the maximum size of steps grows by this factor per step."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepLimits:
-    """What a step should keep to.
+    """Limits of a step.
 
     Attributes:
         max_tokens: upper bound of a step (`max_num_batched_tokens`).
         target_s: a step with decodes stays near this; `math.inf` never limits (offline use).
-        floor_tokens: a step with prefill holds so many tokens, whatever the target says, at least
-            half of them prefill.
-        pay_overhead: raise the floor to where a chunk's tokens take as long as the rest of its step
-            (a GPU, where launching a step of few tokens takes as long as one of hundreds).
-        context_weight: what attending to one earlier position costs a token, in tokens.
+        floor_tokens: a step with prefill holds at least this many tokens, whatever the target; at
+            least half of them are prefill.
+        pay_overhead: raise the floor to the size whose tokens take as long as the fixed cost of a
+            step (on a GPU, launching a step of few tokens takes as long as one of hundreds).
+        context_weight: cost of attending to one earlier position, in tokens.
 
     """
 
@@ -64,7 +61,7 @@ class StepBudget:
     ) -> None:
         self.limits = limits
         self.steps_past_target = 0
-        """Steps that were allowed to take longer than the target, so that the queue drains."""
+        """Number of steps that could take longer than the target, so that the queue drains."""
         self._costs = StepCosts(limits.context_weight)
         self._ceiling = float(limits.max_tokens)
         self._within_target = limits.max_tokens
@@ -73,9 +70,9 @@ class StepBudget:
             self._costs.observe(load, seconds)
 
     def tokens(self, decodes: int, position: int = 0, arriving_per_s: float = 0.0) -> int:
-        """Budget of a step with `decodes` decode rows whose prefill goes on at `position`.
+        """Budget of a step with `decodes` decode rows whose prefill continues at `position`.
 
-        `arriving_per_s`: prompt tokens a second that come in and are not cached. There is always
+        `arriving_per_s`: prompt tokens per second that arrive and are not cached. There is always
         room for some prefill: decodes slow it down but never stop it.
         """
         room = max(int(self._ceiling) - decodes, MIN_CHUNK)
@@ -86,37 +83,41 @@ class StepBudget:
         return decodes + room
 
     def launched(self, load: StepShape) -> None:
-        """A step with this load begins."""
+        """Record that a step was launched."""
         self._launched = (*self._launched[-1:], load)
         if load.decodes and load.prefill_tokens > self._within_target:
             self.steps_past_target += 1
 
     @property
     def hurries(self) -> bool:
-        """Whether somebody waits for each token: no offline use."""
+        """Whether there is a time target; there is none in offline use."""
         return not math.isinf(self.limits.target_s)
 
     def step_s(self, load: StepShape) -> float | None:
-        """How long a step is expected to take; None: nothing is known."""
+        """Expected seconds of a step; None: nothing was measured."""
         return self._costs.seconds(load)
 
     def expected_s(self) -> float | None:
-        """What earlier steps say that the last two launched ones take; None: nothing is known."""
+        """Expected seconds of the last two launched steps together; None: nothing was measured."""
         expected = [self._costs.seconds(load) for load in self._launched]
         known = [seconds for seconds in expected if seconds is not None]
         return sum(known) if known and len(known) == len(expected) else None
 
     def observe(self, load: StepShape, seconds: float) -> None:
-        """A step with this load took `seconds`."""
+        """Record that a step took `seconds`."""
         self._ceiling = min(self._ceiling * RECOVERY, float(self.limits.max_tokens))
         self._costs.observe(load, seconds)
 
     def exhausted(self, tokens: int) -> None:
-        """A step of so many tokens found no memory: later ones take half, and slowly more again."""
+        """Record that a step of `tokens` tokens ran out of memory: later steps take half, then
+        slowly more.
+        """
         self._ceiling = max(MIN_CHUNK, min(self._ceiling, tokens) / 2)
 
     def _chunk(self, sizes: list[int], decodes: int, position: int, arriving_per_s: float) -> int:
-        """One of `sizes`, ascending: what the target leaves, and past it what has to be drained."""
+        """Choose one of `sizes` (ascending) by the target, or a larger one if arriving prompts need
+        it.
+        """
         least = max(self.limits.floor_tokens - decodes, self.limits.floor_tokens // 2, MIN_CHUNK)
         known = self._known(sizes, decodes, position)
         if not known:
@@ -128,7 +129,7 @@ class StepBudget:
         return _draining(known, chosen, HEADROOM * arriving_per_s)
 
     def _known(self, sizes: list[int], decodes: int, position: int) -> list[tuple[int, float]]:
-        """Each size that may be tried, and the seconds of its step."""
+        """The sizes that may be used, each with the expected seconds of its step."""
         most = GROWTH * self._costs.span(decodes)[1]
         found: list[tuple[int, float]] = []
         for tokens in sizes:
@@ -143,8 +144,9 @@ class StepBudget:
         return self._costs.seconds(StepShape(decodes, 1, tokens, context))
 
     def _paying(self, decodes: int) -> int:
-        """Fewest tokens that take as long as what their step costs without them, or twice as long
-        where that cost alone misses the target: as steps are long anyway, they should be few.
+        """The smallest chunk that takes as long as the fixed cost of its step. Twice as many tokens
+        if the fixed cost alone misses the target: steps are long anyway then, so there should be
+        few of them.
         """
         smallest, largest = self._costs.span(decodes)
         if not self.limits.pay_overhead or smallest >= largest:
@@ -158,8 +160,8 @@ class StepBudget:
 
 
 def _fastest(known: list[tuple[int, float]], limit_s: float) -> int:
-    """Of the chunks whose steps keep to `limit_s`, the largest of those that compute about the most
-    tokens a second; the smallest chunk if none does.
+    """Of the chunks whose steps keep to `limit_s`, the largest with at least `AS_FAST` of the best
+    tokens per second; the smallest chunk if no step keeps to it.
     """
     fitting = [item for item in known if item[1] <= limit_s] or known[:1]
     best = max(tokens / seconds for tokens, seconds in fitting)
@@ -167,7 +169,9 @@ def _fastest(known: list[tuple[int, float]], limit_s: float) -> int:
 
 
 def _draining(known: list[tuple[int, float]], chosen: int, wanted_per_s: float) -> int:
-    """The smallest chunk from `chosen` on that computes so many tokens a second, or the largest."""
+    """The smallest chunk, from `chosen` on, that computes `wanted_per_s` tokens per second; the
+    largest chunk if there is none.
+    """
     if wanted_per_s <= 0:
         return chosen
     larger = [(tokens, seconds) for tokens, seconds in known if tokens >= chosen]

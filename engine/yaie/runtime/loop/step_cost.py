@@ -1,11 +1,11 @@
-"""What a step takes, learned from steps: seconds by (decode rows, tokens).
+"""Predicts the time of a step from measured steps: seconds by (decode rows, tokens).
 
-A row of the table belongs to a bucket of decode rows and holds one measured point for each bucket
-of sizes, a moving average. A step's size is its tokens, those of decodes too; 0 if it only decodes.
-Between points a step's time is interpolated. Two facts keep old points from lying: a larger step
-never takes less time than a smaller one, nor more than in proportion to its size. So a point that
-was once measured too slow is corrected by the next smaller one, and no size stays out of reach.
-Used by `yaie.runtime.loop.step_budget` only.
+Each row of the table belongs to a bucket of decode rows and holds one point for each bucket of
+sizes, a moving average of measurements. The size of a step is its number of tokens, decodes
+included, or 0 if it only decodes. Times between points are interpolated. Two rules correct outdated
+points: a larger step never takes less time than a smaller one, and never more than in proportion to
+its size. So a point that was once measured too slow is corrected by the next smaller one, and its
+size can be chosen again. Only `yaie.runtime.loop.step_budget` uses `StepCosts`.
 """
 
 from bisect import bisect_left
@@ -21,23 +21,23 @@ SIZES = (
     *range(1536, 4097, 512),
     *(size for k in range(12, 24) for size in (3 << (k - 1), 2 << k)),
 )
-"""Upper bounds of buckets in tokens. Captured graphs have these sizes, too: a matrix product of 512
+"""Upper bounds of buckets in tokens. Captured graphs have these sizes too: a matrix product of 512
 rows may take two thirds of the time of one of 576.
 """
 NEWEST = 0.5
 """Weight of the newest measurement in an average."""
 OUTLIER = 4.0
-"""One measurement counts at most this many times what was expected of it."""
+"""A measurement counts at most as this many times the expected time."""
 SHORTEST_S = 1e-6
-"""Steps are never taken to be shorter."""
+"""Lower bound of the time of a step, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepShape:
-    """What a step computes.
+    """The amount of work in a step.
 
     `decodes`: decode rows. `chunks`: prefill rows. `prefill_tokens`: tokens of the chunks.
-    `context`: the sum over these tokens of the positions before each.
+    `context`: sum, over these tokens, of the number of earlier positions.
     """
 
     decodes: int
@@ -58,7 +58,7 @@ class StepShape:
 
     @property
     def size(self) -> int:
-        """Tokens of the step; 0 if it only decodes."""
+        """Number of tokens in the step; 0 if it only decodes."""
         return self.decodes + self.prefill_tokens if self.prefill_tokens else 0
 
 
@@ -71,7 +71,7 @@ class Point(NamedTuple):
 
 @dataclass(slots=True)
 class _CostCurve:
-    """What is known beside one bucket of decode rows, by bucket of sizes."""
+    """The points measured for one bucket of decode rows, by bucket of sizes."""
 
     measured: dict[int, Point] = field(default_factory=dict)
     curve: list[Point] | None = None
@@ -87,7 +87,7 @@ class _CostCurve:
         self.curve = self.best = None
 
     def points(self) -> list[Point]:
-        """By size, made consistent: time grows with size, and at most in proportion to it."""
+        """Points by size, made consistent: seconds grow with size, at most in proportion to it."""
         if self.curve is None:
             self.curve = _consistent([self.measured[bucket] for bucket in sorted(self.measured)])
         return self.curve
@@ -99,7 +99,7 @@ class _CostCurve:
 
     @property
     def token_s(self) -> float:
-        """Seconds of a token at the size that computes most of them a second; 0: none measured."""
+        """Seconds per token at the size with the most tokens per second; 0: none was measured."""
         if self.best is None:
             rates = (point.seconds / point.size for point in self.points() if point.size)
             self.best = min(rates, default=0.0)
@@ -130,12 +130,12 @@ class _CostCurve:
 
 
 class StepCosts:
-    """Expects how long steps take.
+    """Predicts how long steps take.
 
-    Attending to earlier positions comes on top of what the table says of a size.
+    The table leaves out the attention to earlier positions, whose time is added.
 
     Args:
-        context_weight: what attending to one earlier position costs a token, in tokens.
+        context_weight: cost of attending to one earlier position, in tokens.
 
     """
 
@@ -143,10 +143,12 @@ class StepCosts:
         self._context_weight = context_weight
         self._rows: dict[int, _CostCurve] = {}
         self._orders: dict[int, list[_CostCurve]] = {}
-        """Rows by how alike they are to a decode bucket: a step looks up all its sizes in one."""
+        """Rows by distance to a decode bucket, kept because a step looks up many sizes for one
+        bucket.
+        """
 
     def observe(self, load: StepShape, seconds: float) -> None:
-        """A step took `seconds`."""
+        """Record that a step took `seconds`."""
         expected = self.seconds(load)
         if expected is not None:
             seconds = min(seconds, OUTLIER * expected)
@@ -158,7 +160,7 @@ class StepCosts:
         self._rows[bucket].observe(Point(load.size, without))
 
     def seconds(self, load: StepShape) -> float | None:
-        """Expected seconds of a step; None: nothing like it was ever measured."""
+        """Expected seconds of a step; None: nothing similar was measured."""
         seconds = self.of(load.decodes, load.size)
         return None if seconds is None else seconds + self._context_s(load)
 
@@ -169,7 +171,9 @@ class StepCosts:
         return self._context_weight * load.context * token_s
 
     def of(self, decodes: int, size: float) -> float | None:
-        """Expected seconds of `size` tokens, `decodes` of them decodes, without context."""
+        """Expected seconds of `size` tokens, `decodes` of them decodes, without context; None:
+        unknown.
+        """
         rows = self._alike(decodes)
         reaching = next((row for row in rows if row.reaches(size)), None)
         if reaching is None:
@@ -181,15 +185,15 @@ class StepCosts:
         return _shifted(own, reaching, size)
 
     def span(self, decodes: int) -> tuple[float, float]:
-        """The smallest and largest size measured beside the most alike number of decode rows beside
-        which two sizes were measured, or one; 0: none.
+        """The smallest and the largest measured size, in the row nearest to `decodes` that has two
+        sizes, or else in the nearest row that has one; 0: there is none.
         """
         spans = [(row.smallest, row.largest) for row in self._alike(decodes) if row.largest]
         wide = (span for span in spans if span[0] < span[1])
         return next(wide, spans[0] if spans else (0.0, 0.0))
 
     def _alike(self, decodes: int) -> list[_CostCurve]:
-        """Rows by how far their decode buckets are from that of `decodes`."""
+        """Rows by the distance of their decode bucket to that of `decodes`."""
         own = _decode_bucket(decodes)
         if own not in self._orders:
             keys = sorted(self._rows, key=lambda key: abs(key - own))
@@ -198,7 +202,9 @@ class StepCosts:
 
 
 def _shifted(row: _CostCurve, other: _CostCurve, size: float) -> float:
-    """What `other` says of the way from the nearest point of `row` to `size`."""
+    """Seconds at `size`: the nearest point of `row`, plus what `other` predicts between that point
+    and `size`.
+    """
     points = row.points()
     near = points[-1] if size > points[-1].size else points[0]
     seconds = near.seconds + other.at(size) - other.at(near.size)

@@ -1,1 +1,1 @@
-"""The engine process: its main function, its watchdog, its end with its parent."""
+"""The engine process: its main function, its watchdog, its exit when its parent ends."""

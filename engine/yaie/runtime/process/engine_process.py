@@ -1,8 +1,8 @@
 """The engine process: `python -m yaie.runtime.process.engine_process --address … --config JSON`.
 
-Started by the HTTP process. Loads the model, says `Ready`, and runs the loop until its standard
-input closes: the HTTP process closes it to end this one, and is gone otherwise, however it ended.
-Whatever stops the start is told in words as `Failed`.
+The HTTP process starts it. It loads the model, sends `Ready`, and runs the loop until its standard
+input closes: the HTTP process closes it to stop this process, and the kernel closes it if the HTTP
+process ends in any other way. An error during the start is sent as `Failed`, with its message.
 """
 
 import argparse
@@ -31,17 +31,17 @@ log = logging.getLogger(__name__)
 
 
 class LoadedEngine(Protocol):
-    """What the process runs: `yaie.runtime.startup.factory.Engine`."""
+    """The loaded engine as this process uses it: `yaie.runtime.startup.factory.Engine`."""
 
     @property
     def info(self) -> ModelInfo: ...
 
     def loop(self, port: Port) -> EngineLoop[Any]:
-        """The loop that serves what arrives at `port`."""
+        """Create the loop that serves the commands of `port`."""
 
 
 Load = Callable[[EngineConfig, Callable[[str], None]], LoadedEngine]
-"""Builds the engine of a configuration; is told a function to name its stages to."""
+"""Builds the engine of a configuration; calls its second argument with the name of each stage."""
 
 
 def main(argv: Sequence[str] | None = None, load: Load | None = None) -> int:
@@ -70,7 +70,7 @@ def serve(
     pulse: "LoopProgress",
     load: Load,
 ) -> int:
-    """Load the model and run the loop until `stop` is set."""
+    """Load the model and run the loop until `stop` is set. Returns the exit status."""
     try:
         engine = load(config, lambda stage: port.send(Loading(stage)))
         loop = engine.loop(port)
@@ -81,7 +81,7 @@ def serve(
         log.exception("engine cannot start")
         port.send(Failed(f"The engine cannot start: {type(error).__name__}: {error}"))
         return 1
-    # The collector need not look at it again in the middle of a step.
+    # Loaded objects stay: the garbage collector should not scan them again during a step.
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -96,7 +96,7 @@ def serve(
 
 
 class LoopProgress:
-    """What the watchdog asks, before there is a loop and afterwards."""
+    """Progress of the loop for the watchdog; it can be read before the loop exists."""
 
     def __init__(self) -> None:
         self.loop: EngineLoop[Any] | None = None
@@ -112,7 +112,7 @@ def load_model(config: EngineConfig, stage: Callable[[str], None]) -> LoadedEngi
     """Load the model that the configuration names.
 
     Raises:
-        InvalidRequestError: no such model, one that is refused, or settings that do not fit it.
+        InvalidRequestError: the model does not exist or is refused, or a setting does not fit it.
 
     """
     stage("model folder")
@@ -128,10 +128,10 @@ def load_model(config: EngineConfig, stage: Callable[[str], None]) -> LoadedEngi
 
 
 def check(config: EngineConfig) -> None:
-    """Refuse a model that cannot be loaded before torch is imported: seconds sooner, and safely.
+    """Refuse a model that cannot be loaded, before the import of torch, which takes seconds.
 
     Raises:
-        InvalidRequestError: no such model, or one with code or pickled weights.
+        InvalidRequestError: there is no such model, or its configuration or weights are refused.
 
     """
     with_weights = config.load_format != "dummy"

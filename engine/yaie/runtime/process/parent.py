@@ -1,6 +1,7 @@
-"""Ends a process with the one that started it, however that one ended.
+"""Ends this process when its parent process ends, for whatever reason.
 
-The parent holds the other end of our standard input, which the kernel closes with it.
+The parent holds the other end of this process's standard input; the kernel closes it when the
+parent ends.
 """
 
 import logging
@@ -13,14 +14,14 @@ from typing import Final
 log = logging.getLogger(__name__)
 
 EXIT_GRACE_S: Final = 3.0
-"""How long the running step may take once the process has to end."""
+"""Seconds that the running step may still take after the parent has ended."""
 
 
 def end_with_parent(stop: threading.Event) -> None:
     """Set `stop` when standard input ends; after a grace period end the process from a thread.
 
-    Signals are the parent's to answer: Ctrl-C, `timeout` and whoever stops a pod signal the whole
-    process group, and a parent that drains still needs this process.
+    Signals are left to the parent: Ctrl-C, `timeout` and container runtimes may signal the whole
+    process group, and a parent that drains its requests still needs this process.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

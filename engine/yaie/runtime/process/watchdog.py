@@ -1,10 +1,11 @@
-"""A thread beside the engine loop that says how long the running step has taken, and ends a hang.
+"""Reports the age of the running step, and ends the process if the step hangs.
 
-It beats twice a second whatever the loop does, so that the HTTP process can tell a long step from a
-process that says nothing. When a step is older than its limit, the stacks of all threads go to the
-log and the process ends: a device or a thread that hangs cannot be talked to, and the HTTP process
-starts the engine again. Where even this thread cannot run (something holds the interpreter's lock),
-`faulthandler` writes the stacks and the HTTP process ends the process.
+A thread beside the engine loop sends a beat twice a second, whatever the loop does, so that the
+HTTP process can tell a long step from a silent process. When a step exceeds its limit, the thread
+logs the stacks of all threads and ends the process: a hanging device or thread cannot be
+interrupted, and the HTTP process starts the engine again. If even this thread cannot run (another
+one holds the interpreter's lock), `faulthandler` writes the stacks and the HTTP process ends the
+process.
 """
 
 import faulthandler
@@ -26,44 +27,47 @@ log = logging.getLogger(__name__)
 INTERVAL_S: Final = 0.5
 LIMIT_S: Final = 10.0
 STRETCH: Final = 10.0
-"""A step may take this many times what earlier ones predict."""
+"""A step may take this many times what earlier steps predict."""
 FIRST_LIMIT_S: Final = 300.0
-"""Before any step was measured, nothing is known: libraries load, devices start."""
+"""Limit before any step was measured: the first step loads libraries and starts devices."""
 PHASE_LIMIT_S: Final = 600.0
 SILENT_S: Final = 8.0
-"""Without a turn of this thread for so long, the stacks are written without it."""
+"""If this thread has not run for so many seconds, `faulthandler` writes the stacks."""
 
 
 def limit_s(expected_s: float | None) -> float:
-    """How long the running step may take. `expected_s`: None while nothing was measured."""
+    """Seconds that the running step may take. `expected_s` None: nothing was measured yet."""
     return FIRST_LIMIT_S if expected_s is None else max(LIMIT_S, STRETCH * expected_s)
 
 
 class StepTimer:
-    """How long the running step has taken, declared phases left out. Time is the caller's."""
+    """Age of the running step in seconds, without declared phases. The caller provides times."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.phase_s = 0.0
 
     def observe(self, age_s: float, passed_s: float, phase: str) -> None:
-        """`passed_s` after the last call the step is `age_s` old: the same one, or a newer one."""
+        """Record that the running step, the same as at the last call or a newer one, is `age_s`
+        seconds old. `passed_s`: seconds since the last call. `phase`: the declared phase, or empty.
+        """
         counted = 0.0 if phase else passed_s
         self.seconds = min(age_s, self.seconds + counted)
         self.phase_s = self.phase_s + passed_s if phase else 0.0
 
     def hangs(self, limit: float) -> bool:
-        """Whether the step, or the phase that it is in, has taken too long."""
+        """Whether the step exceeds `limit` seconds, or its phase exceeds `PHASE_LIMIT_S`."""
         return self.seconds > limit or self.phase_s > PHASE_LIMIT_S
 
 
 class Watchdog:
-    """Beats on a thread of its own from `start` on.
+    """Sends beats from its own thread, from `start` on.
 
     Args:
         address: where the HTTP process listens for beats.
-        age_s: seconds since the loop made progress while it has steps to run.
-        expected_s: what earlier steps say that the running one takes; None: nothing was measured.
+        age_s: returns the seconds since the loop made progress; 0 if it has no steps to run.
+        expected_s: returns the seconds that earlier steps predict for the running one; None:
+            nothing was measured.
         end: ends the process; never returns.
 
     """
@@ -84,11 +88,11 @@ class Watchdog:
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 
     def start(self) -> None:
-        """Beat until `stop`, or until the process ends."""
+        """Start to send beats, until `stop` or the end of the process."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; returns when it has ended."""
+        """Stop the thread; returns when it has ended."""
         self._stop.set()
         self._thread.join()
 
@@ -106,7 +110,7 @@ class Watchdog:
             port.close()
 
     def _judge(self, port: BeatPort, age: StepTimer) -> None:
-        # The prediction is asked for only when it can matter: it may cost a fit.
+        # Computed only when it can matter: the prediction may have to rebuild a cost curve.
         limit = limit_s(self._expected_s()) if age.seconds > LIMIT_S else LIMIT_S
         hangs = age.hangs(limit)
         port.send(Beat(age.seconds, phases.current(), hangs))
@@ -120,12 +124,12 @@ class Watchdog:
                     stacks=stacks(),
                 ),
             )
-            port.close()  # sends what waits
+            port.close()  # sends queued messages
             self._end(EXIT_HANGS)
 
 
 def stacks() -> str:
-    """Where each thread is."""
+    """The stack of each thread, as text."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     return "\n".join(
         f"thread {names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame))}"

@@ -1,1 +1,1 @@
-"""Logits to tokens: what each slot asks for, and the state that it needs."""
+"""Turns logits into tokens: each slot's sampling parameters, and the state that they need."""

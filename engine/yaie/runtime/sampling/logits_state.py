@@ -1,7 +1,8 @@
-"""Device tables behind the processing of logits: a line for each slot, made when first needed.
+"""Device tables for the processing of logits: a line for each slot, allocated when first needed.
 
-A line is written when a sequence enters its slot, from the sequence's past; after each draw the
-token is noted on the device, so that a step may be launched before the one before is collected.
+A line is written from the sequence's earlier tokens when the sequence starts in its slot. After
+each draw the token is recorded on the device, so that a step can be launched before the previous
+one is collected.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +20,7 @@ from yaie.runtime.tensors.transfer import upload
 from yaie_kernels import logit_flags
 
 LIST_WIDTH = 8
-"""Room for biases and banned words that a slot has at first; it grows in powers of two."""
+"""Initial number of biases and banned words that a slot can hold; it grows in powers of two."""
 if MAX_BAD_WORD_TOKENS > logit_flags.WORD_TOKENS:
     raise ImportError("kernels remember fewer tokens than a bad word may have")
 
@@ -50,13 +51,13 @@ class LogitsState:
         self.words: torch.Tensor | None = None
         self.recent: torch.Tensor | None = None
 
-    # -- a sequence enters its slot ---------------------------------------------------------
+    # -- a sequence starts in its slot ------------------------------------------------------
 
     def start(self, inits: Sequence[SlotInit]) -> None:
-        """Write the lines of sequences that enter slots.
+        """Write the lines of sequences that start in slots.
 
         Raises:
-            ValueError: a sequence whose past matters comes without it.
+            ValueError: a sequence lacks the `history` that its sampling needs.
             torch.OutOfMemoryError: a table does not fit.
 
         """
@@ -90,7 +91,7 @@ class LogitsState:
         flat.index_copy_(0, index.long(), values.view(len(lines), -1))
 
     def _start_past(self, inits: Sequence[SlotInit]) -> None:
-        """Count the tokens of prompts and outputs so far."""
+        """Count the tokens of the prompts and of the outputs so far."""
         if not inits:
             return
         if self.seen is None or self.penalties is None:
@@ -163,10 +164,10 @@ class LogitsState:
     def adjust(
         self, logits: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor, wanted: Ints
     ) -> "tuple[torch.Tensor, torch.Tensor]":
-        """Change logits [S, vocab] as the rows want; their bits come back for `remember`.
+        """Return changed logits [S, vocab] float32 and the flags [S] on the device, for `remember`.
 
         Args:
-            logits: of the model, any float dtype; they are left as they are.
+            logits: [S, vocab] of the model, any float dtype; not modified.
             slots: [S] int64.
             positions: [S] int64 of the tokens to draw.
             wanted: [S] bits of `yaie_kernels.logit_flags`.
@@ -194,7 +195,7 @@ class LogitsState:
         positions: torch.Tensor,
         bits: torch.Tensor,
     ) -> None:
-        """Note the drawn tokens [S] where later draws depend on them."""
+        """Record the sampled tokens [S] where later draws depend on them."""
         if self.seen is not None or self.recent is not None:
             ops.remember_(tokens, slots, positions, bits, self.seen, self.recent)
 
@@ -204,7 +205,9 @@ class LogitsState:
     def _widened(
         self, table: torch.Tensor | None, shape: tuple[int, ...], dtype: torch.dtype, *, fill: int
     ) -> torch.Tensor:
-        """A table with lines of at least `shape`: lists are as long as the longest ever asked."""
+        """A table whose lines hold at least `shape`. All lines are as long as the longest list so
+        far.
+        """
         if table is not None and table.shape[1] >= shape[0]:
             return table
         width = max(LIST_WIDTH, 1 << (shape[0] - 1).bit_length())
@@ -233,7 +236,7 @@ def _past(init: SlotInit) -> tuple[Ints, Ints]:
 
 
 def _last_tokens(init: SlotInit) -> Ints:
-    """The output's last tokens, each in the column of its position."""
+    """The output's last tokens, each in column position % WORD_TOKENS."""
     output = _history(init)[1]
     tokens = np.full(logit_flags.WORD_TOKENS, logit_flags.NONE, dtype=np.int32)
     first = max(0, len(output) - logit_flags.WORD_TOKENS)

@@ -1,7 +1,7 @@
-"""Log-probabilities of tokens, from the model's logits before anything changes them.
+"""Log-probabilities of tokens, from the model's logits before sampling changes them.
 
-Log-softmax in float32, in pieces of bounded memory: no tensor of a long prompt times the whole
-vocabulary exists at once. Equal logits are ranked by token id, so lists do not depend on a device.
+Log-softmax in float32, in pieces of bounded memory: the logits of a long prompt never exist all at
+once. Equal logits are ranked by token id, so that lists are the same on every device.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from yaie.core.messages import TokenLogprobs
 from yaie.runtime.tensors.transfer import Downloads
 
 PIECE_BYTES = 2**26
-"""Float32 logits that are looked at together; a few times as much is in use."""
+"""Size of the float32 logits that are scored together; a few times as much memory is in use."""
 
 
 class LogprobTensors(NamedTuple):
@@ -32,7 +32,9 @@ class LogprobTensors(NamedTuple):
         return LogprobTensors(*(downloads.start(part) for part in self))
 
     def tokens(self, ids: list[int], counts: list[int]) -> list[TokenLogprobs]:
-        """Messages about tokens `ids`, the first `counts[i]` of the most likely ones in each."""
+        """Convert to messages: token `ids[i]`, with the first `counts[i]` of its most likely
+        tokens.
+        """
         return [
             TokenLogprobs(token, chosen, rank, tuple(top_ids[:count]), tuple(top[:count]))
             for token, count, chosen, rank, top_ids, top in zip(
@@ -52,7 +54,7 @@ def score(logits: torch.Tensor, tokens: torch.Tensor, count: int) -> LogprobTens
 def score_pieces(
     logits: Callable[[int, int], torch.Tensor], tokens: torch.Tensor, count: int, vocab_size: int
 ) -> LogprobTensors:
-    """Score tokens [N]; `logits(first, last)` makes those rows when their turn comes."""
+    """Score tokens [N]. `logits(first, last)` computes rows first .. last - 1 on demand."""
     size = max(1, PIECE_BYTES // (4 * vocab_size))
     pieces = [
         LogprobTensors(

@@ -1,6 +1,6 @@
-"""Which rows of a step want more than a plain draw, decided on the host before its launch.
+"""Determines, before a step is launched, which of its rows need more than plain sampling.
 
-A step whose rows are all plain samples inside its CUDA graph; any other one ends at the logits.
+If all rows are plain, the step samples inside its CUDA graph; otherwise it ends with the logits.
 """
 
 from collections.abc import Iterable
@@ -16,18 +16,21 @@ from yaie_kernels import logit_flags
 
 NO_LOGPROBS = -2
 How = Literal["greedy", "plain", "filtered"]
-"""All rows take their most likely token; some draw; some draw by top-k or top-p."""
+"""greedy: all rows take their most likely token. plain: some rows sample. filtered: some rows
+sample with top-k or top-p.
+"""
 
 
 class SamplingMetadata(NamedTuple):
-    """How S rows are drawn.
+    """How the S draws of a step are made.
 
     Attributes:
-        slots: [S] of each row.
-        how: what the most demanding row does.
-        wanted: [S] bits of `yaie_kernels.logit_flags`, without those of grammar masks to come.
-        logprobs: [S] how many most likely tokens each row reports; NO_LOGPROBS: none at all.
-        masked: a grammar's mask may come before the draw.
+        slots: [S] slot of each draw.
+        how: the most general kind of sampling that a draw needs.
+        wanted: [S] bits of `yaie_kernels.logit_flags`, without the grammar's, whose masks come
+            later.
+        logprobs: [S] number of most likely tokens to report; NO_LOGPROBS: report nothing.
+        masked: whether a request has a grammar, so that masks may follow.
 
     """
 
@@ -39,17 +42,17 @@ class SamplingMetadata(NamedTuple):
 
     @property
     def plain(self) -> bool:
-        """Whether logits and sampling scalars of the slots are all that the draw needs."""
+        """Whether sampling needs only the logits and the slots' scalar parameters."""
         nothing = not self.wanted.any() and not self.masked
         return nothing and bool((self.logprobs == NO_LOGPROBS).all())
 
 
 class SlotSampling:
-    """What the sequence in each slot asks for.
+    """The sampling parameters of the sequence in each slot, on the host.
 
     Args:
         rows: number of slots.
-        vocab_size: how many log-probabilities "all" is.
+        vocab_size: number of log-probabilities if all are requested.
 
     """
 
@@ -64,7 +67,7 @@ class SlotSampling:
         self._masked = np.zeros(rows, dtype=np.bool_)
 
     def start(self, inits: Iterable[SlotInit]) -> None:
-        """Sequences enter slots."""
+        """Store the parameters of sequences that start in slots."""
         for init in inits:
             slot, sampling = init.slot, init.sampling
             self._drawn[slot] = not sampling.greedy
@@ -77,7 +80,7 @@ class SlotSampling:
             self._masked[slot] = sampling.grammar is not None
 
     def plan(self, slots: Ints, positions: Ints) -> SamplingMetadata:
-        """How the rows in `slots` [S] draw their tokens at `positions` [S]."""
+        """The metadata of draws in `slots` [S], of tokens at `positions` [S]."""
         early = positions < self._early_until[slots]
         return SamplingMetadata(
             slots=slots,
@@ -95,7 +98,7 @@ class SlotSampling:
         return "filtered" if (drawn & self._filtered[slots]).any() else "plain"
 
     def prompt_logprobs(self, slot: int) -> int:
-        """How many most likely tokens the prompt in `slot` reports at each position."""
+        """Number of most likely tokens to report at each position of the prompt in `slot`."""
         return max(0, int(self._prompt_logprobs[slot]))
 
     def _count(self, logprobs: int | None) -> int:
@@ -105,7 +108,7 @@ class SlotSampling:
 
 
 def lasting(sampling: SamplingParams) -> int:
-    """Flags of what holds for every token of an output."""
+    """Flags (`logit_flags`) that hold for every token of an output."""
     wanted = {
         logit_flags.ALLOWED: sampling.allowed_token_ids is not None,
         logit_flags.PENALTIES: sampling.penalized,
@@ -116,9 +119,9 @@ def lasting(sampling: SamplingParams) -> int:
 
 
 def mask_of(token_ids: Iterable[int], vocab_size: int, *, allowed: bool) -> NDArray[np.int32]:
-    """Words of bits that allow only these ids, or all but these: [ceil(vocab / 32)] int32.
+    """Words of bits, [ceil(vocab / 32)] int32, that allow only these ids, or all ids but these.
 
-    Ids outside the vocabulary cannot be drawn anyway.
+    Ids outside the vocabulary are ignored: they cannot be sampled.
     """
     ids = np.fromiter((t for t in token_ids if t < vocab_size), dtype=np.int64)
     bits = np.full(-(-vocab_size // 32) * 32, not allowed)

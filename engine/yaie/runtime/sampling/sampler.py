@@ -1,4 +1,4 @@
-"""From logits to token ids, with a finite flag for each row. Works on device tensors only."""
+"""Samples token ids from logits, with a finite flag for each row. Works on device tensors only."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -18,8 +18,8 @@ from yaie_kernels import logit_flags
 
 
 class SamplerOutput(NamedTuple):
-    """Outcome of sampling S rows: tokens [S] int64 and finite [S] bool. `forbidden` [S] bool: of
-    the rows that are not finite, those to which their own request left no token.
+    """Results of S draws: tokens [S] int64 and finite [S] bool. `forbidden` [S] bool: rows whose
+    own request forbids every token; such a row is not finite. None: no constraints.
     """
 
     tokens: torch.Tensor
@@ -36,17 +36,17 @@ def draw(
     how: How,
     wanted: torch.Tensor | None = None,
 ) -> SamplerOutput:
-    """Sample one token per row and remember it as the slot's last.
+    """Sample one token per row and store it as its slot's last token.
+
+    A row with NaN, +inf or only -inf gets token 0 and finite False; the others are not affected.
 
     Args:
         logits: [S, vocab], any float dtype.
         slots: sampling parameters by slot; `last_token` is written.
         rows: [S] int64 slot of each row.
-        positions: [S] int64 position of the drawn token: the RNG counter.
-        how: what the most demanding row does.
-        wanted: [S] bits of what has changed the logits; None: nothing has.
-
-    A row with NaN, +inf or only -inf gets token 0 and finite False; the others are not affected.
+        positions: [S] int64 position of the sampled token: the RNG counter.
+        how: the most general kind of sampling that a row needs.
+        wanted: [S] flags of the changes made to the logits; None: no changes.
 
     """
     if how == "greedy":
@@ -69,8 +69,8 @@ def draw(
 
 
 class PendingDraw(NamedTuple):
-    """Rows that wait for their draw: logits [S, vocab], left as they are, slots and positions [S]
-    int64.
+    """Rows that are not sampled yet: logits [S, vocab], not modified; slots (`rows`) and positions
+    [S] int64.
     """
 
     logits: torch.Tensor
@@ -79,14 +79,14 @@ class PendingDraw(NamedTuple):
 
 
 class RowMasks(NamedTuple):
-    """Grammar masks of some of the rows that are drawn: `rows` [R] among the S, `words` [R, W]."""
+    """Grammar masks of R of the S draws: `rows` [R] their numbers, `words` [R, W] int32."""
 
     rows: Ints
     words: Ints
 
 
 class Sampler:
-    """Draws the rows whose logits are at hand outside a captured step, with all they wish."""
+    """Samples outside of captured steps, with all sampling parameters."""
 
     def __init__(self, slots: Slots, vocab_size: int, device: torch.device) -> None:
         rows = slots.scratch + 1
@@ -95,7 +95,7 @@ class Sampler:
         self.state = LogitsState(rows, vocab_size, device)
 
     def start(self, inits: Iterable[SlotInit]) -> None:
-        """Sequences enter slots."""
+        """Store the parameters and the state of sequences that start in slots."""
         inits = tuple(inits)
         self.requested.start(inits)
         self.state.start(inits)
@@ -103,7 +103,7 @@ class Sampler:
     def draw(
         self, pending: PendingDraw, plan: SamplingMetadata, masks: RowMasks | None
     ) -> SamplerOutput:
-        """Like `draw`, after what the plan and the masks change in the logits."""
+        """Change the logits as `plan` and `masks` require, then sample."""
         logits, rows, positions = pending
         wanted = plan.wanted
         if masks is not None:
@@ -121,7 +121,9 @@ class Sampler:
     def scores(
         logits: torch.Tensor, tokens: torch.Tensor, plan: SamplingMetadata
     ) -> LogprobTensors | None:
-        """Score the drawn tokens [S] of the rows that asked for it, in their order."""
+        """Score the sampled tokens [S] of the rows that need it, in their order; None: there are
+        none.
+        """
         asking = np.flatnonzero(plan.logprobs != NO_LOGPROBS).astype(np.int32)
         if not len(asking):
             return None

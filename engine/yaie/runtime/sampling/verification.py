@@ -1,4 +1,4 @@
-"""Which guesses of a draft are right: those that are drawn, up to the first that is not."""
+"""Verifies drafts: draft tokens are accepted up to the first that was not sampled."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,17 +11,17 @@ from yaie.runtime.tensors.inputs import Ints
 from yaie.runtime.tensors.transfer import upload
 
 NO_GUESS = -1
-"""In place of a guess where a draft is shorter than others: no token equals it."""
+"""Pads shorter drafts; no token equals it."""
 
 
 class Drafts(NamedTuple):
-    """The drafts of D rows with up to K guesses, for S draws of a step.
+    """The drafts of D rows with up to K draft tokens, for S draws of a step.
 
     Attributes:
-        slots: [D] of each row.
-        draws: [D, K + 1] which of the S draws follows no guess, the first guess, and so on; of a
-            shorter draft, its last one again.
-        guesses: [D, K] ids, NO_GUESS where the draft is shorter.
+        slots: [D] slot of each row.
+        draws: [D, K + 1] column k: which of the S draws comes after k draft tokens; a shorter draft
+            repeats its last one.
+        guesses: [D, K] ids of the draft tokens, NO_GUESS where the draft is shorter.
 
     """
 
@@ -46,11 +46,11 @@ def drafts_of(rows: Sequence[Row], sampled: Ints) -> Drafts:
 
 
 def last_tokens(drafts: Drafts, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The last token that counts of each draft, on the device.
+    """The last token that each row gets: the draw after its last accepted draft token.
 
     Args:
         drafts: of the step.
-        tokens: [S] int64 what was drawn.
+        tokens: [S] int64 the sampled tokens.
 
     Returns:
         [D] int64 slots, [D] int64 tokens.
@@ -65,7 +65,7 @@ def last_tokens(drafts: Drafts, tokens: torch.Tensor) -> tuple[torch.Tensor, tor
 
 
 def count_right(row: Row, tokens: Sequence[int]) -> int:
-    """How many of a row's guesses are right, given its draws [n_draft + 1] on the host."""
+    """Number of accepted draft tokens of a row, given its draws [n_draft + 1] on the host."""
     guesses = row.tokens[-row.n_draft :]
     pairs = enumerate(zip(guesses, tokens, strict=False))
     return next((at for at, (guess, token) in pairs if guess != token), row.n_draft)

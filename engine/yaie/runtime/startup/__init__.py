@@ -1,1 +1,1 @@
-"""From a configuration to an engine: settings, memory, model, parts."""
+"""Builds an engine from its configuration: settings, memory, model, parts."""

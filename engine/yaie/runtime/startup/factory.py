@@ -1,6 +1,6 @@
 """Builds an engine from its configuration: folder, model, weights, KV cache, runner, scheduler.
 
-The only place that knows all parts. `LLM` and the engine process both start here.
+The only module that knows all parts. `LLM` and the engine process both use it.
 """
 
 import logging
@@ -30,14 +30,14 @@ from yaie_api.logs import fields
 log = logging.getLogger(__name__)
 
 ATTENTION_COST = 1.6
-"""An operation of attention takes so many times one of a matrix product (H200, bfloat16)."""
+"""Time of one operation of attention, in operations of a matrix product (H200, bfloat16)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """The pieces of a loaded engine. `config` is complete: no field is None that has a default.
+    """The parts of a loaded engine. `config` is complete: every field that has a default is set.
 
-    `context_weight`: as in `StepLimits`. `measured`: seconds that some steps take.
+    `context_weight`: as in `StepLimits`. `measured`: times of some steps, in seconds.
     """
 
     config: EngineConfig
@@ -48,7 +48,7 @@ class Engine:
     measured: tuple[tuple[StepShape, float], ...] = ()
 
     def loop(self, port: Port) -> EngineLoop[StepHandle]:
-        """Return a loop that serves what arrives at `port`."""
+        """Create the loop that serves the commands of `port`."""
         decode_s = dict(self.measured).get(StepShape(settings.TARGET_ROWS))
         limits = settings.step_limits(
             self.config, context_weight=self.context_weight, decode_s=decode_s
@@ -60,7 +60,7 @@ class Engine:
         )
 
     def _grammars(self) -> GrammarBackend | None:
-        """What compiles structured outputs; None without a tokenizer to read them by."""
+        """The compiler of structured outputs; None: the model has no tokenizer.json."""
         folder = Path(self.info.tokenizer_path)
         if not (folder / "tokenizer.json").is_file():
             return None
@@ -81,11 +81,11 @@ def create(
 
     Args:
         config: what the user has set.
-        stage: is told what begins.
+        stage: called with the name of each stage when it begins.
         put_off: leave the part of the warm-up that can wait to the engine loop's idle time.
 
     Raises:
-        InvalidRequestError: no such model, one we refuse, or settings that do not fit it.
+        InvalidRequestError: the model does not exist or is refused, or a setting does not fit it.
 
     """
     settings.check(config)
@@ -127,15 +127,15 @@ def create(
 
 
 class _PageCounts(NamedTuple):
-    """Pages on the device, the scratch page included, and in the host's memory."""
+    """Number of pages on the device, the scratch page included, and in host memory."""
 
     device: int
     host: int
 
 
 def _pages(config: EngineConfig, loaded: LoadedModel, spec: KVSpec) -> _PageCounts:
-    """Count the pages. A model that runs alone has its cache elsewhere: its pages hold nothing and
-    only count its tokens.
+    """Compute the numbers of pages. A model that runs alone (`LoadedModel.alone`) keeps its own
+    cache: its pages hold no data and only count its tokens.
     """
     longest, step_tokens = config.max_model_len or 1, config.max_num_batched_tokens or 1
     if loaded.alone:
@@ -187,7 +187,9 @@ def _runner(
 
 
 def _context_weight(loaded: LoadedModel, info: ModelInfo) -> float:
-    """What attending to one earlier position costs a token, as a share of its other work."""
+    """Cost of attending to one earlier position, relative to a token's matrix products. These take
+    two operations per parameter, without the embedding.
+    """
     shape = loaded.shape
     if shape is None:
         return 0.0
@@ -196,7 +198,7 @@ def _context_weight(loaded: LoadedModel, info: ModelInfo) -> float:
 
 
 def _set_threads(config: EngineConfig, device: torch.device) -> None:
-    """One core stays free for the HTTP process (or for Python beside the GPU)."""
+    """On a CPU, leave one core to the HTTP process."""
     if device.type == "cpu":
         torch.set_num_threads(config.cpu_threads or max(1, usable_cores() - 1))
 

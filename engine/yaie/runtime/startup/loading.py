@@ -1,7 +1,8 @@
-"""Which implementation runs a model, and the model itself, loaded.
+"""Selects the implementation of a model and loads the model.
 
-A native model where there is one for what config.json asks; otherwise transformers' own, in our
-pages or on its own cache, whichever is proved right at load. `--model-impl` takes the choice away.
+A native model, if there is one for the config.json; otherwise the model of transformers, with this
+engine's pages or with its own cache, whichever passes a check at load. `--model-impl` overrides
+this choice.
 """
 
 import logging
@@ -27,19 +28,19 @@ TASKS: dict[str, tuple[Task, ...]] = {
     "score": ("classify",),
     "none": ("embed",),
 }
-"""What a native model can be asked for, by its head."""
+"""Tasks of a native model, by its head."""
 
 
 class LoadedModel(NamedTuple):
-    """A model and how it has to be run.
+    """A model and how it must be run.
 
     Attributes:
-        model: what the runner calls.
+        model: the model that the runner calls.
         implementation: native, paged transformers, or transformers.
-        tasks: what it can be asked for.
-        alone: one sequence at a time, nothing of it in our pages.
-        whole: a prompt is computed in one step.
-        shape: of a native model.
+        tasks: the tasks that it supports.
+        alone: it runs one sequence at a time and keeps its own cache instead of using pages.
+        whole: a prompt must be computed in one step.
+        shape: configuration of a native model; None: it is not native.
 
     """
 
@@ -52,8 +53,9 @@ class LoadedModel(NamedTuple):
 
 
 class LoadPlan(Protocol):
-    """A model that was recognised and not yet loaded. `dtype`: the checkpoint's, if it says;
-    `max_positions`: longest sequence by default; `position_limit`: that may be asked for.
+    """A model that was recognised and is not loaded yet. `dtype`: the checkpoint's, None: unknown.
+    `max_positions`: default of the longest sequence, in tokens. `position_limit`: the longest
+    sequence that a configuration may set.
     """
 
     @property
@@ -69,7 +71,7 @@ class LoadPlan(Protocol):
         """Build the model and fill it with the weights of `folder`.
 
         Raises:
-            InvalidRequestError: the checkpoint is not the model's, or the model cannot run.
+            InvalidRequestError: the checkpoint does not fit the model, or the model cannot run.
 
         """
 
@@ -78,7 +80,7 @@ def plan(config: EngineConfig, raw: dict[str, Any]) -> LoadPlan:
     """Recognise the model that config.json describes.
 
     Raises:
-        InvalidRequestError: no implementation runs it; the message says why.
+        InvalidRequestError: no implementation supports it; the message says why.
 
     """
     shape = registry.native(raw, config.model_impl)
@@ -90,7 +92,7 @@ def plan(config: EngineConfig, raw: dict[str, Any]) -> LoadPlan:
 
 
 class NativePlan:
-    """A model of ours."""
+    """A model that `yaie.models` implements."""
 
     def __init__(self, shape: ModelConfig) -> None:
         self.dtype = shape.dtype
@@ -113,7 +115,7 @@ class NativePlan:
 
 
 class TransformersPlan:
-    """A model of transformers, which is imported here and for no other model."""
+    """A model of transformers. Only such models import transformers."""
 
     def __init__(self, raw: dict[str, Any]) -> None:
         from yaie.models.hf import load
@@ -139,7 +141,7 @@ class TransformersPlan:
 
 
 def limited(config: EngineConfig, loaded: LoadedModel) -> EngineConfig:
-    """The configuration as far as the loaded model allows it."""
+    """The configuration, limited to what the loaded model supports."""
     changes: dict[str, Any] = {}
     if loaded.alone:
         changes |= {"max_num_seqs": 1, "enable_prefix_caching": False, "swap_space_gib": 0.0}

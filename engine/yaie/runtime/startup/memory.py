@@ -1,4 +1,4 @@
-"""How large the KV cache becomes: measured on a GPU, a plain default on a CPU."""
+"""Computes the size of the KV cache: measured on a GPU, a fixed default on a CPU."""
 
 import torch
 
@@ -14,18 +14,18 @@ from yaie_api.errors import InvalidRequestError
 
 CPU_CACHE_BYTES = 2**30
 CPU_CACHE_SHARE = 0.25
-"""On a CPU the cache takes at most this share of the memory, so that a small container lives."""
+"""On a CPU the cache takes at most this share of the memory, so that small containers can run."""
 GRAPH_SHARE = 0.025
-"""Captured graphs and their activations take at most this share of the GPU's memory."""
+"""Share of the GPU's memory that is reserved for captured graphs and their activations."""
 
 
 def num_pages(
     config: EngineConfig, model: DecoderModel, spec: KVSpec, *, max_model_len: int, step_tokens: int
 ) -> int:
-    """Pages of the KV cache, the scratch page included.
+    """Number of pages of the KV cache, the scratch page included.
 
     Raises:
-        InvalidRequestError: the memory does not hold one sequence of a few pages.
+        InvalidRequestError: there is no memory for a page.
 
     """
     if config.kv_cache_tokens is not None:
@@ -46,13 +46,14 @@ def num_pages(
 
 
 def num_host_pages(config: EngineConfig, spec: KVSpec) -> int:
-    """Pages of host memory for the sequences that are preempted by swap."""
+    """Number of pages of host memory for preempted sequences."""
     return int(config.swap_space_gib * 2**30) // spec.bytes_per_page
 
 
 def _measured_bytes(config: EngineConfig, model: DecoderModel, step_tokens: int) -> int:
-    """What is left of our share of the GPU after weights, one largest step, and what penalties
-    will take once a request asks for them.
+    """Bytes for the KV cache: the configured share of the GPU's memory, without the weights, the
+    activations of a step of maximum size, the graphs, and the tables for penalties and masks, which
+    are allocated when a request first needs them.
     """
     device = model.options.device
     activations = _peak_activations(config, model, step_tokens)
@@ -82,7 +83,7 @@ def _peak_activations(config: EngineConfig, model: DecoderModel, step_tokens: in
 
 
 def _one_row(tokens: int, page_size: int, kv: KVTensors, options: TensorOptions) -> StepInput:
-    """One sequence of `tokens` tokens whose every page is the scratch page."""
+    """Inputs of a step with one sequence of `tokens` tokens, with only the scratch page."""
     device, pages = options.device, -(-tokens // page_size)
     positions = torch.arange(tokens, device=device)
     segment = Segment(

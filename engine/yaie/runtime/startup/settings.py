@@ -1,5 +1,5 @@
-"""What a configuration leaves open, filled in by device and model; what does not fit is refused by
-the setting's name.
+"""Fills in what a configuration leaves open, by device and model. If a setting does not fit, the
+error names it.
 """
 
 import msgspec
@@ -15,24 +15,26 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 STEP_TOKENS = {"cpu": 512, "cuda": 8192}
 """Default upper bound of the step budget."""
 FLOOR_TOKENS = {"cpu": MIN_CHUNK, "cuda": 512}
-"""Prefill beside decodes gets at least so many tokens of a step."""
+"""Default of `StepLimits.floor_tokens`."""
 STEP_TARGET_S = 0.05
-"""Default time target of a step on a CPU, and on a GPU before its decodes were measured."""
+"""Default time target of a step on a CPU, and on a GPU whose decodes were not measured."""
 SHORTEST_TARGET_S, LONGEST_TARGET_S = 0.012, 0.2
 TARGET_STEPS = 3.0
-"""On a GPU a step with prefill may take so many times a step of `TARGET_ROWS` decodes alone."""
+"""Default time target of a step on a GPU, in times of a step with `TARGET_ROWS` decodes alone."""
 TARGET_ROWS = 64
 LAUNCH_OPERATIONS = 5e12
-"""What an H200 computes, at its best, while a step is launched kernel by kernel (8 ms)."""
+"""Operations that an H200 computes, at best, while the host launches a step kernel by kernel (8
+ms).
+"""
 MAX_NUM_SEQS, LARGE_GPU_MAX_NUM_SEQS, LARGE_GPU_BYTES = 256, 1024, 70 * 2**30
-"""Default of max_num_seqs: the larger one on GPUs with so much memory, as vLLM has it."""
+"""Defaults of max_num_seqs, as in vLLM; the larger one for GPUs with at least LARGE_GPU_BYTES."""
 
 
 def tensor_options(config: EngineConfig, checkpoint_dtype: str | None) -> TensorOptions:
     """Device and dtype of the model.
 
     Raises:
-        InvalidRequestError: no CUDA device here, or a dtype that nothing here computes in.
+        InvalidRequestError: there is no CUDA device, or the dtype is not supported.
 
     """
     device = config.device
@@ -64,11 +66,11 @@ def check(config: EngineConfig) -> None:
 def complete(
     config: EngineConfig, max_positions: int, device: torch.device, *, position_limit: int
 ) -> EngineConfig:
-    """Fill in what depends on the model and the device. `position_limit`: the longest sequence
-    that may be asked for, at least the `max_positions` that are the default.
+    """Fill in what depends on the model and the device. `position_limit`: the longest sequence that
+    may be configured, at least `max_positions`, which is the default.
 
     Raises:
-        InvalidRequestError: longer sequences than the model has positions.
+        InvalidRequestError: max_model_len is above `position_limit`.
 
     """
     if config.max_model_len is not None and config.max_model_len > position_limit:
@@ -89,11 +91,11 @@ def complete(
 def step_limits(
     config: EngineConfig, *, context_weight: float, decode_s: float | None
 ) -> StepLimits:
-    """What steps of a complete configuration keep to.
+    """The limits of steps for a complete configuration.
 
     Args:
         config: complete.
-        context_weight: what attending to one earlier position costs a token, in tokens.
+        context_weight: cost of attending to one earlier position, in tokens.
         decode_s: seconds of a step of `TARGET_ROWS` decodes; None: not measured.
 
     """
@@ -112,8 +114,8 @@ def step_limits(
 
 
 def max_mixed_tokens(parameters: int) -> int:
-    """Most tokens of a captured step with prefill: with more of them the device takes longer than
-    the host needs to launch the step kernel by kernel.
+    """Maximum tokens of a captured step with prefill. With more tokens, the device takes longer
+    than the host needs to launch the step kernel by kernel, so a graph saves no time.
     """
     return min(max(int(LAUNCH_OPERATIONS / (2 * parameters)), 1024), 4096)
 

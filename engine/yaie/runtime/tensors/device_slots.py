@@ -1,7 +1,8 @@
-"""Device-resident rows, one per running sequence: last token, block table, sampling parameters.
+"""Slots: rows of device state, one per running sequence (last token, block table, parameters).
 
-The runner owns them; a Batch says what changes. Block tables also live on the host, where a step's
-cache slots are computed; changes reach the device packed with the step's other integers.
+The runner owns them; a Batch says what changes. The host has a copy of the block tables, from which
+the slot mapping of a step is computed. Changes are uploaded together with the step's other
+integers.
 """
 
 from typing import NamedTuple
@@ -14,7 +15,11 @@ from yaie.core.batch import Batch, SlotInit
 
 
 class SlotChanges(NamedTuple):
-    """What a batch changes on the device. `table_index` is into the flattened block tables."""
+    """What a batch changes on the device, for I started sequences and P new pages.
+
+    `seeds` [I]; `floats` (temperature, top_p, min_p) [3, I]; `integers` (slot, top_k) [2, I];
+    `table_index` [P] into the flattened block tables; `table_value` [P] page numbers.
+    """
 
     seeds: NDArray[np.int64]
     floats: NDArray[np.float32]
@@ -24,7 +29,7 @@ class SlotChanges(NamedTuple):
 
 
 class Slots:
-    """`max_num_seqs` rows and one more, the scratch row of padded graphs (its table is all 0)."""
+    """`max_num_seqs` rows, and a scratch row for padding rows of graphs (its table is all 0)."""
 
     def __init__(self, max_num_seqs: int, max_pages: int, device: torch.device) -> None:
         rows = max_num_seqs + 1
@@ -39,7 +44,7 @@ class Slots:
         self.temperature, self.top_p, self.min_p = self._floats
 
     def apply(self, batch: Batch) -> SlotChanges:
-        """Change the host's side; return what `write` must change on the device's."""
+        """Apply a batch on the host. Returns the changes that `write` must make on the device."""
         index: list[int] = []
         value: list[int] = []
         for slot in batch.releases:
@@ -74,7 +79,7 @@ class Slots:
         table_index: torch.Tensor,
         table_value: torch.Tensor,
     ) -> None:
-        """Change the device's side: the fields of SlotChanges, uploaded as flat int32 tensors."""
+        """Apply changes on the device: the fields of SlotChanges as flat int32 tensors."""
         if len(integers):
             slot, top_k = integers.view(2, -1).long()
             self.top_k[slot] = top_k.int()
@@ -105,5 +110,5 @@ def _sampling(
 
 
 def _signed(seed: int) -> int:
-    """Fold any integer into 64 signed bits."""
+    """`seed` modulo 2**64, as a signed 64-bit integer."""
     return (seed + 2**63) % 2**64 - 2**63

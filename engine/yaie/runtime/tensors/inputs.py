@@ -1,7 +1,7 @@
-"""From a Batch to flat integer arrays: pure numpy, no torch, no device.
+"""Converts the rows of a batch to flat integer arrays: pure numpy, no torch, no device.
 
-A step's rows become one token axis, decode rows first; everything that must reach the device in a
-step is packed into one int32 buffer, so that a step costs one host-to-device copy.
+The tokens of all rows form one token axis, decode rows first. All integers that a step needs on the
+device are packed into one int32 buffer, so that a step needs one host-to-device copy.
 """
 
 from collections.abc import Sequence
@@ -20,16 +20,16 @@ class ForwardBatch(NamedTuple):
     """A step of T tokens in B rows, the first D rows decode. All int32.
 
     Attributes:
-        ids: [T - D] token ids of the rows that bring them.
+        ids: [T - D] token ids of the rows after the decode rows.
         positions: [T] position of each token in its sequence.
         slot_mapping: [T] page * page_size + offset of each token.
         slots: [B] runner slot of each row.
         seq_lens: [B] context length after this step.
         decode_start: [D + 1] query offsets of the decode rows.
         prefill_start: [B - D + 1] query offsets of the other rows, from 0.
-        sampled: [S] row number of each token to be drawn; a row with a draft has several.
-        last: [S] index on the token axis of the token before each of these.
-        draw_positions: [S] position of each of these: its RNG counter.
+        sampled: [S] row number of each draw; a row with a draft has several draws.
+        last: [S] index on the token axis of the token whose logits each draw uses.
+        draw_positions: [S] position of each sampled token, which is its RNG counter.
 
     """
 
@@ -46,7 +46,7 @@ class ForwardBatch(NamedTuple):
 
     @property
     def n_decode(self) -> int:
-        """Number of rows that continue from their last sampled token."""
+        """Number of decode rows, which continue from their last sampled token."""
         return len(self.decode_start) - 1
 
     @property
@@ -56,7 +56,7 @@ class ForwardBatch(NamedTuple):
 
     @property
     def n_chunks(self) -> int:
-        """Number of rows that bring token ids."""
+        """Number of rows with token ids: prefill chunks and drafts."""
         return len(self.prefill_start) - 1
 
 
@@ -64,7 +64,7 @@ def prepare_inputs(rows: Sequence[Row], tables: Ints, page_size: int) -> Forward
     """Lay out `rows`; `tables` [slots, max_pages] are the block tables by slot.
 
     Raises:
-        ValueError: a decode row stands behind a row that brings token ids.
+        ValueError: a decode row comes after a row with token ids.
 
     """
     n_decode = _count_decodes(rows)
@@ -95,13 +95,13 @@ def prepare_inputs(rows: Sequence[Row], tables: Ints, page_size: int) -> Forward
 
 
 def spans(rows: Sequence[Row]) -> list[tuple[int, int]]:
-    """Where each row's tokens stand on the token axis: (first, one past the last)."""
+    """The range of each row's tokens on the token axis: (first, one past the last)."""
     ends = list(accumulate(row.n_tokens for row in rows))
     return list(zip([0, *ends[:-1]], ends, strict=True))
 
 
 def _count_decodes(rows: Sequence[Row]) -> int:
-    """Length of the leading run of rows without ids; they must all stand there."""
+    """Number of decode rows (rows without ids), which must all come first."""
     n_decode = next((i for i, row in enumerate(rows) if row.tokens), len(rows))
     if any(len(row.tokens) != row.n_tokens for row in rows[n_decode:]):
         raise ValueError("rows that bring token ids must follow the decode rows")
@@ -115,7 +115,9 @@ def pack(arrays: Sequence[NDArray[Any]]) -> tuple[Ints, list[int]]:
 
 
 def _ranges(starts: Ints, counts: Ints, ends: Ints) -> Ints:
-    """The numbers from starts[i], counts[i] of them, for each i; `ends`: the sums of the counts."""
+    """Concatenated ranges starts[i] .. starts[i] + counts[i] - 1. `ends`: cumulative sum of
+    `counts`.
+    """
     return np.arange(counts.sum(), dtype=np.int32) + np.repeat(starts - ends + counts, counts)
 
 

@@ -1,8 +1,7 @@
 """The KV cache's memory: a key and a value page pool for each layer, and copies between pages.
 
-Which page belongs to whom is the scheduler's business; this module knows sizes. Pages of preempted
-sequences may wait in host memory: there a page is one row that holds all layers, so that a swap is
-one transfer per page.
+The scheduler decides which sequence owns a page. Pages of preempted sequences may be kept in host
+memory: there, a page is one row with all layers, so that a swap needs one transfer per page.
 """
 
 from collections.abc import Sequence
@@ -17,11 +16,11 @@ from yaie.layers.interfaces import LayerCache
 from yaie.layers.options import TensorOptions
 
 STAGING_BYTES = 2**26
-"""Most device memory that pages pass through on their way to or from the host."""
+"""Maximum size of the device buffer through which swapped pages pass."""
 
 
 def kv_spec(caches: Sequence[LayerCache], page_size: int, dtype: torch.dtype) -> KVSpec:
-    """One group over all layers (a window only masks, it frees no pages yet)."""
+    """One group with all layers (a sliding window only masks; it frees no pages yet)."""
     elements = sum(cache.heads * (cache.key_size + cache.value_size) for cache in caches)
     latent = all(cache.value_size == 0 for cache in caches)
     group = KVCacheGroup(
@@ -33,15 +32,15 @@ def kv_spec(caches: Sequence[LayerCache], page_size: int, dtype: torch.dtype) ->
 class KVTensors:
     """`caches[layer]` = (keys, values), each [pages, page_size, heads, size of a key or value].
 
-    A layer whose `value_size` is 0 has one pool: its values are its keys. Zeroed, because padded
-    rows read the scratch page 0 before anything was written there.
+    A layer whose `value_size` is 0 has one pool: its values are its keys. The pools are zeroed,
+    because padding rows read the scratch page 0 before it is written.
 
     Args:
-        layers: what each layer keeps of a token.
-        num_pages: pages of the device, the scratch page included.
+        layers: what each layer stores per token.
+        num_pages: pages on the device, the scratch page included.
         page_size: tokens in a page.
         options: device and dtype of the pools.
-        host_pages: pages of host memory that `swap_out` may fill.
+        host_pages: pages in host memory, for swaps.
 
     """
 
@@ -77,7 +76,7 @@ class KVTensors:
         return keys, options.zeros(*shape, layer.value_size) if layer.value_size else keys
 
     def copy(self, copies: Sequence[PageCopy]) -> None:
-        """Copy whole pages inside every layer, in one call per pool."""
+        """Copy whole pages within every pool, with one call per pool."""
         source, target = self._pages(copies)
         for pool in self.pools:
             ops.copy_pages(pool, source, target)
@@ -104,7 +103,7 @@ class KVTensors:
                 start += size
 
     def _pages(self, copies: Sequence[PageCopy]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Page numbers (source, target) on the device, in one upload that does not wait."""
+        """Page numbers (source, target) on the device, uploaded in one asynchronous copy."""
         pages = torch.tensor([[copy.source, copy.target] for copy in copies]).T.contiguous()
         device = self.pools[0].device
         if device.type == "cuda":
@@ -118,7 +117,7 @@ class KVTensors:
 
 
 def _runs(pages: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Cut into runs of neighbouring pages: (first index, one past the last, first page)."""
+    """Split into runs of consecutive pages: (first index, one past the last, first page)."""
     breaks = [i for i, (a, b) in enumerate(pairwise(pages), start=1) if b != a + 1]
     starts = [0, *breaks]
     return [

@@ -1,4 +1,4 @@
-"""Copies between host and device that nobody waits for: integers up in one buffer, results down.
+"""Asynchronous copies between host and device: integers up in one buffer, results down.
 
 Pinned blocks return to torch's host cache only after the copies that use them.
 """
@@ -13,7 +13,7 @@ from yaie.runtime.tensors.inputs import pack
 
 
 def upload(arrays: Sequence[NDArray[Any]], device: torch.device) -> tuple[torch.Tensor, ...]:
-    """Bring all arrays to the device in one copy; flat int32 views of it come back."""
+    """Copy all arrays to the device in one transfer. Returns a flat int32 view for each array."""
     packed, sizes = pack(arrays)
     tensor = torch.from_numpy(packed)
     if device.type == "cuda":
@@ -29,7 +29,7 @@ class Downloads:
         self._ready: torch.cuda.Event | None = None
 
     def start(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Begin a copy; what comes back may be read after `wait`."""
+        """Start a copy to the host. The returned tensor may be read after `wait`."""
         if not self._cuda:
             return tensor
         pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
@@ -38,7 +38,7 @@ class Downloads:
         return pinned
 
     def mark(self) -> None:
-        """What was enqueued so far counts as begun, too."""
+        """Let `wait` also wait for all work that is enqueued so far."""
         if not self._cuda:
             return
         if self._ready is None:
@@ -51,6 +51,6 @@ class Downloads:
         return self._ready is None or bool(self._ready.query())  # type: ignore[no-untyped-call]
 
     def wait(self) -> None:
-        """Block until every copy begun so far is there."""
+        """Block until every copy started so far is complete."""
         if self._ready is not None:
             self._ready.synchronize()

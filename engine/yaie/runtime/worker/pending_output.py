@@ -1,4 +1,4 @@
-"""What a step has brought about, on its way to the host, and the StepResult made of it."""
+"""The results of a step while they are copied to the host, and the StepResult made of them."""
 
 from collections.abc import Sequence
 
@@ -22,9 +22,9 @@ class PendingOutput:
     Args:
         step_id: of the batch.
         rows: of the batch.
-        sampled: row number of each draw, ascending.
-        plan: what those wish.
-        device: where results come from.
+        sampled: [S] row number of each draw, ascending.
+        plan: sampling metadata of the draws.
+        device: where the results are computed.
         has_drafts: whether a row has several draws.
 
     """
@@ -52,7 +52,9 @@ class PendingOutput:
         self._vectors: dict[int, torch.Tensor] = {}
 
     def draw(self, drawn: SamplerOutput, places: Ints | None = None) -> None:
-        """Tokens that were drawn: number i is `places[i]` of `drawn`, or i."""
+        """Start to copy the sampled tokens. Draw i of the step is entry `places[i]` of `drawn`, or
+        entry i without `places`.
+        """
         self._places = places
         tokens = drawn.tokens
         if drawn.forbidden is not None:
@@ -61,19 +63,19 @@ class PendingOutput:
         self._drawn = self.downloads.start(output)
 
     def score(self, scores: LogprobTensors) -> None:
-        """Log-probabilities of the rows whose plan asks for them."""
+        """Start to copy the log-probabilities of the draws that need them."""
         self._scores = scores.download(self.downloads)
 
     def score_prompt(self, row: int, scores: LogprobTensors) -> None:
-        """Log-probabilities of a row's targets."""
+        """Start to copy the log-probabilities of a row's targets."""
         self._prompt_scores[row] = scores.download(self.downloads)
 
     def pool(self, row: int, vector: torch.Tensor) -> None:
-        """Take the float32 vector of a row's sequence."""
+        """Start to copy the float32 vector of a row's sequence."""
         self._vectors[row] = self.downloads.start(vector)
 
     def result(self) -> StepResult:
-        """Everything together; fields that no row asked for are empty."""
+        """Build the StepResult. Fields that no row needs are empty."""
         tokens = [-1] * len(self._rows)
         finite = [True] * len(self._rows)
         more: tuple[tuple[int, ...], ...] = ()
@@ -96,7 +98,9 @@ class PendingOutput:
     def _verified(
         self, drawn: NDArray[np.int64], tokens: list[int], finite: list[bool]
     ) -> tuple[tuple[int, ...], ...]:
-        """Fill in the first token of each row, and return those that count after it."""
+        """Fill in the first token of each row, and return the further tokens that its accepted
+        draft gives.
+        """
         more: list[tuple[int, ...]] = [()] * len(self._rows)
         for number, row in enumerate(self._rows):
             first, last = np.searchsorted(self._sampled, [number, number + 1])
@@ -123,7 +127,7 @@ class PendingOutput:
         return tuple(found)
 
     def _prompt_logprobs(self, finite: list[bool]) -> tuple[tuple[TokenLogprobs, ...] | None, ...]:
-        """Messages about targets; a prompt that is not finite is flagged."""
+        """Log-probabilities of the targets by row. A row with NaN is marked as not finite."""
         if not self._prompt_scores:
             return ()
         found: list[tuple[TokenLogprobs, ...] | None] = [None] * len(self._rows)
@@ -134,7 +138,7 @@ class PendingOutput:
         return tuple(found)
 
     def _pooled(self, finite: list[bool]) -> tuple[bytes | None, ...]:
-        """Vectors as bytes; one that is not finite is flagged."""
+        """Vectors by row as float32 little-endian bytes. A row that is not finite is marked."""
         if not self._vectors:
             return ()
         found: list[bytes | None] = [None] * len(self._rows)

@@ -1,7 +1,7 @@
-"""One vector out of a prompt's hidden states: the last, the mean of all, or its class logits.
+"""Pools a prompt's hidden states into one vector: the last token's, the mean, or the class logits.
 
-A prompt may come in chunks, so means gather in a float32 sum for each slot. Vectors are as the
-model makes them, not normalised.
+A prompt may be computed in chunks, so each slot has a float32 sum for the mean. Vectors are not
+normalised.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,9 @@ from yaie.models.model import DecoderModel
 
 
 class Pooler:
-    """Pools the rows of steps; sums live on the device and are made when first needed."""
+    """Pools the rows of steps. `rows`: number of slots. The sums [rows, hidden] are on the device
+    and are allocated when first needed.
+    """
 
     def __init__(self, model: DecoderModel, rows: int) -> None:
         self._model = model
@@ -22,7 +24,7 @@ class Pooler:
         self._sums: torch.Tensor | None = None
 
     def start(self, inits: Iterable[SlotInit]) -> None:
-        """Sequences enter slots, from their first token on."""
+        """Prepare the slots of sequences that start."""
         for init in inits:
             self._inits.pop(init.slot, None)
             if init.pooling is not None:
@@ -31,7 +33,8 @@ class Pooler:
                 self._sum(init.slot).zero_()
 
     def add(self, row: Row, hidden: torch.Tensor) -> torch.Tensor | None:
-        """Take a row's hidden states [n, hidden]; the vector, float32, when the prompt ends here.
+        """Add a row's hidden states [n, hidden]. Returns the float32 vector [hidden or classes] if
+        the prompt ends with this row, else None.
 
         Raises:
             ValueError: the row's sequence did not ask to be pooled.

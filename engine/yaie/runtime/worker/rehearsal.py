@@ -1,9 +1,8 @@
-"""Steps that a server may meet, run before it is ready, so that no request waits for a compiler.
+"""Runs rare kinds of steps before the engine is ready, so that no request waits for a compilation.
 
 Kernels are compiled when they first run. Captured graphs cover the usual steps; these batches cover
-the rest: prompts longer than a graph, more prompts than a graph has rows, and what requests wish
-beside tokens. They run in slots that nobody has yet and on the scratch page, whose content means
-nothing.
+the rest: prompts longer than a graph, more prompts than a graph has rows, and sampling parameters
+that graphs do not support. They use free slots and the scratch page, whose content is never used.
 """
 
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from yaie.core.request import Grammar, SamplingParams
 from yaie.runtime.grammar.pending import TokenMasks
 
 PROMPTS = 20
-"""More than a mixed graph has rows."""
+"""Number of prompts in a step; more than a mixed graph has rows."""
 DRAWS = (
     SamplingParams(temperature=0.0),
     SamplingParams(seed=1),
@@ -40,7 +39,7 @@ HandleT = TypeVar("HandleT")
 
 
 class RehearsalRunner(Protocol[HandleT]):
-    """The runner, as far as a rehearsal needs it."""
+    """The methods of the runner that a rehearsal uses."""
 
     def launch(self, batch: Batch) -> HandleT: ...
 
@@ -61,12 +60,12 @@ def rehearse(
     """Run every batch once.
 
     Args:
-        runner: nothing runs on it yet.
-        max_num_seqs: its slots.
-        longest: tokens of the longest sequence: the model has no position beyond it.
-        step_tokens: most tokens of a step.
+        runner: an idle runner.
+        max_num_seqs: number of its slots.
+        longest: longest sequence in tokens; the model has no positions beyond it.
+        step_tokens: maximum tokens of a step.
         page_size: tokens in a page.
-        vocab_size: ids are below it.
+        vocab_size: token ids are below it.
 
     """
     words = np.full((1, -(-vocab_size // 32)), -1, dtype=np.int32)

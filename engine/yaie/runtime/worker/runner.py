@@ -1,8 +1,8 @@
 """The model runner: turns a Batch into device work and, later, into a StepResult.
 
-`launch` enqueues the forward pass, `sample` the drawing of tokens, `collect` waits for them. On a
-GPU nothing here waits before `collect`: the sampled token of a step is read by the next step on
-the device, so a step can be launched while the previous one still runs (depth 1).
+`launch` enqueues the forward pass, `sample` enqueues sampling, `collect` waits for the results. On
+a GPU, `launch` and `sample` do not wait for the device: the next step reads the sampled tokens on
+the device, so it can be launched while this step still runs (depth 1).
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,9 +35,10 @@ from yaie.runtime.worker.rehearsal import rehearse
 
 @dataclass(slots=True)
 class StepHandle:
-    """A step in flight. `sampled`: row number of each draw, ascending.
+    """A step in flight. `sampled`: [S] row number of each draw, ascending.
 
-    `pending` is None where nothing is left to draw, `drafts` where each row has one draw at most.
+    `pending`: the rows that are not sampled yet, or None. `drafts`: None if each row has at most
+    one draw.
     """
 
     sampled: Ints
@@ -48,7 +49,7 @@ class StepHandle:
 
     @property
     def logits(self) -> torch.Tensor | None:
-        """What the model said of the rows that wait for their draw."""
+        """Logits [S, vocab] of the rows that are not sampled yet."""
         return None if self.pending is None else self.pending.logits
 
 
@@ -58,10 +59,10 @@ class ModelRunner:
     Args:
         model: the loaded model.
         kv: its KV cache.
-        max_num_seqs: slots; a Batch names slots 0 .. max_num_seqs - 1.
-        max_model_len: longest sequence in tokens, bounds the block tables.
-        capture_graphs: replay CUDA graphs where there is a GPU; `warm_up` captures them.
-        max_mixed_tokens: most tokens of a captured step with prefill.
+        max_num_seqs: number of slots; a Batch names slots 0 .. max_num_seqs - 1.
+        max_model_len: longest sequence in tokens; the size of the block tables.
+        capture_graphs: replay CUDA graphs if there is a GPU; `warm_up` captures them.
+        max_mixed_tokens: maximum tokens of a captured step with prefill.
 
     """
 
@@ -90,8 +91,8 @@ class ModelRunner:
             self.capture_with(CudaRecorder(), max_mixed_tokens)
 
     def capture_with(self, recorder: Recorder, max_mixed_tokens: int) -> None:
-        """Have steps captured by `recorder`, when `warm_up` is called."""
-        # Latent attention gathers its tables, by segments that do not overlap.
+        """Let `warm_up` capture steps with `recorder`."""
+        # Latent attention gathers pages, for which segments must not overlap: no mixed graphs.
         tables_in_place = all(layer.value_size for layer in self.model.caches)
         self.graphs = StepGraphs(
             recorder,
@@ -106,14 +107,14 @@ class ModelRunner:
     def warm_up(
         self, step_tokens: int = 1024, *, put_off: bool = False
     ) -> list[tuple[StepShape, float]]:
-        """Compile kernels and capture graphs, so that no step of so many tokens has to.
+        """Compile kernels and capture graphs, so that no step of up to `step_tokens` tokens has to.
 
         Args:
-            step_tokens: most tokens of a step.
-            put_off: leave the graphs for which others can stand in to `warm_up_next`.
+            step_tokens: maximum tokens of a step.
+            put_off: leave the graphs that others can replace to `warm_up_next`.
 
         Returns:
-            What some steps take, in seconds; empty without graphs.
+            Measured seconds of some steps; empty without graphs.
 
         """
         if self.cuda:
@@ -132,7 +133,7 @@ class ModelRunner:
 
     @torch.inference_mode()
     def warm_up_next(self) -> bool:
-        """Capture a graph that `warm_up` has put off: tens of milliseconds. False: none is left.
+        """Capture a graph that `warm_up` has put off, in tens of milliseconds. False: none is left.
 
         Raises:
             FatalRunnerError: as in `launch`.
@@ -146,7 +147,8 @@ class ModelRunner:
         """Apply the batch's changes and enqueue its forward pass.
 
         Raises:
-            ValueError: rows out of order, or a sequence without the past that its sampling needs.
+            ValueError: rows are out of order, or a sequence lacks the `history` that its sampling
+                needs.
             torch.OutOfMemoryError: activations do not fit; slots and cache stay consistent.
             FatalRunnerError: the device reported an error that it does not recover from.
 
@@ -182,11 +184,13 @@ class ModelRunner:
             if len(sampled):
                 handle.pending = self._pend(hidden, arrays, step)
             else:
-                outcome.downloads.mark()  # without a token to fetch, too, its end can be waited for
+                outcome.downloads.mark()  # lets `collect` wait although no token is copied
         return handle
 
     def _move_pages(self, batch: Batch) -> None:
-        """Swap out before anything may overwrite a page that leaves."""
+        """Copy pages. Swap out first: the other copies and the rows may overwrite the pages that it
+        reads.
+        """
         if batch.swap_out:
             self.kv.swap_out(batch.swap_out)
         if batch.swap_in:
@@ -196,7 +200,7 @@ class ModelRunner:
 
     @torch.inference_mode()
     def sample(self, handle: StepHandle, masks: TokenMasks | None = None) -> None:
-        """Enqueue the drawing of the handle's tokens (a captured step may have done it already).
+        """Enqueue the sampling of the step's tokens (a captured step may have done it already).
 
         Raises:
             ValueError: a mask for a row that does not sample, or whose request has no grammar.
@@ -219,15 +223,21 @@ class ModelRunner:
         return handle.outcome.downloads.done
 
     def collect(self, handle: StepHandle) -> StepResult:
-        """Wait for the handle's tokens."""
+        """Wait for the step and return its results.
+
+        Raises:
+            FatalRunnerError: as in `launch`.
+
+        """
         with self._fatal_device_errors():
             handle.outcome.downloads.wait()
         return handle.outcome.result()
 
     @contextmanager
     def _fatal_device_errors(self) -> Iterator[None]:
-        """After an illegal access or a lost device every later call fails too: say so at once.
-        Whoever meets such an error first names it as it likes, so any error raises the question.
+        """Raise `FatalRunnerError` if the device is lost, for example after an illegal memory
+        access: every later call would fail too. Libraries report such an error under different
+        names, so the device is checked after every exception.
         """
         try:
             yield
@@ -239,7 +249,7 @@ class ModelRunner:
     # -- the forward pass -------------------------------------------------------------------
 
     def _take(self, handle: StepHandle, graph: StepGraph, arrays: ForwardBatch) -> None:
-        """What a captured step has drawn, or the logits of the rows that are to be drawn."""
+        """Take the tokens that a captured step has sampled, or the logits of its sampling rows."""
         places = graph.places(arrays)
         if not len(places):
             handle.outcome.downloads.mark()
@@ -278,7 +288,7 @@ class ModelRunner:
     def _segments(
         self, arrays: ForwardBatch, step: "_DeviceStep", slots: torch.Tensor
     ) -> tuple[Segment, ...]:
-        """Decode rows, then the rest; an empty half is left out."""
+        """Segments of the decode rows and of the other rows; an empty segment is left out."""
         n = arrays.n_decode
         decodes, others = slice(0, n), slice(n, len(arrays.slots))
         halves = (
@@ -305,10 +315,10 @@ class ModelRunner:
             rows=slots[half.rows],
         )
 
-    # -- what is reported beside tokens -------------------------------------------------------
+    # -- vectors and log-probabilities --------------------------------------------------------
 
     def _report(self, handle: StepHandle, rows: Sequence[Row], hidden: torch.Tensor) -> None:
-        """Vectors and log-probabilities of the prompts that asked for them."""
+        """Compute the vectors and the prompt log-probabilities that the rows need."""
         if not any(row.pool or row.targets for row in rows):
             return
         for number, (row, (first, last)) in enumerate(zip(rows, spans(rows), strict=True)):
@@ -365,7 +375,9 @@ class _RowRange(NamedTuple):
 
 
 def _is_lost(device: torch.device) -> bool:
-    """Whether the device reports an error that it does not recover from: each call repeats it."""
+    """Whether the device is in an error state, from which it does not recover: each call reports
+    the error again.
+    """
     if device.type != "cuda":
         return False
     try:
@@ -381,7 +393,12 @@ def _is_all(arrays: ForwardBatch) -> bool:
 
 
 def _masks(handle: StepHandle, masks: TokenMasks | None) -> RowMasks | None:
-    """Masks by number among the sampled rows instead of among all."""
+    """Renumber the masks' rows from rows of the batch to draws of the step.
+
+    Raises:
+        ValueError: a mask for a row that does not sample, or without a grammar in the step.
+
+    """
     if masks is None or not masks.rows:
         return None
     rows = np.array(masks.rows, dtype=np.int32)
