@@ -34,6 +34,9 @@ class GrammarBackend(Protocol):
     def masks(self, rows: Sequence[tuple[int, Matcher]]) -> TokenMasks | None:
         """What the matchers of these rows of a batch allow; None: everything."""
 
+    def close(self) -> None:
+        """End the threads and processes; what is being compiled is not answered."""
+
 
 class PendingRequest(NamedTuple):
     """`arrived_s`, `deadline_s`: on the loop's clock. `aborts`: of single outputs, to be obeyed

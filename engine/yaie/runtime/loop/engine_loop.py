@@ -174,6 +174,11 @@ class EngineLoop(Generic[HandleT]):
         finally:
             self._flush()
 
+    def close(self) -> None:
+        """End what compiles grammars. Nobody steps the loop afterwards."""
+        if self._grammars is not None:
+            self._grammars.close()
+
     # -- the six lines ----------------------------------------------------------------------
 
     def _drain(self) -> int:
