@@ -62,7 +62,7 @@ class Foreign:
 
     @property
     def is_switch(self) -> bool:
-        return bool(self.harmless) and isinstance((self.harmless or ("",))[0], bool)
+        return any(isinstance(value, bool) for value in self.harmless or ())
 
     def verdict(self, given: Any) -> Verdict:
         """What becomes of a value: text of a command line, or a keyword's object."""

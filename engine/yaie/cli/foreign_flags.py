@@ -28,10 +28,13 @@ def add(parser: Parser) -> None:
         if names:
             parser.add_argument(*names, action=_ForeignFlag, foreign=foreign)
     for name in parser.switches():
-        if not parser.has(f"--no-{name}"):
-            dest = name.replace("-", "_")
+        if not name.startswith("no-") and not parser.has(f"--no-{name}"):
             parser.add_argument(
-                f"--no-{name}", dest=dest, action="store_false", help=argparse.SUPPRESS
+                f"--no-{name}",
+                dest=name.replace("-", "_"),
+                action="store_false",
+                default=argparse.SUPPRESS,
+                help=argparse.SUPPRESS,
             )
     parser.set_defaults(**{NOTES: ()})
 

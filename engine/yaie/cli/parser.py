@@ -3,6 +3,7 @@ instead of the whole usage.
 """
 
 import argparse
+import sys
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
@@ -31,8 +32,10 @@ class Parser(argparse.ArgumentParser):
         """As in argparse, but the subcommand's parser reports unknown arguments itself, and `_` in
         a flag's name may stand for `-`, as in vLLM.
         """
-        given = None if args is None else [self._spelled(argument) for argument in args]
-        found, unknown = super().parse_known_args(given, namespace)
+        given = list(sys.argv[1:] if args is None else args)
+        own = given.index("--") if "--" in given else len(given)  # the rest is another program's
+        spelled = [self._spelled(argument) for argument in given[:own]]
+        found, unknown = super().parse_known_args(spelled + given[own:], namespace)
         if unknown:
             self.error(f"unknown argument {unknown[0]}{self._hint(unknown[0])}")
         return found, unknown
