@@ -1,4 +1,4 @@
-"""yaie: LLM inference. `LLM` and `SamplingParams` are imported on first use."""
+"""yaie: LLM inference. `LLM`, `SamplingParams` and `BeamSearchParams` are imported on first use."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -7,8 +7,9 @@ from yaie_api import __version__
 if TYPE_CHECKING:
     from yaie.core.request import SamplingParams
     from yaie.llm import LLM
+    from yaie.offline.beam_search import BeamSearchParams
 
-__all__ = ["LLM", "SamplingParams", "__version__"]
+__all__ = ["LLM", "BeamSearchParams", "SamplingParams", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
@@ -20,4 +21,8 @@ def __getattr__(name: str) -> Any:
         from yaie.core.request import SamplingParams
 
         return SamplingParams
+    if name == "BeamSearchParams":
+        from yaie.offline.beam_search import BeamSearchParams
+
+        return BeamSearchParams
     raise AttributeError(f"module 'yaie' has no attribute {name!r}")

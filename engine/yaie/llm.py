@@ -5,19 +5,28 @@ Requests use the same scheduler, engine loop, text stream and runner as in the s
 `yaie.offline` reads the inputs, drives the loop and makes the outputs.
 """
 
+import gc
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self, Unpack
 
 import numpy as np
+import torch
 
 from yaie.config import ModelInfo
 from yaie.core.messages import Generate, Pooling
 from yaie.core.request import SamplingParams
-from yaie.offline import inputs
+from yaie.offline import beam_runner, inputs, keywords
+from yaie.offline.beam_search import (
+    BeamSearchOutput,
+    BeamSearchParams,
+    BeamSearchSequence,
+    Search,
+)
 from yaie.offline.driver import Driver
 from yaie.offline.inputs import BarePrompt, Message, Prompt
+from yaie.offline.keywords import EngineSettings
 from yaie.offline.outputs import (
     ClassificationOutput,
     ClassificationRequestOutput,
@@ -35,7 +44,14 @@ from yaie.text import vectors
 from yaie.text.prompt.tokenizer import Tokenizer
 from yaie_api.errors import InvalidRequestError
 
-__all__ = ["LLM", "CompletionOutput", "RequestOutput"]
+__all__ = [
+    "LLM",
+    "BeamSearchOutput",
+    "BeamSearchParams",
+    "BeamSearchSequence",
+    "CompletionOutput",
+    "RequestOutput",
+]
 
 _NOTHING = SamplingParams(max_tokens=0, temperature=0.0)
 
@@ -43,23 +59,41 @@ _NOTHING = SamplingParams(max_tokens=0, temperature=0.0)
 class LLM:
     """A loaded model that answers batches of prompts. Threads may share it; their calls take turns.
 
+    As a context manager it closes itself: `with LLM(model) as llm:`.
+
     Args:
         model: `builtin://NAME`, `hf://org/name[@revision]` or a local folder.
-        settings: fields of `EngineConfig`.
+        settings: fields of `EngineConfig`. vLLM's and Ollama's names are accepted where the value
+            is one of ours or changes nothing, and explained otherwise.
 
     Raises:
-        InvalidRequestError: the model does not exist or is refused, or a setting is invalid.
+        InvalidRequestError: the model does not exist or is refused, or a setting is invalid, or one
+            of vLLM's has a value that cannot be had here.
         TypeError: a setting does not exist.
 
     """
 
-    def __init__(self, model: str | os.PathLike[str], **settings: Any) -> None:
+    def __init__(self, model: str | os.PathLike[str], **settings: Unpack[EngineSettings]) -> None:
         # Offline, latency between tokens does not matter: do not limit the size of prefill chunks.
         defaults = {"step_time_target_s": math.inf, "max_num_queued_reqs": 2**31 - 1}
-        engine = factory.create(inputs.config_of(model, defaults | settings))
+        engine = factory.create(inputs.config_of(model, defaults | keywords.read(settings)))
         self._driver = Driver(engine)
         self._reader = Reader(engine.info)
         self.info: ModelInfo = engine.info
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the engine's threads and processes and free its memory, on the device too. Calls that
+        run end first, later ones raise RuntimeError; closing again does nothing.
+        """
+        self._driver.close()
+        gc.collect()  # models refer to themselves: without it their tensors would stay for a while
+        torch.cuda.empty_cache()
 
     def generate(
         self,
@@ -147,6 +181,34 @@ class LLM:
             priority=priority,
             use_tqdm=use_tqdm,
         )
+
+    def beam_search(
+        self, prompts: Prompt | Sequence[Prompt], params: BeamSearchParams
+    ) -> list[BeamSearchOutput]:
+        """Find the most likely continuations of every prompt.
+
+        A beam goes on from its pages in the prefix cache, so that a step computes few tokens of it;
+        with `enable_prefix_caching=False` each step computes the whole of it again.
+
+        Args:
+            prompts: as in `generate`.
+            params: how to search.
+
+        Returns:
+            One output per prompt, in the prompts' order, each with `beam_width` sequences.
+
+        Raises:
+            InvalidRequestError: the model does not generate text, a prompt is malformed or, with
+                the wanted tokens, too long, or the width needs more log-probabilities than
+                `max_logprobs` allows.
+
+        """
+        self.info.require("generate")
+        if not isinstance(params, BeamSearchParams):
+            raise InvalidRequestError("params must be BeamSearchParams.", param="params")
+        searches = [Search(ids, params, self.info) for ids in self._all_ids(prompts)]
+        beam_runner.run(searches, self._driver)
+        return [BeamSearchOutput(search.sequences(self._reader.found)) for search in searches]
 
     def embed(
         self,

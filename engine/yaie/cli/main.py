@@ -18,12 +18,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from yaie.cli.examples import epilog
+from yaie.cli.foreign_commands import INSTEAD
 from yaie.cli.parser import WRONG_USAGE, Parser
 from yaie_api import __version__
 from yaie_api.errors import YaieError
 
 if TYPE_CHECKING:
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - its only name
+    Subparsers = argparse._SubParsersAction[Parser]  # noqa: SLF001 - its only name
 
 INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
@@ -63,6 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     parser = build_parser(command_of(arguments))
+    if arguments and (instead := INSTEAD.get(arguments[0])):
+        parser.error(f"there is no command {arguments[0]}: {instead}")
     args = parser.parse_args(arguments)
     run: Callable[[argparse.Namespace], int] | None = getattr(args, "run", None)
     if run is None:

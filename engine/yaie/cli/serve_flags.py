@@ -37,6 +37,7 @@ def add_http_flags(group: "argparse._ArgumentGroup") -> None:
     )
     flag(
         "--api-server-count",
+        "-asc",
         type=positive,
         default=1,
         metavar="N",
@@ -132,7 +133,7 @@ def add_engine_flags(group: "argparse._ArgumentGroup") -> None:
         if known.kind is bool:
             more["action"] = argparse.BooleanOptionalAction if known.default else "store_true"
         elif known.choices:
-            more["choices"] = known.choices
+            more |= {"choices": known.choices, "type": value_of(known)}
         else:
             more |= {"metavar": known.setting.unit, "type": value_of(known)}
         group.add_argument(*names, **more)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from yaie_api.engine_config import Described
+from yaie_api.foreign_settings.synonyms import ours
 
 
 def port(text: str) -> int:
@@ -102,7 +103,16 @@ def share(text: str) -> float:
 
 
 def value_of(setting: Described) -> Callable[[str], Any]:
-    """The function that parses values of an engine's setting."""
+    """The function that parses values of an engine's setting, also as vLLM spells them."""
+
+    def parse(text: str) -> Any:
+        value = ours(setting.name, text)
+        return value if value is None else _parser_of(setting)(value)
+
+    return parse
+
+
+def _parser_of(setting: Described) -> Callable[[str], Any]:
     if setting.kind is str:
         return str
     limits = setting.setting

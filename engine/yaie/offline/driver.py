@@ -13,8 +13,9 @@ from yaie.core.messages import Abort, Command, Event, Rejected, ResetPrefixCache
 from yaie.interrupts import Interrupts
 from yaie.offline.requests import Request
 from yaie.progress import Progress
-from yaie.runtime.loop.engine_loop import COMPILING_WAIT_S
+from yaie.runtime.loop.engine_loop import COMPILING_WAIT_S, EngineLoop
 from yaie.runtime.startup.factory import Engine
+from yaie.runtime.worker.runner import StepHandle
 from yaie_api.errors import EngineError, InvalidRequestError, YaieError
 
 RequestT = TypeVar("RequestT", bound=Request)
@@ -25,14 +26,14 @@ class Driver:
 
     def __init__(self, engine: Engine) -> None:
         self._port = _ListPort()
-        self._loop = engine.loop(self._port)
+        self._loop: EngineLoop[StepHandle] | None = engine.loop(self._port)
         self._ids = count()
         self._turn = Lock()  # whoever steps the loop takes all events
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing runs or waits."""
-        return self._loop.is_idle
+        return self._loop is None or self._loop.is_idle
 
     def new_id(self) -> str:
         """An id that no other request of this engine has."""
@@ -44,6 +45,7 @@ class Driver:
         Raises:
             YaieError: one was refused or failed; all are ended.
             KeyboardInterrupt: Ctrl-C; all are ended.
+            RuntimeError: the driver is closed.
 
         """
         live: dict[str, Request] = {request.message.request_id: request for request in requests}
@@ -52,22 +54,41 @@ class Driver:
             Interrupts() as interrupts,
             Progress(len(requests), shown=shown) as progress,
         ):
+            loop = self._open()
             self._port.inbox.extend(request.message for request in requests)
             try:
                 while live:
-                    self._loop.step()
+                    loop.step()
                     interrupts.check()
                     for event in self._port.take():
                         self._handle(event, live, progress)
             finally:
-                self._abandon(live)
+                self._abandon(loop, live)
         return requests
 
     def reset_prefix_cache(self) -> None:
-        """Forget every cached prefix."""
+        """Forget every cached prefix.
+
+        Raises:
+            RuntimeError: the driver is closed.
+
+        """
         with self._turn:
+            loop = self._open()
             self._port.inbox.append(ResetPrefixCache(self.new_id()))
-            self._rest()
+            self._rest(loop)
+
+    def close(self) -> None:
+        """End the engine's threads and let go of the engine, once nobody has a turn."""
+        with self._turn:
+            loop, self._loop = self._loop, None
+            if loop is not None:
+                loop.close()
+
+    def _open(self) -> EngineLoop[StepHandle]:
+        if self._loop is None:
+            raise RuntimeError("This LLM is closed.")
+        return self._loop
 
     def _handle(self, event: Event, live: dict[str, Request], progress: Progress) -> None:
         if isinstance(event, Rejected):
@@ -83,15 +104,15 @@ class Driver:
             del live[event.request_id]
             progress.add_request()
 
-    def _abandon(self, live: dict[str, Request]) -> None:
+    def _abandon(self, loop: EngineLoop[StepHandle], live: dict[str, Request]) -> None:
         """End what an error or Ctrl-C left running, and see the loop come to rest. (It need not
         fall idle: what a second Ctrl-C has torn apart never ends.)
         """
         self._port.inbox.extend(Abort(request_id) for request_id in live)
-        self._rest()
+        self._rest(loop)
 
-    def _rest(self) -> None:
-        while self._loop.step():
+    def _rest(self, loop: EngineLoop[StepHandle]) -> None:
+        while loop.step():
             continue
         self._port.take()
 

@@ -12,6 +12,7 @@ from yaie.core.request import SamplingParams
 from yaie_api import engine_config
 from yaie_api.engine_config import EngineConfig
 from yaie_api.errors import InvalidRequestError
+from yaie_api.foreign_settings.ollama import model_problem
 from yaie_api.http.openai import TokenizeRequest, parse
 
 BarePrompt: TypeAlias = str | Sequence[int]
@@ -26,9 +27,12 @@ def config_of(model: str | os.PathLike[str], settings: Mapping[str, Any]) -> Eng
     """The settings, their types checked as a command line's would be.
 
     Raises:
-        InvalidRequestError: a setting has the wrong type, or is none of its choices.
+        InvalidRequestError: a setting has the wrong type, or is none of its choices, or the model
+            is a name of Ollama's or a GGUF file.
 
     """
+    if told := model_problem(os.fspath(model)):
+        raise InvalidRequestError(told, param="model")
     config = EngineConfig(model=os.fspath(model), **settings)
     for name, known in engine_config.settings().items():
         if known.choices and (told := engine_config.problem(name, getattr(config, name))):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from yaie.cli.main import main
+from yaie.cli.main import build_parser, main
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,10 @@ def test_a_wrong_command_line_is_told_in_one_line(
     assert ended.value.code == 2
     assert told in first
     assert hint == f"See {first.partition(':')[0]} --help"
+
+
+def test_underscores_in_a_flag_are_dashes_but_not_behind_two_dashes() -> None:
+    line = ["up", "--state_dir", "here", "--", "program", "--state_dir", "--port_x"]
+    args = build_parser("up").parse_args(line)
+    assert str(args.state_dir) == "here"
+    assert args.command == ["program", "--state_dir", "--port_x"]

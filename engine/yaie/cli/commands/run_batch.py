@@ -1,12 +1,13 @@
 """`yaie run-batch -i IN -o OUT --model MODEL`: answer an OpenAI batch file without a server."""
 
 import argparse
+import os
 import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from yaie.cli import serve_flags, values
+from yaie.cli import foreign_flags, serve_flags, values
 
 if TYPE_CHECKING:
     from yaie.cli.main import Subparsers
@@ -43,6 +44,7 @@ def add_parser(subparsers: "Subparsers") -> None:
     serve_flags.add_answer_flags(answers)
     serve_flags.add_engine_flags(parser.add_argument_group("engine"))
     serve_flags.add_log_flags(parser.add_argument_group("logs"), level="warning")
+    foreign_flags.add(parser)
     parser.set_defaults(run=run)
 
 
@@ -52,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
     from yaie.server.batch.run import run_file
 
     setup(args.log_level, args.log_format)
+    foreign_flags.log_notes(args, os.environ)
     # treat SIGTERM as Ctrl-C, so that no process is left behind
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     summary = run_file(

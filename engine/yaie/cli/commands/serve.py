@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from yaie.cli import serve_flags
+from yaie.cli import foreign_flags, serve_flags
 from yaie.cli.serve_flags import ENV_API_KEY
 from yaie_api.errors import InvalidRequestError
+from yaie_api.foreign_settings.ollama import model_problem
 from yaie_api.names import ENV_POD_NAME
 from yaie_api.response_id import mark_of_pod
 
@@ -34,6 +35,7 @@ def add_parser(subparsers: "Subparsers") -> None:
     serve_flags.add_answer_flags(parser.add_argument_group("answers"))
     serve_flags.add_engine_flags(parser.add_argument_group("engine"))
     serve_flags.add_log_flags(parser.add_argument_group("logs"))
+    foreign_flags.add(parser)
     parser.set_defaults(run=run)
 
 
@@ -42,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
     from yaie.server.process.run import serve
 
     setup(args.log_level, args.log_format)
+    foreign_flags.log_notes(args, os.environ)
     return serve(serve_options(args))
 
 
@@ -98,16 +101,24 @@ def batch_options(args: argparse.Namespace) -> "ServeOptions":
 
 def settings(args: argparse.Namespace) -> dict[str, Any]:
     """The flags for the admin port's /server_info: all except the API keys."""
-    shown = {name: value for name, value in vars(args).items() if name not in ("run", "api_key")}
+    hidden = ("run", "api_key", foreign_flags.NOTES)
+    shown = {name: value for name, value in vars(args).items() if name not in hidden}
     return {name: str(v) if isinstance(v, Path) else v for name, v in shown.items()}
 
 
 def engine_config(args: argparse.Namespace) -> "EngineConfig":
-    """The engine's configuration, from the flags that have the names of its fields."""
+    """The engine's configuration, from the flags that have the names of its fields.
+
+    Raises:
+        InvalidRequestError: the model is a name of Ollama's or a GGUF file.
+
+    """
     from msgspec.structs import fields
 
     from yaie_api.engine_config import EngineConfig
 
+    if told := model_problem(args.model):
+        raise InvalidRequestError(told, param="model")
     given = vars(args) | {"served_model_name": next(iter(args.served_model_name), None)}
     return EngineConfig(**{f.name: given[f.name] for f in fields(EngineConfig) if f.name in given})
 

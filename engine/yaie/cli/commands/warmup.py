@@ -1,10 +1,11 @@
 """`yaie warmup MODEL`: compile a model's kernels into Triton's cache before a server starts."""
 
 import argparse
+import os
 import time
 from typing import TYPE_CHECKING
 
-from yaie.cli import serve_flags
+from yaie.cli import foreign_flags, serve_flags
 from yaie_api.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def add_parser(subparsers: "Subparsers") -> None:
     parser.add_argument("model", metavar="MODEL", help="as in `yaie serve`")
     serve_flags.add_engine_flags(parser.add_argument_group("engine"))
     serve_flags.add_log_flags(parser.add_argument_group("logs"), level="warning")
+    foreign_flags.add(parser)
     parser.set_defaults(run=run, served_model_name=())
 
 
@@ -47,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
     from yaie.runtime.startup import factory
 
     setup(args.log_level, args.log_format)
+    foreign_flags.log_notes(args, os.environ)
     if not torch.cuda.is_available():
         raise InvalidRequestError("There is no GPU here; on a CPU no kernel has to be compiled.")
     phases.declare_compilations()

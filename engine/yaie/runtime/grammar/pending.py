@@ -38,6 +38,9 @@ class GrammarBackend(Protocol):
         allowed.
         """
 
+    def close(self) -> None:
+        """End the threads and processes; what is being compiled is not answered."""
+
 
 class PendingRequest(NamedTuple):
     """`arrived_s`, `deadline_s`: seconds of the loop's clock. `aborts`: of single outputs; they are

@@ -175,6 +175,11 @@ class EngineLoop(Generic[HandleT]):
         finally:
             self._flush()
 
+    def close(self) -> None:
+        """End the threads that compile grammars. The loop must not be stepped afterwards."""
+        if self._grammars is not None:
+            self._grammars.close()
+
     # -- parts of a step --------------------------------------------------------------------
 
     def _drain(self) -> int:
