@@ -2,7 +2,7 @@
 
 Started by the HTTP process. Loads the model, says `Ready`, and runs the loop until its standard
 input closes: the HTTP process closes it to end this one, and is gone otherwise, however it ended.
-Whatever stops the start is told in words as `Failed`.
+Whatever stops the start, or the loop, is told in words as `Failed`.
 """
 
 import argparse
@@ -87,8 +87,10 @@ def serve(
     port.send(Ready(engine.info))
     try:
         loop.run(stop)
-    except Exception:
+    except Exception as error:
         log.critical("engine failed", exc_info=True)
+        first_line = str(error).partition("\n")[0]  # CUDA adds advice in more of them
+        port.send(Failed(f"{type(error).__name__}: {first_line}"))
         return 1
     return 0
 
