@@ -148,6 +148,9 @@ def test_logs_of_the_last_run_can_be_read_when_nothing_runs(tmp_path: Path) -> N
     done = yaie("logs", "demo", state=tmp_path)
     assert (done.returncode, done.stdout) == (0, "of demo-a1b2c3d4e5-x1y2z\nends\n")
     assert f"nothing runs in {tmp_path}; these are the last run's logs" in done.stderr
+    (state.logs / "demo-a1b2c3d4e5-other.log").write_text("more\n")
+    both = yaie("logs", "demo", "--tail", "1", state=tmp_path).stdout
+    assert both == "[demo-a1b2c3d4e5-x1y2z] ends\n[demo-a1b2c3d4e5-other] more\n"
     one = yaie("logs", "demo-2-a1b2c3d4e5-x1y2z", "--tail", "1", state=tmp_path)
     assert one.stdout == "ends\n"
     assert "of yaie-router" in yaie("logs", "--router", "-f", state=tmp_path).stdout

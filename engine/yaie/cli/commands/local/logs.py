@@ -116,10 +116,11 @@ def _left(
     if not logs:
         raise nothing_runs
     print(f"yaie: nothing runs in {folder.path}; these are the last run's logs", file=sys.stderr)
-    return [
-        (prefix(pod, logs) + line for line in logfile.tail(path, args.tail).splitlines(True))
-        for pod, path in logs.items()
-    ]
+    return [_begun(prefix(p, logs), logfile.tail(path, args.tail)) for p, path in logs.items()]
+
+
+def _begun(start: bytes, text: bytes) -> Iterator[bytes]:
+    return (start + line for line in text.splitlines(keepends=True))
 
 
 def is_pod_of(pod: str, name: str) -> bool:
