@@ -36,8 +36,15 @@ spec:
 ```
 """
 SECTIONS = {
-    "spec": "Entries of a list are written `[]`. `yaie up` takes `file:///PATH` too.",
-    "status": "What the operator observed. `yaie ps -o yaml` and `kubectl get -o yaml` show it.",
+    "spec": """\
+Entries of a list are written `[]`. `yaie up` takes `file:///PATH` too; there, every path in the
+source, in `engine.args` and in `engine.env` is this machine's and stays as it is written. A file
+beside the weights of a `pvc://` source is `$(YAIE_MODEL_FOLDER)/FILE` in `engine.args`, there and
+on a cluster.""",
+    "status": """\
+What the operator observed. `yaie ps -o yaml` and `kubectl get -o yaml` show it. When an engine
+cannot start, the message of the conditions `EnginesReady` and `Ready` holds the sentence that the
+engine left as its container's termination message.""",
 }
 
 

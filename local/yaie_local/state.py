@@ -43,6 +43,18 @@ class StateFolder:
         return self.path / "logs"
 
     @property
+    def lock(self) -> Path:
+        return self.path / "lock"
+
+    def logs_of_last_run(self) -> list[Path]:
+        """The logs written since a `yaie up` last took the lock, the oldest first."""
+        if not self.lock.exists():
+            return []
+        began = self.lock.stat().st_mtime_ns
+        written = {path: path.stat().st_mtime_ns for path in self.logs.glob("*.log")}
+        return sorted((path for path in written if written[path] >= began), key=written.__getitem__)
+
+    @property
     def pods(self) -> Path:
         return self.path / "pods"
 
@@ -78,7 +90,7 @@ class StateLock:
     """
 
     def __init__(self, folder: StateFolder) -> None:
-        self._path = folder.path / "lock"
+        self._path = folder.lock
         self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

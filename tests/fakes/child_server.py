@@ -3,7 +3,8 @@ of `yaie serve`. Run as a script; a test's own flags follow the engine's.
 
     --ready-after S   /readyz answers 503 until then      --exit-after S --exit-code N   ends itself
     --deaf            ignores SIGTERM                      --linger S   takes so long to end
-    --dead-file PATH  /livez fails while PATH exists
+    --dead-file PATH  /livez fails while PATH exists       --once PATH  prints a line at first
+    --last-words TEXT stands in the termination log
 """
 
 import argparse
@@ -32,6 +33,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--linger", type=float, default=0)
     parser.add_argument("--deaf", action="store_true")
     parser.add_argument("--dead-file", type=Path)
+    parser.add_argument("--last-words", default="")
+    parser.add_argument("--once", type=Path)
     known, _ = parser.parse_known_args()
     return known
 
@@ -92,6 +95,11 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN if ARGS.deaf else ends)
     if ARGS.exit_after is not None:
         threading.Timer(ARGS.exit_after, lambda: os._exit(ARGS.exit_code)).start()
+    if ARGS.last_words:
+        Path(os.environ["YAIE_TERMINATION_LOG"]).write_text(ARGS.last_words)
+    if ARGS.once is not None and not ARGS.once.exists():
+        ARGS.once.touch()
+        tell("only once")
     tell(f"started {' '.join(sys.argv[1:])}")
     server = ThreadingHTTPServer((ARGS.host, ARGS.port), Handler)
     server.serve_forever()

@@ -7,8 +7,10 @@ import pytest
 
 from fakes.local_objects import obj, pod
 from yaie_local.kubelet.containers import ConfigError, Place, command, environment, expand
+from yaie_operator.resources.engine import ENVIRONMENT
 
-PLACE = Place("127.1.2.3", {"v": Path("/state/v"), "w": Path("/state/w")})
+FOLDERS = {"v": Path("/state/v"), "w": Path("/state/w"), "tmp": Path("/state/tmp")}
+PLACE = Place("127.1.2.3", FOLDERS, Path("/state/termination-log"))
 SECRET = obj("Secret", "s", data={"k": base64.b64encode(b"hidden").decode()})
 MAP = obj("ConfigMap", "m", data={"k": "shown"})
 
@@ -53,13 +55,28 @@ def test_the_any_address_becomes_the_pods_own() -> None:
     assert found[1:] == ["--host", "127.1.2.3", "--bind=127.1.2.3", "--about=0.0.0.0/0"]
 
 
-def test_paths_under_a_mount_become_the_volumes_folder() -> None:
-    mounts = [{"name": "v", "mountPath": "/a"}, {"name": "w", "mountPath": "/a/b", "subPath": "c"}]
-    args = ["/a/x", "/a/b/x", "/ab", "--path=/a", "file:///a/x", "http://h/a/x"]
-    found = command(of(command=["x"], args=args, volumeMounts=mounts), {}, PLACE)
-    assert found[1:] == [
-        "/state/v/x", "/state/w/c/x", "/ab", "--path=/state/v", "file:///state/v/x", "http://h/a/x",
-    ]  # fmt: skip
+def test_paths_of_the_user_stay_as_written_below_any_mount() -> None:
+    mounts = [{"name": "tmp", "mountPath": "/tmp"}, {"name": "v", "mountPath": "/models"}]
+    args = ["file:///tmp/model", "--chat-template", "/tmp/a.jinja", "--download-dir=/models/x"]
+    env = [{"name": "HF_HOME", "value": "/tmp/hf"}, {"name": "DATA", "value": "/models/data"}]
+    made = of(command=["x"], args=args, env=env, volumeMounts=mounts)
+    assert command(made, {}, PLACE)[1:] == args
+    assert environment(made, PLACE, lookup, {}) == {"HF_HOME": "/tmp/hf", "DATA": "/models/data"}
+
+
+def test_a_variable_of_the_operator_leads_into_the_volume_that_it_mounted() -> None:
+    mounts = [{"name": "v", "mountPath": "/models", "subPath": "c"}]
+    env = [{"name": "YAIE_MODEL_FOLDER", "value": "/models"}]
+    made = of(command=["x"], args=["$(YAIE_MODEL_FOLDER)/llama"], env=env, volumeMounts=mounts)
+    found = environment(made, PLACE, lookup, {})
+    assert found == {"YAIE_MODEL_FOLDER": "/state/v/c"}
+    assert command(made, found, PLACE)[1:] == ["/state/v/c/llama"]
+
+
+def test_the_termination_log_is_a_file_of_the_pod() -> None:
+    told = {"name": "YAIE_TERMINATION_LOG", "value": "/dev/termination-log"}
+    assert env_of(told) == {"YAIE_TERMINATION_LOG": "/state/termination-log"}
+    assert env_of() == {}
 
 
 def test_a_container_without_a_command_says_why_it_needs_one() -> None:
@@ -115,25 +132,15 @@ def test_labels_and_annotations_are_fields() -> None:
     assert environment(labelled, PLACE, lookup, {}) == {"L": "c", "A": ""}
 
 
-def test_caches_in_scratch_stay_the_users_own() -> None:
+def test_the_operators_caches_stay_the_users_own() -> None:
     """A model that was downloaded once must not be downloaded for each pod."""
-    mounts = [{"name": "v", "mountPath": "/cache"}]
-    made = pod(
-        "p",
-        container={
-            "volumeMounts": mounts,
-            "env": [
-                {"name": "HF_HOME", "value": "/cache/hf"},
-                {"name": "OTHER", "value": "/cache/x"},
-            ],
-        },
-        pod={"volumes": [{"name": "v", "emptyDir": {}}]},
-    )
+    env = [{"name": name, "value": value} for name, value in ENVIRONMENT.items()]
+    made = of(env=[*env, {"name": "OTHER", "value": "/cache/x"}])
     found = environment(made, PLACE, lookup, {"HF_HOME": "/home/u/hf"})
-    assert found == {"HF_HOME": "/home/u/hf", "OTHER": "/state/v/x"}
+    assert found == {"HF_HOME": "/home/u/hf", "OTHER": "/cache/x"}
 
 
 def test_a_sub_path_cannot_leave_its_volume() -> None:
     mounts = [{"name": "v", "mountPath": "/a", "subPath": "../x"}]
     with pytest.raises(ConfigError, match="leaves its volume"):
-        command(of(command=["x"], volumeMounts=mounts), {}, PLACE)
+        env_of(volumeMounts=mounts)

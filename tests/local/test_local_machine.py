@@ -26,7 +26,7 @@ from fakes.local_machine import (
 )
 from fakes.local_objects import deployment, obj, owner, service
 from yaie_local.machine import Machine
-from yaie_local.objects import condition, name_of
+from yaie_local.objects import condition, name_of, uid_of
 from yaie_local.state import StateError
 from yaie_operator.cluster import RefusedError
 
@@ -100,6 +100,37 @@ async def test_a_crash_is_restarted_with_back_off_and_told(tmp_path: Path) -> No
         assert told["reason"] == "CrashLoopBackOff"
         assert "ended with 7: started --host 127.1." in told["message"]
         assert container(pods(machine)[0])["lastState"]["terminated"]["exitCode"] == 7
+
+
+async def test_what_a_process_leaves_in_its_termination_log_is_why_it_ended(tmp_path: Path) -> None:
+    env = [{"name": "YAIE_TERMINATION_LOG", "value": "/dev/termination-log"}]
+    flags = ("--exit-after", "0.1", "--last-words", "there is no such model")
+    async with machine_in(tmp_path) as machine:
+        apply(machine, deployment(flags=flags, container={"env": env}))
+        told = await until(lambda: pods(machine) and last_end(machine))
+        assert told["message"] == "there is no such model"
+
+
+async def test_one_that_fails_silently_is_not_explained_by_the_output_of_its_last_start(
+    tmp_path: Path,
+) -> None:
+    flags = ("--exit-after", "0.1", "--once", str(tmp_path / "once"))
+    async with machine_in(tmp_path) as machine:
+        apply(machine, deployment(flags=flags))
+        first = await until(lambda: pods(machine) and last_end(machine))
+        assert "only once" in first["message"]
+        second = await until(
+            lambda: (
+                last_end(machine)
+                if container(pods(machine)[0]).get("restartCount", 0) >= 2
+                else None
+            )
+        )
+        assert "only once" not in second["message"]
+
+
+def last_end(machine: Machine) -> Any:
+    return container(pods(machine)[0]).get("lastState", {}).get("terminated")
 
 
 async def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace(tmp_path: Path) -> None:
@@ -234,16 +265,21 @@ async def test_empty_dirs_die_with_the_pod_and_claims_stay(tmp_path: Path) -> No
         {"name": "data", "persistentVolumeClaim": {"claimName": "c"}},
     ]
     mounts = [{"name": "tmp", "mountPath": "/scratch"}, {"name": "data", "mountPath": "/data"}]
-    env = [{"name": "SCRATCH", "value": "/scratch/x"}, {"name": "DATA", "value": "/data"}]
+    env = [{"name": "YAIE_MODEL_FOLDER", "value": "/data"}]
     async with machine_in(tmp_path) as machine:
         given = {"volumeMounts": mounts, "env": env}
         apply(machine, deployment(container=given, pod={"volumes": volumes}))
         await until(lambda: ready(machine))
         seen = await fetch(machine)
-        scratch, data = Path(seen["SCRATCH"]).parent, Path(seen["DATA"])
+        scratch = volume_of(pods(machine)[0], "tmp", tmp_path)
+        data = Path(seen["YAIE_MODEL_FOLDER"])
         assert data == tmp_path / "volumes" / "default" / "c"
         assert there(scratch, data) == (True, True)
     assert there(scratch, data) == (False, True)
+
+
+def volume_of(pod: Any, name: str, state: Path) -> Path:
+    return state / "pods" / uid_of(pod) / "volumes" / name
 
 
 def there(*folders: Path) -> tuple[bool, ...]:

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -74,3 +75,15 @@ def test_a_folder_that_cannot_be_made_is_named_with_the_reason(tmp_path: Path) -
     (tmp_path / "file").touch()
     with pytest.raises(StateError, match="file cannot be made: File exists; choose another"):
         StateFolder(tmp_path / "file").create()
+
+
+def test_the_logs_of_the_last_run_are_those_written_since_it_took_the_lock(tmp_path: Path) -> None:
+    state = StateFolder(tmp_path)
+    state.create()
+    assert state.logs_of_last_run() == []
+    for name, at in (("old", 10), ("b", 30), ("a", 40)):
+        (state.logs / f"{name}.log").touch()
+        os.utime(state.logs / f"{name}.log", (at, at))
+    StateLock(state).release()
+    os.utime(state.lock, (20, 20))
+    assert [path.stem for path in state.logs_of_last_run()] == ["b", "a"]

@@ -151,7 +151,8 @@ def test_scheduling_fields_are_passed_on() -> None:
 
 def test_a_volume_is_mounted_read_only_and_its_path_is_the_source() -> None:
     stored = model(model={"source": "pvc://weights/llama/3"})
-    assert container(stored)["args"][0] == "/models/llama/3"
+    assert container(stored)["args"][0] == "$(YAIE_MODEL_FOLDER)/llama/3"
+    assert {"name": "YAIE_MODEL_FOLDER", "value": "/models"} in container(stored)["env"]
     assert {
         "name": "model",
         "persistentVolumeClaim": {"claimName": "weights", "readOnly": True},
@@ -159,7 +160,15 @@ def test_a_volume_is_mounted_read_only_and_its_path_is_the_source() -> None:
     assert {"name": "model", "mountPath": "/models", "readOnly": True} in container(stored)[
         "volumeMounts"
     ]
-    assert container(model(model={"source": "pvc://weights"}))["args"][0] == "/models"
+    whole = container(model(model={"source": "pvc://weights"}))
+    assert whole["args"][0] == "$(YAIE_MODEL_FOLDER)"
+
+
+def test_an_engine_knows_where_its_termination_message_goes() -> None:
+    made = container(model())
+    env = {e["name"]: e.get("value") for e in made["env"]}
+    assert env["YAIE_TERMINATION_LOG"] == made["terminationMessagePath"] == "/dev/termination-log"
+    assert made["terminationMessagePolicy"] == "FallbackToLogsOnError"
 
 
 def test_secrets_reach_the_engine_by_name_only() -> None:

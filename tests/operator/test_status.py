@@ -207,6 +207,18 @@ def test_a_model_that_is_not_accepted_at_first_sight_is_a_flip_and_a_warning() -
     assert found[0].is_warning
 
 
+def test_engines_that_begin_to_fail_are_told_once_and_in_their_own_words() -> None:
+    """EnginesReady was false before, while they started: no status flips."""
+    starting = status_of(view(engines=UNREADY, pods=(STARTING,)))
+    failing = view(engines=UNREADY, pods=(CRASHED,), status=starting)
+    (event,) = flips(failing.model, status_of(failing))
+    assert (event.type, event.condition.reason) == ("EnginesReady", Reason.CRASH_LOOP)
+    assert "no such model" in event.condition.message
+    assert event.is_warning
+    still = view(engines=UNREADY, pods=(CRASHED,), status=status_of(failing))
+    assert flips(still.model, status_of(still)) == ()
+
+
 def test_every_status_fits_the_crd() -> None:
     schema = root_schema()["properties"]["status"]
     for seen in (view(), view(engines=READY), view(engines=UNREADY, pods=(CRASHED,))):
@@ -248,20 +260,42 @@ def test_a_pod_whose_first_crash_just_happened_is_not_called_a_loop_before_its_r
     assert diagnose(first).reason == Reason.STARTING
 
 
+def crashed(message: str) -> dict[str, Any]:
+    """A pod that was restarted after an end with this termination message."""
+    again: dict[str, Any] = json.loads(json.dumps(CRASHED))
+    again["status"]["containerStatuses"][0]["lastState"]["terminated"]["message"] = message
+    return again
+
+
+def logged(level: str, message: str, **keys: str) -> str:
+    return json.dumps({"time": "…", "level": level, "message": message, **keys})
+
+
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("message", "told"),
     [
-        ('{"level": "error", "message": "stopping", "error": "no such folder"}', "no such folder"),
-        ('{"level": "error", "message": "out of memory"}', "out of memory"),
-        ("Killed", "Killed"),
+        ("There is no model folder at '/a'.", "There is no model folder at '/a'"),
+        (logged("error", "stopping", error="no such folder"), "no such folder"),
+        (logged("critical", "engine failed", reason="pickled weights"), "pickled weights"),
+        (logged("critical", "engine failed", exception="Trace\nKeyError: 'a'"), "KeyError: 'a'"),
+        (logged("error", "out of memory"), "out of memory"),
+        (logged("error", "no disk") + "\n" + logged("info", "stopped"), "no disk"),
+        (logged("error", "no disk") + "\nUserWarning: leaked semaphores", "no disk"),
+        ("yaie serve: unknown argument --x\nSee yaie serve --help\n", "unknown argument --x"),
+        ("usage: router [-h]\nrouter: error: unrecognized arguments: -x", "arguments: -x"),
+        ("before\nKilled", "Killed"),
         ("[1, 2]", "[1, 2]"),
     ],
 )
-def test_a_crash_repeats_what_the_last_log_line_says(line: str, told: str) -> None:
-    crashed = json.loads(json.dumps(CRASHED))
-    ended = crashed["status"]["containerStatuses"][0]["lastState"]["terminated"]
-    ended["message"] = f"before\n{line}\n"
-    assert f": {told} (see" in diagnose(crashed).message
+def test_a_crash_is_told_in_the_sentence_of_the_process_or_its_last_error(
+    message: str, told: str
+) -> None:
+    assert f"{told} (see" in diagnose(crashed(message)).message
+
+
+@pytest.mark.parametrize("message", ["", "See yaie serve --help", logged("info", "loading")])
+def test_what_does_not_explain_a_crash_is_not_told_as_its_reason(message: str) -> None:
+    assert "and is restarted; see `kubectl logs" in diagnose(crashed(message)).message
 
 
 def test_a_message_does_not_change_with_each_restart() -> None:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 
 from yaie.cli.examples import epilog
 from yaie.cli.foreign_commands import INSTEAD
-from yaie.cli.parser import WRONG_USAGE, Parser
-from yaie_api import __version__
+from yaie.cli.parser import WRONG_USAGE, Parser, WrongUsageExit
+from yaie_api import __version__, termination
 from yaie_api.errors import YaieError
 
 if TYPE_CHECKING:
@@ -53,7 +53,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(arguments)
     except YaieError as error:
         print(f"yaie: {error.message}", file=sys.stderr)
+        _leave(arguments, error.message)
         return 1
+    except WrongUsageExit as wrong:
+        _leave(arguments, wrong.sentence)
+        raise
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -74,6 +78,12 @@ def _run(arguments: Sequence[str]) -> int:
     status = run(args)
     sys.stdout.flush()
     return status
+
+
+def _leave(arguments: Sequence[str], sentence: str) -> None:
+    """Say why the command fails, if it is the one that a pod runs: others may run beside it."""
+    if command_of(arguments) == "serve":
+        termination.leave(sentence)
 
 
 def command_of(arguments: Sequence[str]) -> str | None:

@@ -17,6 +17,14 @@ def help_format(prog: str) -> argparse.HelpFormatter:
     return argparse.RawDescriptionHelpFormatter(prog, max_help_position=_COLUMN)
 
 
+class WrongUsageExit(SystemExit):
+    """The end of a command that was called wrongly. `sentence`: what is wrong, in one line."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(WRONG_USAGE)
+        self.sentence = sentence
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that refuses abbreviated flags: a later version may make them ambiguous."""
 
@@ -24,7 +32,15 @@ class Parser(argparse.ArgumentParser):
         super().__init__(formatter_class=help_format, allow_abbrev=False, **settings)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(WRONG_USAGE, f"{self.prog}: {message}\nSee {self.prog} --help\n")
+        """Print what is wrong and where help is.
+
+        Raises:
+            WrongUsageExit: always.
+
+        """
+        sentence = f"{self.prog}: {message}"
+        self._print_message(f"{sentence}\nSee {self.prog} --help\n", sys.stderr)
+        raise WrongUsageExit(sentence)
 
     def parse_known_args(  # type: ignore[override]  # its overloads say no more than this
         self, args: Sequence[str] | None = None, namespace: Any = None

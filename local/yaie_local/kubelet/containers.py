@@ -2,19 +2,22 @@
 
 Environment variables, `$(VAR)` and the downward API work as in Kubernetes. Three things differ,
 because a process shares the machine's file system and network: `yaie` and `python` mean this
-installation, 0.0.0.0 becomes the pod's address, and paths below a mount path become paths in the
-volume's folder.
+installation, 0.0.0.0 becomes the pod's address, and the variables with which the operator names
+paths of its own mounts hold the paths of this machine. All other paths stay as they are written:
+`/tmp` in an argument or a variable of the user is this machine's.
 """
 
 import base64
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+from yaie_api import names
 from yaie_operator.cluster import Object
+from yaie_operator.resources.engine import ENVIRONMENT
 
 ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - replaced by the pod's address, never bound
 _REFERENCE: Final = re.compile(r"\$\$|\$\(([-A-Za-z0-9_.]+)\)")
@@ -24,10 +27,6 @@ PROGRAMS: Final[dict[str, tuple[str, ...]]] = {
     "python": (sys.executable,),
     "python3": (sys.executable,),
 }
-
-CACHES: Final = frozenset({"HOME", "XDG_CACHE_HOME", "HF_HOME", "TRITON_CACHE_DIR"})
-"""Variables that keep the user's own value if the pod sets them to a path in an emptyDir, so that a
-downloaded model stays on this machine."""
 
 
 class ConfigError(Exception):
@@ -40,10 +39,11 @@ Lookup = Callable[[str, str], Object | None]
 
 @dataclass(frozen=True)
 class Place:
-    """A pod's address and the folder of each of its volumes."""
+    """A pod's address, the folder of each of its volumes, and its container's termination log."""
 
     address: str
     volumes: Mapping[str, Path]
+    termination_log: Path
 
 
 def command(pod: Object, env: Mapping[str, str], place: Place) -> list[str]:
@@ -60,8 +60,7 @@ def command(pod: Object, env: Mapping[str, str], place: Place) -> list[str]:
             "the container has no command; images are not used on this machine, so write one"
         )
     expanded = [expand(word, env) for word in (*words, *(container.get("args") or ()))]
-    mounts = mounted(container, place)
-    local = [_localised(word, place.address, mounts) for word in expanded]
+    local = [_localised(word, place.address) for word in expanded]
     return [*PROGRAMS.get(local[0], (local[0],)), *local[1:]]
 
 
@@ -70,22 +69,24 @@ def environment(
 ) -> dict[str, str]:
     """The process's environment: `base` and the container's own variables.
 
+    The operator's cache folders are left out: this machine's own are used, so that a model that was
+    downloaded once is not downloaded for each pod.
+
     Raises:
         ConfigError: an object or key that a variable refers to is missing.
 
     """
     container = pod["spec"]["containers"][0]
+    paths = _paths(container, place)
     own: dict[str, str] = {}
     for source in container.get("envFrom") or ():
         own |= _all_of(source, lookup)
     for variable in container.get("env") or ():
-        value = _value(variable, pod, place, lookup, own)
-        if value is not None:
-            own[variable["name"]] = value
-    scratch = [PurePosixPath(path) for path in _scratch_mounts(pod)]
-    kept = {key: v for key, v in own.items() if not (key in CACHES and _is_below(v, scratch))}
-    mounts = mounted(container, place)
-    return {**base, **{key: _under_mount(value, mounts) for key, value in kept.items()}}
+        name = variable["name"]
+        value = paths.get(name) or _value(variable, pod, place, lookup, own)
+        if value is not None and ENVIRONMENT.get(name) != value:
+            own[name] = value
+    return {**base, **own}
 
 
 def expand(text: str, env: Mapping[str, str]) -> str:
@@ -99,15 +100,6 @@ def expand(text: str, env: Mapping[str, str]) -> str:
     return _REFERENCE.sub(value, text)
 
 
-def mounted(container: Mapping[str, Any], place: Place) -> list[tuple[PurePosixPath, Path]]:
-    """Mount paths with their folders, deepest path first."""
-    pairs = [
-        (PurePosixPath(mount["mountPath"]), _mounted_folder(mount, place))
-        for mount in container.get("volumeMounts") or ()
-    ]
-    return sorted(pairs, key=lambda pair: len(pair[0].parts), reverse=True)
-
-
 def decode_secret(secret: Object) -> dict[str, str]:
     """The values of a Secret as text."""
     data = secret.get("data") or {}
@@ -115,15 +107,17 @@ def decode_secret(secret: Object) -> dict[str, str]:
     return {**plain, **(secret.get("stringData") or {})}
 
 
-def _scratch_mounts(pod: Object) -> list[str]:
-    """Mount paths of the pod's emptyDirs."""
-    empty = {v["name"] for v in pod["spec"].get("volumes") or () if "emptyDir" in v}
-    mounts = pod["spec"]["containers"][0].get("volumeMounts") or ()
-    return [mount["mountPath"] for mount in mounts if mount["name"] in empty]
-
-
-def _is_below(text: str, folders: Sequence[PurePosixPath]) -> bool:
-    return any(PurePosixPath(text).is_relative_to(folder) for folder in folders)
+def _paths(container: Mapping[str, Any], place: Place) -> dict[str, str]:
+    """The operator's variables that name paths inside the container, with paths of this machine."""
+    folders = {
+        mount["mountPath"]: _mounted_folder(mount, place)
+        for mount in container.get("volumeMounts") or ()
+    }
+    given = {v["name"]: v.get("value", "") for v in container.get("env") or ()}
+    paths = {names.ENV_TERMINATION_LOG: place.termination_log}
+    if (folder := folders.get(given.get(names.ENV_MODEL_FOLDER, ""))) is not None:
+        paths[names.ENV_MODEL_FOLDER] = folder
+    return {name: str(path) for name, path in paths.items() if name in given}
 
 
 def _mounted_folder(mount: Mapping[str, Any], place: Place) -> Path:
@@ -136,24 +130,12 @@ def _mounted_folder(mount: Mapping[str, Any], place: Place) -> Path:
     return folder / inside
 
 
-def _localised(word: str, address: str, mounts: Sequence[tuple[PurePosixPath, Path]]) -> str:
-    """An argument in which 0.0.0.0 and mount paths are replaced."""
+def _localised(word: str, address: str) -> str:
+    """An argument in which 0.0.0.0 is replaced."""
     flag, equals, value = word.partition("=")
     if word.startswith("--") and equals:
-        return f"{flag}={_localised(value, address, mounts)}"
-    return address if word == ANY_ADDRESS else _under_mount(word, mounts)
-
-
-def _under_mount(text: str, mounts: Sequence[tuple[PurePosixPath, Path]]) -> str:
-    """Replace a path at or below a mount path by the path in its folder; keep other text."""
-    scheme, mark, rest = text.rpartition("://")
-    if not rest.startswith("/"):
-        return text
-    path = PurePosixPath(rest)
-    for mount, folder in mounts:
-        if path.is_relative_to(mount):
-            return f"{scheme}{mark}{folder / path.relative_to(mount)}"
-    return text
+        return f"{flag}={_localised(value, address)}"
+    return address if word == ANY_ADDRESS else word
 
 
 def _value(

@@ -13,6 +13,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final
 
 import aiohttp
@@ -36,7 +37,7 @@ MAX_RESTART_GRACE_S: Final = 30.0
 _POLL_S: Final = 0.1
 _DRAIN_S: Final = 1.0
 _MESSAGE_LINES: Final = 5
-_MESSAGE_BYTES: Final = 1024
+_MESSAGE_BYTES: Final = 4096
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class PodWorker:
 
     async def run(self) -> None:
         """Start and restart the container until `end` is called."""
-        output = logfile.LogFile(self._host.state.logs / f"{name_of(self.pod)}.log")
+        output = logfile.LogFile(self._log)
         try:
             while not self.is_ending:
                 await self._attempt(output)
@@ -122,13 +123,14 @@ class PodWorker:
         self._set(self._container.running(self._host.clock()))
         log.info("started", extra=fields(pod=name_of(self.pod), pid=child.pid))
         began = time.monotonic()
+        written = logfile.Follower(self._log)
         copying = asyncio.create_task(output.copy(child.output))
         reason = await self._supervise(child)
         await _drain(copying)
         if time.monotonic() - began > self._host.back_off.good_run_s:
             self._crashes = 0
         self._crashes += 1
-        self._note_end(child.exited.result(), reason)
+        self._note_end(child.exited.result(), reason, written)
 
     def _launch(self) -> processes.Launch:
         """Prepare volumes, environment and command of the pod's process.
@@ -140,7 +142,10 @@ class PodWorker:
         state, pod = self._host.state, self.pod
         for name in ("startupProbe", "readinessProbe", "livenessProbe"):
             Probe.of(pod, name)
-        place = Place(self._address, volumes.prepare(pod, state, self._lookup))
+        place = Place(
+            self._address, volumes.prepare(pod, state, self._lookup), self._termination_log
+        )
+        self._termination_log.unlink(missing_ok=True)
         env = containers.environment(pod, place, self._lookup, self._base_env())
         return processes.Launch(
             argv=containers.command(pod, env, place),
@@ -266,8 +271,17 @@ class PodWorker:
             if failures >= probe.failures:
                 return f"liveness probe failed {failures} times: {why}"
 
-    def _note_end(self, code: int, reason: str) -> None:
-        message = self._last_words() if reason in ("Error", "Completed") else reason
+    @property
+    def _log(self) -> Path:
+        return self._host.state.logs / f"{name_of(self.pod)}.log"
+
+    @property
+    def _termination_log(self) -> Path:
+        return volumes.folder_of(self.pod, self._host.state) / "termination-log"
+
+    def _note_end(self, code: int, reason: str, written: logfile.Follower) -> None:
+        by_itself = reason in ("Error", "Completed")
+        message = self._termination_message(code, written) if by_itself else reason
         kind = reason if reason in ("Error", "Completed", "Terminated") else "Unhealthy"
         self._set(self._container.terminated(code, kind, message, self._host.clock()))
         log.info("ended", extra=fields(pod=name_of(self.pod), code=code, reason=reason))
@@ -279,18 +293,22 @@ class PodWorker:
         delay_s = self._host.back_off.delay_s(self._crashes)
         if "terminated" in self._container.state:
             last = self._container.state["terminated"]
-            message = f"restarts in {delay_s:g} s; ended with {last['exitCode']}: {last['message']}"
+            ended = f"ended with {last['exitCode']}: {last['message']}".removesuffix(": ")
+            message = f"restarts in {delay_s:g} s; {ended}"
             self._set(self._container.waiting("CrashLoopBackOff", message))
             self._container = replace(self._container, restarts=self._container.restarts + 1)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(delay_s):
                 await self._ending.wait()
 
-    def _last_words(self) -> str:
-        """The last lines of the container's output."""
-        path = self._host.state.logs / f"{name_of(self.pod)}.log"
-        data = logfile.tail(path, _MESSAGE_LINES)[-_MESSAGE_BYTES:]
-        return data.decode(errors="replace").strip()
+    def _termination_message(self, code: int, written: logfile.Follower) -> str:
+        """What the container left in its termination log; of one that failed and left nothing, the
+        last lines of the output since its start (the policy FallbackToLogsOnError).
+        """
+        left = self._termination_log.read_bytes() if self._termination_log.exists() else b""
+        if not left and code:
+            left = b"".join(written.read().splitlines(keepends=True)[-_MESSAGE_LINES:])
+        return left[-_MESSAGE_BYTES:].decode(errors="replace").strip()
 
     def _set(self, container: ContainerState) -> None:
         """Store the pod's status; an unchanged status is not written."""

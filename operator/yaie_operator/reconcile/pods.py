@@ -5,6 +5,7 @@ would be a write to the API server.
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -22,7 +23,9 @@ _URGENCY: Final = (
     Reason.UNSCHEDULABLE,
     Reason.STARTING,
 )
-_HINT_LENGTH: Final = 300
+_EXPLANATION_LENGTH: Final = 1000
+_ERRORS: Final = frozenset({"error", "critical"})
+_USAGE_HINT: Final = re.compile(r"See .* --help|usage: .*", re.IGNORECASE)
 
 
 def is_draining(pod: Object) -> bool:
@@ -88,32 +91,45 @@ def _last_end(status: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _crash(pod: str, status: Mapping[str, Any], ended: Mapping[str, Any]) -> str:
-    """The message for a crashed container.
-
-    With FallbackToLogsOnError the termination message holds the last lines of the log.
-    """
+    """The message for a crashed container, with the sentence that its process left."""
     how = ended.get("reason") or "Error"
     text = f"Pod {pod} ended ({how}, exit code {ended.get('exitCode', 'unknown')}) and is restarted"
-    hint = _last_line(ended.get("message", ""))
+    why = explanation(ended.get("message", ""))
     container = status.get("name", "")
     see = f"`kubectl logs {pod} -c {container} --previous`, or `yaie logs {pod}` under `yaie up`"
-    return f"{text}: {hint} (see {see})" if hint else f"{text}; see {see}"
+    return f"{text}: {why.removesuffix('.')} (see {see})" if why else f"{text}; see {see}"
 
 
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return _sentence(lines[-1])[:_HINT_LENGTH] if lines else ""
+def explanation(message: str) -> str:
+    """What a termination message says about the end; "" if it says nothing about it.
+
+    The message is the sentence that the process left (`yaie_api.termination`). If it left none, it
+    is the end of its log: then the last error that was logged counts, else the last line that is
+    not of our log. A hint where to read about flags, and what went well before the end, do not.
+    """
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    told = [(line, _log_entry(line)) for line in lines if not _USAGE_HINT.fullmatch(line)]
+    errors = [_error(entry) for _, entry in told if entry is not None]
+    plain = [line for line, entry in told if entry is None]
+    last = [found for found in errors if found][-1:] or plain[-1:]
+    return last[0][:_EXPLANATION_LENGTH] if last else ""
 
 
-def _sentence(line: str) -> str:
-    """The text of a line of our JSON log: its `error`, else its `message`, else the line."""
+def _log_entry(line: str) -> Mapping[str, Any] | None:
+    """A line of our JSON log; None for any other line."""
     try:
         entry = json.loads(line)
     except ValueError:
-        return line
-    if not isinstance(entry, dict):
-        return line
-    return str(entry.get("error") or entry.get("message") or line)
+        return None
+    return entry if isinstance(entry, dict) and "message" in entry else None
+
+
+def _error(entry: Mapping[str, Any]) -> str:
+    """What a line of our log says about an error; "" if it is about something else."""
+    if entry.get("level") not in _ERRORS:
+        return ""
+    raised = str(entry.get("exception", "")).strip().rpartition("\n")[2]
+    return str(entry.get("reason") or entry.get("error") or raised or entry["message"])
 
 
 def _condition(pod: Object, kind: str) -> Mapping[str, Any]:

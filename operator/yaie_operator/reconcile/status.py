@@ -38,7 +38,7 @@ class Replicas:
 
 @dataclass(frozen=True)
 class Transition:
-    """A condition whose status changed."""
+    """A condition whose status changed, or that is false for a new reason that is a failure."""
 
     type: ConditionType
     condition: ConditionState
@@ -82,19 +82,33 @@ def summarise(
     }
 
 
+FAILURES: Final = frozenset({Reason.CRASH_LOOP, Reason.IMAGE_PULL_FAILED, Reason.CONFIG_ERROR})
+"""Why engines or the router do not start, and will not without help."""
+
+
 def flips(before: Object, after: Mapping[str, Any]) -> tuple[Transition, ...]:
-    """Conditions whose status differs between a stored object and its new status."""
-    old = {c["type"]: c["status"] for c in _stored(before)}
+    """What an Event tells: conditions whose status differs between a stored object and its new
+    status, and engines or a router that were not ready and now fail.
+    """
+    old = {c["type"]: (c["status"], c["reason"]) for c in _stored(before)}
     # The first status has no previous one. A spec counts as accepted before it, so that only a
     # rejection is reported.
-    old.setdefault(ConditionType.ACCEPTED, "True")
+    old.setdefault(ConditionType.ACCEPTED, ("True", Reason.VALID))
     return tuple(
         Transition(
             ConditionType(c["type"]), ConditionState(c["status"], Reason(c["reason"]), c["message"])
         )
         for c in after["conditions"]
-        if old.get(c["type"], c["status"]) != c["status"]
+        if c["type"] in old and _is_news(c, *old[c["type"]])
     )
+
+
+def _is_news(condition: Mapping[str, Any], status: str, reason: str) -> bool:
+    """Whether a condition is worth an Event after the given status and reason."""
+    if condition["status"] != status:
+        return True
+    is_copy = condition["type"] == ConditionType.READY  # of the condition that tells it already
+    return not is_copy and condition["reason"] in FAILURES and condition["reason"] != reason
 
 
 def count(view: ModelView, spec: InferenceModelSpec | None) -> Replicas:
@@ -121,8 +135,7 @@ def phase(states: Mapping[ConditionType, ConditionState], replicas: Replicas) ->
     if ready.is_true:
         return "Ready"
     if replicas.ready == 0:
-        failed = {Reason.CRASH_LOOP, Reason.IMAGE_PULL_FAILED, Reason.CONFIG_ERROR}
-        return "Failed" if ready.reason in failed else "Starting"
+        return "Failed" if ready.reason in FAILURES else "Starting"
     return "Updating" if states[ConditionType.PROGRESSING].is_true else "Degraded"
 
 

@@ -32,12 +32,14 @@ GPU_RESOURCE: Final = "nvidia.com/gpu"
 STARTUP_PERIOD_S: Final = 2
 
 SCRATCH: Final = {"tmp": "/tmp", "cache": "/cache", "dshm": "/dev/shm"}  # noqa: S108 - pod mounts
+TERMINATION_LOG: Final = "/dev/termination-log"
 ENVIRONMENT: Final = {
     "HOME": "/tmp",  # noqa: S108 - the pod's own emptyDir
     "XDG_CACHE_HOME": "/cache",
     "HF_HOME": "/cache/huggingface",
     "TRITON_CACHE_DIR": "/cache/triton",
 }
+"""Caches in the pod's own folders, unless the user's variables name others."""
 
 
 def deployment(model: ServedModel, config: OperatorConfig, *, observed: Object | None) -> Object:
@@ -156,6 +158,7 @@ def _container(model: ServedModel, config: OperatorConfig) -> dict[str, Any]:
         "readinessProbe": http_probe(names.PATH_READY, period_s=2, failures=2),
         "livenessProbe": http_probe(names.PATH_LIVE, period_s=10, failures=6),
         "lifecycle": {"preStop": {"sleep": {"seconds": SETTLE_S}}},
+        "terminationMessagePath": TERMINATION_LOG,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": CONTAINER_SECURITY,
         "volumeMounts": _mounts(model),
@@ -203,7 +206,7 @@ def _source(model: ServedModel) -> str:
     if not source.startswith("pvc://"):
         return source
     _, _, path = source.removeprefix("pvc://").partition("/")
-    return f"{PVC_MOUNT}/{path}".rstrip("/")
+    return f"$({names.ENV_MODEL_FOLDER})/{path}".rstrip("/")
 
 
 def _claim(model: ServedModel) -> str | None:
@@ -220,7 +223,10 @@ def _environment(model: ServedModel) -> list[dict[str, Any]]:
     env: list[dict[str, Any]] = [
         {"name": names.ENV_POD_NAME, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": names.ENV_NAMESPACE, "value": model.namespace},
+        {"name": names.ENV_TERMINATION_LOG, "value": TERMINATION_LOG},
     ]
+    if _claim(model):
+        env.append({"name": names.ENV_MODEL_FOLDER, "value": PVC_MOUNT})
     env += [{"name": n, "value": v} for n, v in ENVIRONMENT.items() if n not in users]
     if (secret := model.spec.model.secret_ref) and "HF_TOKEN" not in users:
         env.append(_from_secret("HF_TOKEN", secret.name, secret.key))

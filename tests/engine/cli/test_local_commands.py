@@ -13,6 +13,7 @@ from fakes.running_up import Up, gone, model_file, until, up, yaie
 from yaie.cli.commands.local.logs import together
 from yaie.cli.commands.local.ps import age, table
 from yaie_api.errors import UnavailableError
+from yaie_local.state import StateFolder, StateLock
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +137,35 @@ def test_scale_of_nobody_and_of_too_many_is_refused(running: Up) -> None:
     assert "not found" in call(running, "scale", "nobody", "--replicas", "1").stderr
     assert "spec.replicas" in call(running, "scale", "base", "--replicas", "5000").stderr
     assert call(running, "scale", "base", "--replicas", "-1").returncode == 2
+
+
+def test_logs_of_the_last_run_can_be_read_when_nothing_runs(tmp_path: Path) -> None:
+    state = StateFolder(tmp_path)
+    state.create()
+    StateLock(state).release()
+    for pod in ("demo-a1b2c3d4e5-x1y2z", "demo-2-a1b2c3d4e5-x1y2z", "yaie-router-a1b2-x1y2z"):
+        (state.logs / f"{pod}.log").write_text(f"of {pod}\nends\n")
+    done = yaie("logs", "demo", state=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "of demo-a1b2c3d4e5-x1y2z\nends\n")
+    assert f"nothing runs in {tmp_path}; these are the last run's logs" in done.stderr
+    (state.logs / "demo-a1b2c3d4e5-other.log").write_text("more\n")
+    both = yaie("logs", "demo", "--tail", "1", state=tmp_path).stdout
+    assert both == "[demo-a1b2c3d4e5-x1y2z] ends\n[demo-a1b2c3d4e5-other] more\n"
+    one = yaie("logs", "demo-2-a1b2c3d4e5-x1y2z", "--tail", "1", state=tmp_path)
+    assert one.stdout == "ends\n"
+    assert "of yaie-router" in yaie("logs", "--router", "-f", state=tmp_path).stdout
+    absent = yaie("logs", "nobody", state=tmp_path)
+    assert (absent.returncode, absent.stdout) == (1, "")
+    assert "start it with: yaie up -f model.yaml" in absent.stderr
+
+
+def test_ps_says_below_the_table_why_a_model_is_not_ready(running: Up, tmp_path: Path) -> None:
+    gpu = "  resources: {gpu: {count: 1}}\n"
+    call(running, "apply", "-f", str(model_file(tmp_path, "big", text=gpu)))
+    until(lambda: "GPU(s), this machine has 0" in call(running, "ps", "big").stderr)
+    assert call(running, "ps", "base").stderr == ""
+    assert call(running, "ps", "big", "-o", "wide").stderr == ""
+    assert call(running, "delete", "big").returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
+import contextlib
 import resource
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -122,3 +124,25 @@ def test_ctrl_c_while_a_command_is_loaded_is_quiet(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(cli, "build_parser", interrupted)
     assert cli.main(["ps"]) == cli.INTERRUPTED
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("serve m --max-modl-len 8", "yaie serve: unknown argument --max-modl-len; did you mean"),
+        ("serve m --tool-call-parser x", "tool"),
+        ("ps --nope", ""),
+        ("run-batch -i a -o b --model m --tool-call-parser x", ""),
+    ],
+)
+def test_the_command_that_a_pod_runs_leaves_why_it_failed_as_termination_message(
+    line: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "termination-log"
+    file.touch()
+    monkeypatch.setenv("YAIE_TERMINATION_LOG", str(file))
+    with contextlib.suppress(SystemExit):
+        cli.main(line.split())
+    left = file.read_text()
+    assert told in left
+    assert bool(told) == bool(left)

@@ -38,11 +38,25 @@ def test_on_a_terminal_the_lines_are_rewritten_in_place(monkeypatch: pytest.Monk
     stream = Terminal()
     progress = StartProgress(stream)
     progress.show([state("a"), state("b")], 0.0)
-    progress.show([state("a"), state("b", message="m" * 100)], 1.0)
+    progress.show([state("a"), state("b")], 1.0)
     first, second = stream.getvalue().split("\033[J")[:2]
     assert first.count("\n") == 2
     assert second.startswith("\033[2F")
-    assert all(len(line.removeprefix("\033[2K")) < 30 for line in second.split("\n")[1:])
+
+
+def test_on_a_terminal_a_long_reason_is_wrapped_and_not_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    stream = Terminal()
+    progress = StartProgress(stream)
+    reason = "ended: there is no model folder at /srv/models/" + "m" * 60
+    progress.show([state(phase="Failed", message=reason)], 0.0)
+    shown = stream.getvalue().removesuffix("\033[J").replace("\033[2K", "").splitlines()
+    assert all(len(line) < 40 for line in shown)
+    assert "".join(line.strip() for line in shown).endswith("m" * 60)
+    progress.show([state()], 1.0)
+    assert f"\033[{len(shown)}F" in stream.getvalue()
 
 
 def test_after_the_start_a_terminal_gets_plain_news_too() -> None:

@@ -47,10 +47,14 @@ def test_while_loading_it_lives_and_is_not_ready(tmp_path: Path) -> None:
         server.wait_ready()
 
 
-def test_a_model_that_cannot_be_loaded_ends_the_server_with_the_reason(tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_loaded_ends_the_server_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("YAIE_TERMINATION_LOG", str(tmp_path / "termination-log"))
     with serving(tmp_path, engine=["--refuse-to-load"]) as server:
         assert server.process.wait(15) == 1
         assert "The model folder has pickled weights." in server.log_text()
+    assert (tmp_path / "termination-log").read_text() == "The model folder has pickled weights."
 
 
 def test_a_dead_engine_ends_its_streams_with_an_event_and_is_replaced(tmp_path: Path) -> None:

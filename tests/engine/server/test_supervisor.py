@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from yaie.ipc.channel import EnginePort, Failed
 from yaie.server.engine import supervisor
 from yaie.server.engine.client import AsyncEngine, EngineState
 from yaie.server.engine.supervisor import Supervisor
+from yaie_api.errors import UnavailableError
 
 
 class Deaf:
@@ -58,6 +60,41 @@ async def test_silence_is_told_once_and_ends_a_process_once(
         await asyncio.gather(task, return_exceptions=True)
     assert [record.message for record in caplog.records] == ["engine is silent"]
     assert processes[0].kills == 1
+
+
+class Dying:
+    """A process that has ended with status 1."""
+
+    returncode = 1
+
+    async def wait(self) -> int:
+        return 1
+
+
+async def test_an_engine_that_dies_too_often_is_told_in_its_last_words(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It served, so it is replaced: its words do not mean that no engine can start."""
+
+    async def start(address: str, **options: Any) -> Dying:
+        engine.state = EngineState.READY
+        port = EnginePort(address)
+        port.send(Failed("AcceleratorError: an illegal memory access."))
+        port.close()
+        return Dying()
+
+    async def ready(info: Any) -> None:
+        raise AssertionError("it never said so")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
+    engine = AsyncEngine()
+    kept = Supervisor(lambda address: [address], engine, ready, max_deaths=1, backoff_s=0.0)
+    with caplog.at_level(logging.ERROR), pytest.raises(UnavailableError) as ended:
+        await asyncio.wait_for(kept.run(), 20)
+    said = "AcceleratorError: an illegal memory access"
+    assert ended.value.message == f"The engine process ended: {said}."
+    assert [record.message for record in caplog.records] == ["engine died, starting it again"]
+    assert caplog.records[0].fields["status"] == said  # type: ignore[attr-defined]  # set by `fields`
 
 
 @pytest.mark.parametrize("what", ["private_folder", "create_subprocess_exec"])

@@ -9,12 +9,15 @@ import json
 import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
 from yaie.cli.local.files import DEFAULT_NAMESPACE
 from yaie_api import names
 from yaie_api.errors import InvalidRequestError, NotFoundError, UnavailableError, YaieError
+
+if TYPE_CHECKING:
+    from yaie_local.state import StateFolder
 
 APPLY: Final = "application/apply-patch+yaml"
 MERGE: Final = "application/merge-patch+json"
@@ -31,6 +34,17 @@ def add_state_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", "--namespace", default=DEFAULT_NAMESPACE, help="default: %(default)s")
 
 
+class NotRunningError(UnavailableError):
+    """No `yaie up` runs in the state folder."""
+
+
+def state_folder(args: argparse.Namespace) -> "StateFolder":
+    """The state folder given by the flags."""
+    from yaie_local.state import StateFolder
+
+    return StateFolder(Path(args.state_dir)) if args.state_dir else StateFolder.default()
+
+
 class LocalClient:
     """Client of one `yaie up`. Every method raises UnavailableError if none is running."""
 
@@ -40,10 +54,7 @@ class LocalClient:
     @classmethod
     def of(cls, args: argparse.Namespace) -> "LocalClient":
         """The client for the state folder given by the flags."""
-        from yaie_local.state import StateFolder
-
-        folder = StateFolder(Path(args.state_dir)) if args.state_dir else StateFolder.default()
-        return cls(folder.socket)
+        return cls(state_folder(args).socket)
 
     def call(
         self,
@@ -110,7 +121,7 @@ class LocalClient:
         try:
             connection.connect()
         except (FileNotFoundError, ConnectionRefusedError) as error:
-            raise UnavailableError(
+            raise NotRunningError(
                 f"nothing runs in {self._socket_path.parent}; start it with: yaie up -f model.yaml"
             ) from error
         except OSError as error:

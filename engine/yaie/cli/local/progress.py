@@ -4,6 +4,7 @@ otherwise one line per change.
 
 import os
 import shutil
+import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self, TextIO
@@ -68,11 +69,17 @@ class StartProgress:
 
     def _redraw(self, states: list[ModelState], elapsed_s: float) -> None:
         width = shutil.get_terminal_size().columns - 1
-        text = "".join(f"\033[2K{line(state, elapsed_s)[:width]}\n" for state in states)
+        lines = [part for state in states for part in _wrapped(line(state, elapsed_s), width)]
         up = f"\033[{self._lines}F" if self._lines else ""
+        text = "".join(f"\033[2K{part}\n" for part in lines)
         self._stream.write(up + text + "\033[J")
         self._stream.flush()
-        self._lines = len(states)
+        self._lines = len(lines)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """The lines of a text that may be longer than the terminal is wide."""
+    return textwrap.wrap(text, max(width, 20), subsequent_indent="  ")
 
 
 def line(state: ModelState, elapsed_s: float) -> str:

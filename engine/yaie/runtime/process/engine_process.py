@@ -2,7 +2,8 @@
 
 The HTTP process starts it. It loads the model, sends `Ready`, and runs the loop until its standard
 input closes: the HTTP process closes it to stop this process, and the kernel closes it if the HTTP
-process ends in any other way. An error during the start is sent as `Failed`, with its message.
+process ends in any other way. An error of the start or of the loop is sent as `Failed`, with its
+message.
 """
 
 import argparse
@@ -89,8 +90,10 @@ def serve(
     port.send(Ready(engine.info))
     try:
         loop.run(stop)
-    except Exception:
+    except Exception as error:
         log.critical("engine failed", exc_info=True)
+        first_line = str(error).partition("\n")[0]  # CUDA adds advice in more of them
+        port.send(Failed(f"{type(error).__name__}: {first_line}"))
         return 1
     return 0
 

@@ -73,6 +73,7 @@ class Supervisor:
         self._started = asyncio.Event()
         self._stopping = False
         self._failure: YaieError | None = None
+        self._last_words = ""
         self._starts = 0
 
     async def run(self) -> None:
@@ -152,13 +153,14 @@ class Supervisor:
 
     async def _after_death(self, status: int) -> None:
         served = self._engine.state is EngineState.READY
+        why, self._last_words = self._last_words or _why(status), ""
         self._deaths = [t for t in self._deaths if time.monotonic() - t < self._window_s]
         self._deaths.append(time.monotonic())
         give_up = self._failure is not None or len(self._deaths) > self._max_deaths
         if give_up or not (served or self._engine.restarts):
             self._detach(EngineState.FAILED)
-            raise self._failure or UnavailableError(f"The engine process ended: {_why(status)}.")
-        log.error("engine died, starting it again", extra=fields(status=_why(status)))
+            raise self._failure or UnavailableError(f"The engine process ended: {why}.")
+        log.error("engine died, starting it again", extra=fields(status=why))
         self._detach(EngineState.RESTARTING)
         await asyncio.sleep(self._backoff_s * 2 ** (len(self._deaths) - 1))
 
@@ -167,7 +169,13 @@ class Supervisor:
         self._api_servers.detach(state)
 
     def _fail(self, error: YaieError) -> None:
-        """Kill the process and start no other: it cannot serve, or its tokenizer cannot be read."""
+        """Kill the process and start no other: it cannot serve, or its tokenizer cannot be read.
+
+        A process that has served ends by itself: its last words are kept, and it is replaced.
+        """
+        if self._engine.state is EngineState.READY:
+            self._last_words = error.message.removesuffix(".")
+            return
         self._failure = error
         if self._process is not None and self._process.returncode is None:
             self._process.kill()

@@ -21,6 +21,7 @@ from yaie.server.options import ServeOptions
 from yaie.server.peers import Peers
 from yaie.server.process.event_loop import loop_factory
 from yaie.server.web.sockets import bind, url_of
+from yaie_api import termination
 from yaie_api.errors import YaieError
 from yaie_api.http.origin import is_loopback
 from yaie_api.logs import fields
@@ -146,6 +147,7 @@ async def _end(
         await engine_task
     except YaieError as error:
         log.critical("engine failed", extra=fields(reason=error.message))
+        termination.leave(error.message)
         return 1
     finally:
         engine.detach(EngineState.STOPPED)

@@ -1,20 +1,23 @@
-"""`yaie logs NAME`: the output of a model's engines or of the router."""
+"""`yaie logs NAME`: the output of a model's engines or of the router, of the running `yaie up` or,
+if none runs, of the last one.
+"""
 
 import argparse
 import itertools
 import queue
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from yaie.cli.local.client import LocalClient, add_state_flags
+from yaie.cli.local.client import LocalClient, NotRunningError, add_state_flags, state_folder
 from yaie.cli.values import count
 from yaie_api import names
 from yaie_api.errors import InvalidRequestError, NotFoundError
 
 if TYPE_CHECKING:
     from yaie.cli.main import Subparsers
+    from yaie_local.state import StateFolder
 
 _MOST_WAITING: Final = 1024
 
@@ -24,7 +27,7 @@ def add_parser(subparsers: "Subparsers") -> None:
         "logs",
         help="print the logs of a model's pods",
         description="Print the logs of a model's engines. With several pods each line begins with "
-        "its pod.",
+        "its pod. When no `yaie up` runs, these are the logs that the last one left.",
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="a model, or one of its pods")
     parser.add_argument("--router", action="store_true", help="the router's logs instead")
@@ -43,15 +46,10 @@ def run(args: argparse.Namespace) -> int:
     """
     if bool(args.name) == args.router:
         raise InvalidRequestError("say whose logs: the name of a model, or --router")
-    client = LocalClient.of(args)
-    pods = _pods(client, args)
-    query = {"follow": "true"} if args.follow else {}
-    if args.tail is not None:
-        query["tailLines"] = str(args.tail)
-    streams = [
-        _lines(client, args.namespace, pod, query, f"[{pod}] " if len(pods) > 1 else "")
-        for pod in pods
-    ]
+    try:
+        streams = _running(LocalClient.of(args), args)
+    except NotRunningError as error:
+        streams = _left(state_folder(args), args, error)
     for line in together(streams) if args.follow else itertools.chain.from_iterable(streams):
         sys.stdout.buffer.write(line)
         sys.stdout.buffer.flush()
@@ -87,6 +85,54 @@ def _read(stream: Iterator[bytes], found: "queue.Queue[bytes | Exception | None]
         found.put(None)
 
 
+def _running(client: LocalClient, args: argparse.Namespace) -> list[Iterator[bytes]]:
+    """The logs of the running pods, each a stream.
+
+    Raises:
+        NotFoundError: there are no pods.
+        NotRunningError: no `yaie up` runs.
+
+    """
+    pods = _pods(client, args)
+    query = {"follow": "true"} if args.follow else {}
+    if args.tail is not None:
+        query["tailLines"] = str(args.tail)
+    return [_lines(client, args.namespace, p, query, prefix(p, pods)) for p in pods]
+
+
+def _left(
+    folder: "StateFolder", args: argparse.Namespace, nothing_runs: NotRunningError
+) -> list[Iterator[bytes]]:
+    """The logs that the last `yaie up` left, each a stream.
+
+    Raises:
+        NotRunningError: it left none of this model.
+
+    """
+    from yaie_local import logfile
+
+    wanted = args.name or names.ROUTER
+    logs = {p.stem: p for p in folder.logs_of_last_run() if is_pod_of(p.stem, wanted)}
+    if not logs:
+        raise nothing_runs
+    print(f"yaie: nothing runs in {folder.path}; these are the last run's logs", file=sys.stderr)
+    return [_begun(prefix(p, logs), logfile.tail(path, args.tail)) for p, path in logs.items()]
+
+
+def _begun(start: bytes, text: bytes) -> Iterator[bytes]:
+    return (start + line for line in text.splitlines(keepends=True))
+
+
+def is_pod_of(pod: str, name: str) -> bool:
+    """Whether `name` is this pod, or the Deployment that `NAME-HASH-SUFFIX` belongs to."""
+    return name in (pod, pod.rsplit("-", 2)[0])
+
+
+def prefix(pod: str, pods: Collection[str]) -> bytes:
+    """What the lines of a pod begin with: nothing if there is only one."""
+    return f"[{pod}] ".encode() if len(pods) > 1 else b""
+
+
 def _pods(client: LocalClient, args: argparse.Namespace) -> list[str]:
     """Names of the pods.
 
@@ -109,7 +155,7 @@ def _pods(client: LocalClient, args: argparse.Namespace) -> list[str]:
 
 
 def _lines(
-    client: LocalClient, namespace: str, pod: str, query: dict[str, str], prefix: str
+    client: LocalClient, namespace: str, pod: str, query: dict[str, str], start: bytes
 ) -> Iterator[bytes]:
     path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
-    return (prefix.encode() + line for line in client.lines(path, query))
+    return (start + line for line in client.lines(path, query))

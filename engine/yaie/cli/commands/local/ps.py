@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from yaie.cli.local.client import LocalClient, add_state_flags, model_path
+from yaie.cli.local.progress import ModelState
 
 if TYPE_CHECKING:
     from yaie.cli.main import Subparsers
@@ -68,6 +69,12 @@ def row(model: Model, now_s: float) -> tuple[str, ...]:
     )
 
 
+def trouble(model: Model) -> str:
+    """Why a model is not ready, in a line; "" for one that is ready, or that need not be."""
+    state = ModelState.of(model)
+    return "" if state.settled else f"{state.name}: {state.message}"
+
+
 def age(seconds: float) -> str:
     """An age in kubectl's form: `42s`, `5m10s`, `3h12m`, `9d`."""
     whole = max(0, int(seconds))
@@ -94,6 +101,9 @@ def _print(models: Sequence[Model], output: str | None, *, heading: bool) -> Non
     width = len(WIDE if output == "wide" else COLUMNS)
     now_s = time.time()
     print(table([WIDE[:width], *(row(model, now_s)[:width] for model in models)]), flush=True)
+    if output != "wide":  # whose last column says it
+        for line in filter(None, map(trouble, models)):
+            print(line, file=sys.stderr)
 
 
 def _print_objects(models: Iterable[Model], output: str) -> None:

@@ -2,10 +2,9 @@
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from yaie.cli.local.client import add_state_flags
+from yaie.cli.local.client import add_state_flags, state_folder
 from yaie.cli.local.files import add_files_flag, load
 from yaie.cli.values import not_negative, port
 from yaie_api.errors import UnavailableError
@@ -73,11 +72,11 @@ def run(args: argparse.Namespace) -> int:
             f"`yaie up` needs the package {error.name}; install all: pip install 'yaie[all]'"
         ) from error
     from yaie_api import logs
-    from yaie_local.state import StateError, StateFolder
+    from yaie_local.state import StateError
 
     logs.configure(level=args.log_level, log_format=args.log_format)
     options = Options(
-        state=StateFolder(Path(args.state_dir)) if args.state_dir else StateFolder.default(),
+        state=state_folder(args),
         namespace=args.namespace,
         port=args.port,
         objects=tuple(objects),

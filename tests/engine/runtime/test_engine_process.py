@@ -1,0 +1,55 @@
+"""What an engine process says when it ends by itself."""
+
+import gc
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from yaie.ipc.channel import Failed, Ready
+from yaie.runtime.process.engine_process import LoopProgress, serve
+from yaie_api.engine_config import EngineConfig
+from yaie_api.errors import InvalidRequestError
+
+
+def said(load: Any) -> tuple[int, list[Any]]:
+    """The exit status, and what was sent to the HTTP process."""
+    sent: list[Any] = []
+    port: Any = SimpleNamespace(send=sent.append)
+    config = EngineConfig(model="builtin://yaie-demo")
+    status = serve(config, port, threading.Event(), LoopProgress(), load)
+    gc.unfreeze()  # what the process has frozen for good lives in this one with the other tests
+    return status, sent
+
+
+class Engine:
+    """Serves until its device is lost."""
+
+    info = "the model"
+
+    def loop(self, port: Any) -> Any:
+        return self
+
+    def run(self, stop: threading.Event) -> None:
+        raise RuntimeError("the device is lost\nCompile with TORCH_USE_CUDA_DSA.")
+
+
+def test_a_loop_that_fails_says_so_in_one_line() -> None:
+    status, sent = said(lambda config, stage: Engine())
+    assert status == 1
+    assert sent == [Ready("the model"), Failed("RuntimeError: the device is lost")]  # type: ignore[arg-type]  # only carried
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (InvalidRequestError("There is no model folder."), "There is no model folder."),
+        (ValueError("x"), "The engine cannot start: ValueError: x"),
+    ],
+)
+def test_a_model_that_cannot_be_loaded_is_told_in_words(error: Exception, told: str) -> None:
+    def load(config: EngineConfig, stage: Any) -> Any:
+        raise error
+
+    assert said(load) == (1, [Failed(told)])
