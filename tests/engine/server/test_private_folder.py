@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from yaie.server.engine import private_folder as module
 from yaie.server.engine.private_folder import private_folder, remove_abandoned
+
+
+@pytest.fixture
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for temporary files, however long its path is."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(module, "_LONGEST", 1000)
+    return tmp_path
 
 
 def ended_pid() -> int:
@@ -18,22 +27,16 @@ def ended_pid() -> int:
     return done.pid
 
 
-def test_the_folder_is_private_and_goes_at_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+def test_the_folder_is_private_and_goes_at_the_end(base: Path) -> None:
     with private_folder() as folder:
-        assert folder.parent == tmp_path
+        assert folder.parent == base
         assert folder.stat().st_mode & 0o777 == 0o700
         (folder / "socket").touch()
     assert not folder.exists()
 
 
-def test_a_folder_whose_process_has_ended_is_removed_by_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    left = tmp_path / f"yaie-{ended_pid()}-abc"
+def test_a_folder_whose_process_has_ended_is_removed_by_the_next_start(base: Path) -> None:
+    left = base / f"yaie-{ended_pid()}-abc"
     left.mkdir()
     (left / "engine-1").touch()
     with private_folder():
