@@ -81,7 +81,7 @@ class StepGraphs:
         """Return the graph that runs a step; None: run it eagerly."""
         tail: Tail = plan.how if plan.plain else "logits"
         chunks = rows[arrays.n_decode :]
-        if not rows or arrays.has_drafts or any(row.pool or row.targets for row in chunks):
+        if not rows or any(row.pool or row.targets or row.n_draft for row in chunks):
             return None  # graphs keep only the hidden state of a chunk's last token
         if arrays.n_decode == len(arrays.sampled) == len(rows):
             return self.decode.find(arrays, tail)

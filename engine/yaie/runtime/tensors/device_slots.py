@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from yaie.core.batch import Batch, SlotInit
+from yaie.core.group import folded
 
 
 class SlotChanges(NamedTuple):
@@ -94,7 +95,7 @@ def _sampling(
 ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int32]]:
     """Seeds [I]; (temperature, top_p, min_p) [3, I]; (slot, top_k) [2, I]."""
     params = [init.sampling for init in inits]
-    seeds = np.array([_signed(init.seed) for init in inits], dtype=np.int64)
+    seeds = np.array([folded(init.seed) for init in inits], dtype=np.int64)
     floats = np.array(
         [
             [p.temperature for p in params],
@@ -107,8 +108,3 @@ def _sampling(
         [[init.slot for init in inits], [max(p.top_k, 0) for p in params]], dtype=np.int32
     )
     return seeds, floats, integers
-
-
-def _signed(seed: int) -> int:
-    """`seed` modulo 2**64, as a signed 64-bit integer."""
-    return (seed + 2**63) % 2**64 - 2**63

@@ -6,8 +6,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from yaie_api.errors import NotFoundError
 from yaie_api.http import pages
+from yaie_api.http.paths import no_such_path
 
 
 def is_page(scope: Scope) -> bool:
@@ -25,6 +25,6 @@ def add_pages(app: FastAPI) -> None:
 async def _page(request: Request) -> Response:
     page = pages.find(request.scope["path"], request.headers.get("accept", ""))
     if page is None:
-        raise NotFoundError("No such path.", code="path_not_found")
+        raise no_such_path(request.url.path, ())
     found = pages.reply(page, request.headers.get("if-none-match", ""))
     return Response(found.body, found.status, found.headers)
