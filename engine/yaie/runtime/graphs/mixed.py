@@ -158,6 +158,7 @@ class MixedGraphs:
         max_tokens: int,
     ) -> None:
         self.model = model
+        self._shortened = model.shortened()
         self.kv = kv
         self.slots = slots
         max_num_seqs = slots.scratch
@@ -207,13 +208,13 @@ class MixedGraphs:
         return key.tail == "logits" or key.rows in {*MAIN_ROWS, self._rows[-1]}
 
     def prepare(self, key: MixedKey) -> None:
-        """Run the step outside a graph, on padding, so that its kernels are compiled."""
+        """Compile the step's kernels: run them outside a graph, on padding."""
         layout = _Layout.of(key.tokens, key.rows)
         self._buffer.zero_()
         self._buffer[layout.slots] = self.slots.scratch
         sizes = {("tokens", key.tokens), ("rows", key.rows)}
         if not sizes <= self._ran:  # no kernel depends on both sizes
-            self._recorder.run(lambda: self._step(layout, key))
+            self._recorder.run(lambda: self._step(layout, key, self._shortened))
             self._ran |= sizes
 
     def capture(self, key: MixedKey) -> None:
@@ -225,7 +226,7 @@ class MixedGraphs:
         """
         self.prepare(key)
         layout = _Layout.of(key.tokens, key.rows)
-        graph, drawn = self._recorder.record(lambda: self._step(layout, key))
+        graph, drawn = self._recorder.record(lambda: self._step(layout, key, self.model))
         self.captured[key] = MixedGraph(
             key.tokens,
             key.rows,
@@ -247,7 +248,7 @@ class MixedGraphs:
                 self._buffer[_Layout.of(key.tokens, key.rows).slots] = self.slots.scratch
                 yield StepShape(key.rows, 1, prefill), self._recorder.seconds(graph.graph)
 
-    def _step(self, layout: _Layout, key: MixedKey) -> SamplerOutput | None:
+    def _step(self, layout: _Layout, key: MixedKey, model: DecoderModel) -> SamplerOutput | None:
         buffer, rows = self._buffer, key.rows
         longest = self.slots.tables.shape[1] * self.kv.page_size
         slots, seq_lens = buffer[layout.slots], buffer[layout.seq_lens]
@@ -280,8 +281,8 @@ class MixedGraphs:
             (decodes, chunks),
             self.kv.caches,
         )
-        hidden = self.model.forward(ids, step)
-        logits = self.model.logits(hidden[buffer[layout.last].long()])
+        hidden = model.forward(ids, step)
+        logits = model.logits(hidden[buffer[layout.last].long()])
         if key.tail == "logits":
             self._logits[: len(logits)].copy_(logits)
             return None
