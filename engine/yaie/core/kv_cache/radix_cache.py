@@ -102,7 +102,7 @@ class RadixCache:
             reusable = min(reusable, most // self.page_size)
         node, n_cached = self._tree.hold(salt, key, reusable)
         shared = self._pending_owner(node, key, n_cached, reusable) if wait else None
-        outcome = shared or self._build_table(node, key, n_cached, reserve)
+        outcome = shared or self._new_table(node, key, n_cached, reserve)
         if not isinstance(outcome, BlockTable):
             self._tree.release(node)
         return outcome
@@ -213,7 +213,7 @@ class RadixCache:
         shared = min(common_pages(primary.key, key, self._page_bytes), reusable)
         return PrefixPending(primary, shared * self.page_size)
 
-    def _build_table(self, node: Node, key: bytes, n_cached: int, reserve: int) -> BlockTable | None:
+    def _new_table(self, node: Node, key: bytes, n_cached: int, reserve: int) -> BlockTable | None:
         n_new = -(-len(key) // self._page_bytes) - n_cached
         if self._tree.cached_pages + self.free_pages < n_new + reserve or not self._obtain(n_new):
             return None
