@@ -52,8 +52,10 @@ def test_the_default_installs_the_type_the_operator_and_its_rights(render: Rende
     objects = render()
     names = sorted(f"{each['kind']}/{each['metadata']['name']}" for each in objects)
     assert names == [
+        "ClusterRole/yaie-edit",
         "ClusterRole/yaie-operator",
         "ClusterRole/yaie-router",
+        "ClusterRole/yaie-view",
         "ClusterRoleBinding/yaie-operator",
         "CustomResourceDefinition/inferencemodels.yaie.dev",
         "Deployment/yaie-operator",
