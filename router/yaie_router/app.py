@@ -186,7 +186,7 @@ class App:
 
     def _earlier_holder(self, path: str, body: dict[str, Any], model: Model) -> Endpoint | None:
         """Return the model's engine that has the response that the request continues."""
-        earlier = body.get("previous_response_id") if path == routes.RESPONSES else None
+        earlier = body.get("previous_response_id") if path in routes.CONTINUING else None
         holder = self._directory.holder(earlier) if isinstance(earlier, str) else None
         return holder.endpoint if holder and holder.model.name == model.name else None
 
