@@ -16,7 +16,8 @@ CONTINUING: Final = (RESPONSES, INPUT_TOKENS)
 GENERATING: Final = ("/v1/chat/completions", "/v1/completions", RESPONSES, "/v1/messages")
 COMPUTING: Final = (
     "/v1/embeddings", "/v1/rerank", "/rerank", "/v2/rerank", "/v1/score", "/score",
-    "/v1/classify", "/classify", INPUT_TOKENS, "/v1/messages/count_tokens", "/tokenize", "/detokenize",
+    "/v1/classify", "/classify", INPUT_TOKENS, "/v1/messages/count_tokens", "/tokenize",
+    "/detokenize",
 )  # fmt: skip
 FORWARDED: Final = GENERATING + COMPUTING
 """Paths of POST requests that name their model in the body."""

@@ -94,6 +94,9 @@ WORDS: Final = {
     "tool_choice": "Whether and which: `none`, `auto`, `required`, or one function.",
     "MessagesRequest.tool_choice": "Whether and which.",
     "CountTokensRequest.tool_choice": "Whether and which.",
+    "MessagesRequest.tools": "Functions that the model may call. It is not offered tools that "
+    "Anthropic runs or knows; the header `Warning` names them.",
+    "CountTokensRequest.tools": "As in a message.",
     "ResponsesRequest.tool_choice": "Whether and which: `none`, `auto`, `required`, one tool, or "
     "`allowed_tools`.",
     "InputTokensRequest.tool_choice": "As in a response.",
@@ -108,11 +111,16 @@ WORDS: Final = {
     "reasoning": "How much to think.",
     "thinking": "Whether to think first.",
     "previous_response_id": "The stored response that this one goes on from.",
+    "context_management": "What is taken out of a long conversation: old results of tools, old "
+    "thinking. The answer tells what was.",
+    "cache_control": "Prefixes are always cached; with such a mark anywhere, the usage tells how "
+    "much of the prompt was new to the cache.",
     # for whom, and when
     "priority": "Lower goes first, under `--scheduling-policy priority`. Otherwise only 0.",
     "cache_salt": "Prefixes are shared only with requests of the same salt.",
     "metadata": "Told back in the response; nothing else.",
     "MessagesRequest.metadata": "No effect.",
+    "MessagesRequest.service_tier": "No effect.",
     "service_tier": "No effect; the response tells `default`.",
     "prompt_cache_key": "Told back in the response; nothing else.",
     "prompt_cache_retention": "No effect.",

@@ -108,7 +108,7 @@ def _left_out(body: InputTokensRequest, items: list[Item], tools: Toolbox) -> li
     verbosity = body.text and body.text.verbosity
     if verbosity not in (None, "medium"):
         found.append("text.verbosity")
-    return found
+    return [*found, *body.unknown_fields]
 
 
 async def get_response(request: Request) -> Response:
