@@ -235,6 +235,8 @@ SUITES = (
     Suite("openai-node", _javascript("openai_node.mjs")),
     Suite("Vercel AI SDK", _javascript("ai_sdk.mjs")),
     Suite("Anthropic Python", _program("anthropic", "anthropic_python.py")),
+    Suite("Anthropic JavaScript", _javascript("anthropic_node.mjs")),
+    Suite("pydantic-ai", _program("pydantic-ai", "pydantic_ai_client.py")),
     Suite("Codex CLI", _codex, long_context=True),
     Suite("LangChain standard tests", _langchain),
     Suite("LangChain example", _langchain_example),
