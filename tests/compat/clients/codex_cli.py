@@ -1,10 +1,10 @@
 """The Codex CLI, a coding agent, in its default configuration with our server as model provider.
 
 Codex runs as its users start it: `codex exec`, in a folder and a home of its own. The demo model is
-too small to follow its instructions. So answers have the form of `--output-schema`, where the text
-must end; and where a check needs a call, a relay between the two demands one, with arguments that
-the tool's schema or grammar leaves no choice of. The server answers all of it, and the relay keeps
-what was asked.
+too small to follow its instructions. So a relay between the two demands a call where a check needs
+one, with arguments that the tool's schema or grammar leaves no choice of, and an answer elsewhere,
+which has the form of `--output-schema`, so that it ends. The server answers all of it, and the
+relay keeps what was asked.
 """
 
 import contextlib
@@ -105,6 +105,8 @@ def relay(change: Change | None) -> Iterator[tuple[str, list[Body]]]:
             called = any(item.get("type", "").endswith("_output") for item in body["input"])
             if change is not None and not called:
                 change(body)
+            else:
+                body["tool_choice"] = "none"  # whatever the demo model called would be run
             request = urllib.request.Request(
                 URL + self.path, json.dumps(body).encode(), {"content-type": "application/json"}
             )

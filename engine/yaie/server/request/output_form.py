@@ -1,7 +1,8 @@
 """Decides the form of a request's outputs: the parser that reads them, the grammar they must obey.
 
-A request has at most one grammar. If a tool must be called, it is the grammar of the calls; else
-that of `response_format`, if there is one. If tools may be called, text is free up to a call.
+A request has at most one grammar. If a tool must be called, it is the grammar of the calls; if one
+may be called, the output is calls or has the form of `response_format`. Without a format, text is
+free up to a call.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -68,7 +69,7 @@ def form_of(
 
     """
     asked = forms.grammar_of(body.formats)
-    calls = _calls(service.tool_format, body, limits, free=asked is None)
+    calls = _calls(service.tool_format, body, limits, asked)
     thoughts = _reasoning(service, prompt_ids)
     grammar = asked if calls.grammar is None else calls.grammar
     if grammar is not None and thoughts is not None:
@@ -78,15 +79,17 @@ def form_of(
 
 
 def _calls(
-    tools: ToolFormat, body: ChatCompletionRequest, limits: CallLimits, *, free: bool
+    tools: ToolFormat, body: ChatCompletionRequest, limits: CallLimits, asked: Grammar | None
 ) -> OutputForm:
-    """Return the form of tool calls alone. `free`: the request asks for no other form."""
+    """Return the form of an output with tool calls. `asked`: the form of one without."""
     mode = body.tool_mode
-    if mode == "none" or (mode == "auto" and not free):
+    if mode == "none":
         return OutputForm()
     specs = specs_of(body, limits)
     name = body.tool_choice.function.name if isinstance(body.tool_choice, NamedTool) else None
-    grammar = tools.grammar(specs, ToolChoice(mode, name), parallel=body.parallel_tool_calls)
+    choice = ToolChoice(mode, name)
+    parallel = body.parallel_tool_calls
+    grammar = tools.grammar(specs, choice, parallel=parallel, answer=asked)
     return OutputForm(grammar, lambda: tools.parser(specs))
 
 

@@ -1,8 +1,9 @@
 """Pieces of grammars in llguidance's dialect of Lark, for the HTTP process and the engine."""
 
 import json
+import re
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 JSON_STYLE: Final = {
     "x-guidance": {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
@@ -10,6 +11,8 @@ JSON_STYLE: Final = {
 """Allows only one optional space after a comma or colon, because weak models write spaces without
 end. It replaces what a user's schema may have under this key.
 """
+
+_UNESCAPED: Final = re.compile(r"(\\.)|[/\n]", re.DOTALL)
 
 
 def literal(text: str) -> str:
@@ -29,6 +32,22 @@ def code_point(character: str) -> str:
 def json_value(schema: Mapping[str, Any] | bool) -> str:  # noqa: FBT001 - a schema may be true or false
     """Lark for a JSON value that matches the schema."""
     return "%json " + json.dumps(styled(schema), ensure_ascii=False)
+
+
+def nested(kind: Literal["json_schema", "regex", "lark"], text: str) -> str:
+    """Lark for a grammar of any kind inside a rule. Its names do not clash with those outside."""
+    match kind:
+        case "json_schema":
+            return json_value(json.loads(text))
+        case "regex":
+            return f"/{_UNESCAPED.sub(_escaped, text)}/"
+        case "lark":
+            return f"%lark {{\n{text}\n}}"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """Escape what would end a pattern; what is escaped already stays."""
+    return found[1] or {"/": "\\/", "\n": "\\n"}[found[0]]
 
 
 def string_field(name: str, inner: str) -> str:

@@ -172,6 +172,22 @@ async def test_only_allowed_tools_can_be_called_and_the_prompt_shows_all(tmp_pat
     assert "close_agent" in prompt
 
 
+async def test_a_tool_can_be_called_although_the_answer_has_a_form(tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+    form = {"format": {"type": "json_schema", "name": "x", "schema": schema}}
+    said = says(call("exec_command", cmd="ls"))
+    async with running(tmp_path, said, template=TOOLS_TEMPLATE) as app:
+        body = (await respond(app, tools=[COMMAND], text=form)).json()
+        grammar = sampling(app).grammar
+        await respond(app, tools=[COMMAND], text=form, tool_choice="none")
+        answered = sampling(app).grammar
+    assert [item["type"] for item in body["output"]] == ["function_call"]
+    assert grammar is not None
+    assert grammar.text.startswith("start: only_calls | answer")
+    assert answered is not None
+    assert answered.kind == "json_schema"
+
+
 async def test_calls_of_shells_are_functions_in_the_prompt(tmp_path: Path) -> None:
     items = [
         {"role": "user", "content": "list"},
