@@ -246,3 +246,24 @@ def test_constraints_that_leave_no_token_are_the_request_s_fault(
     error = answer.events[-1]["error"] if stream else answer.error
     assert (error["type"], error["code"]) == ("invalid_request_error", "no_token_allowed")
     assert "constraints allow no token" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("syntax", "definition", "form"),
+    [
+        ("regex", r"[a-c]{2}\n\"[0-9]\"", r"[a-c]{2}\n\"[0-9]\""),
+        ("lark", 'start: "say " WORD LF\nWORD: /[a-z]{3}/\n%import common.LF', r"say [a-z]{3}\n"),
+    ],
+)
+def test_a_custom_tool_s_input_is_what_its_grammar_allows(
+    client: openai.OpenAI, syntax: str, definition: str, form: str
+) -> None:
+    grammar = {"type": "grammar", "syntax": syntax, "definition": definition}
+    tool: Any = {"type": "custom", "name": "say", "format": grammar}
+    choice: Any = {"type": "custom", "name": "say"}
+    answer = client.responses.create(
+        model="demo", input="Say it.", tools=[tool], tool_choice=choice, max_output_tokens=200
+    )
+    (item,) = answer.output
+    assert item.type == "custom_tool_call"
+    assert re.fullmatch(form, item.input), item.input

@@ -73,3 +73,7 @@ class Llama3(ToolFormat):
         if free:
             return f"calls | text_until_0 calls | /([^{{\\s](?s:.*))?/\ncalls: {calls}"
         return calls
+
+    def beside_answer(self, *, parallel: bool) -> str:
+        """After the tag: a bare object could not be told from an answer that is one, too."""
+        return f"marker_0 {self.start(parallel=parallel, free=False)}"
