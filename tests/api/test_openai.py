@@ -1,3 +1,4 @@
+import json
 import tracemalloc
 from typing import Any
 
@@ -82,8 +83,9 @@ def test_biases_are_by_token_id() -> None:
 @pytest.mark.parametrize("key", ["", "x", "-1", "1.0", "٣", "99999999999", " 1"])
 def test_a_bias_needs_a_token_id(key: str) -> None:
     with pytest.raises(InvalidRequestError) as refused:
-        chat(logit_bias={key: 1})
+        chat(logit_bias={"7": 1, key: 1})
     assert refused.value.param == "logit_bias"
+    assert json.dumps(key) in refused.value.message
 
 
 def test_forms_are_kept_as_they_were_written() -> None:

@@ -5,6 +5,7 @@ the field. Null means omitted, and unknown fields are accepted. With `Wire.refus
 refuses fields that would change the output but are not implemented.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, TypeVar
@@ -17,6 +18,9 @@ MAX_DEPTH: Final = 64
 MAX_FIELDS: Final = 256
 MAX_CONTAINERS: Final = 32_768
 """Most lists and objects at one level of a body: checking a million empty ones takes seconds."""
+
+MAX_SHOWN: Final = 64
+"""Most characters of a client's own text in an error message."""
 
 Integer = Annotated[int, Field(strict=True, ge=-(2**63), le=2**63 - 1)]
 TokenId = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
@@ -123,6 +127,11 @@ def depth(value: Any, limit: int) -> int:
         found += 1
         level = [child for one in level for child in _children(one)]
     return found
+
+
+def shown(text: str) -> str:
+    """A client's own text for an error message: quoted as JSON, and not long."""
+    return json.dumps(text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…")
 
 
 _CONTAINERS: Final = frozenset((dict, list))

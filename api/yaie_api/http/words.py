@@ -65,6 +65,7 @@ WORDS: Final = {
     "echo": "Begin the output with the prompt.",
     "ChatCompletionRequest.echo": "Begin the output with the last message, if the assistant's.",
     "return_token_ids": "Tell token ids beside the text.",
+    "return_prompt_text": "Tell the prompt as the model got it, with its special tokens.",
     "return_tokens_as_token_ids": "Write tokens of log-probabilities as `token_id:N`.",
     "return_token_strs": "Tell the tokens as texts too.",
     "return_documents": "Tell each document beside its score.",

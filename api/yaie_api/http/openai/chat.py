@@ -30,6 +30,7 @@ class ChatCompletionRequest(GenerationRequest):
     documents: Annotated[list[dict[str, Any]], Field(max_length=MAX_DOCUMENTS)] | None = None
     reasoning_effort: Annotated[str, Field(max_length=32)] | None = None
     include_reasoning: bool = True
+    return_prompt_text: bool = False
     chat_template_kwargs: TemplateVariables | None = None
 
     @model_validator(mode="after")

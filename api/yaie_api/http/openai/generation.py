@@ -8,7 +8,16 @@ from pydantic import Field, model_validator
 
 from yaie_api.errors import InvalidRequestError
 from yaie_api.http.openai.refused import FORMATS, IGNORED, NOT_IMPLEMENTED, refuse_not_implemented
-from yaie_api.http.wire import CacheSalt, Integer, ModelRequest, Priority, TokenId, Truncation, Wire
+from yaie_api.http.wire import (
+    CacheSalt,
+    Integer,
+    ModelRequest,
+    Priority,
+    TokenId,
+    Truncation,
+    Wire,
+    shown,
+)
 
 MAX_STRINGS: Final = 128
 MAX_IDS: Final = 65_536
@@ -171,5 +180,6 @@ def _token_id(key: str) -> int:
     if key.isascii() and key.isdecimal() and len(key) < 11 and int(key) < 2**31:
         return int(key)
     raise InvalidRequestError(
-        "logit_bias maps token ids, as strings, to numbers.", param="logit_bias"
+        f"logit_bias: {shown(key)} is not a token id; keys are token ids, as strings.",
+        param="logit_bias",
     )

@@ -16,7 +16,9 @@ from yaie_api.http.pooling import RerankRequest
 async def rerank(request: Request) -> Response:
     context = await open_request(request, RerankRequest, task=None)
     pairs = [(context.body.query, text) for text in context.body.texts()]
-    found = await until_disconnect(request.receive, score_pairs(context, pairs))
+    found = await until_disconnect(
+        request.receive, score_pairs(context, pairs, fields=("query", "documents"))
+    )
     return left_response() if found is None else json_response(_answer(context, found))
 
 

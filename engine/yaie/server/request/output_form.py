@@ -15,6 +15,7 @@ from yaie.text.grammar import forms
 from yaie.text.parts import OutputParser
 from yaie.text.reasoning import ReasoningFormat
 from yaie.text.tools import ToolChoice, ToolFormat, ToolSpec
+from yaie.text.tools.only_calls import OnlyCalls
 from yaie_api.http.openai import ChatCompletionRequest, NamedTool
 
 TAIL_TOKENS: Final = 16
@@ -56,7 +57,9 @@ def _calls(tools: ToolFormat, body: ChatCompletionRequest, *, free: bool) -> Out
     specs = specs_of(body)
     name = body.tool_choice.function.name if isinstance(body.tool_choice, NamedTool) else None
     grammar = tools.grammar(specs, ToolChoice(mode, name), parallel=body.parallel_tool_calls)
-    return OutputForm(grammar, lambda: tools.parser(specs))
+    if mode == "auto":
+        return OutputForm(grammar, lambda: tools.parser(specs, enforced=True))
+    return OutputForm(grammar, lambda: OnlyCalls(tools.parser(specs, enforced=True)))
 
 
 def specs_of(body: ChatCompletionRequest) -> list[ToolSpec]:
