@@ -10,7 +10,14 @@ from pydantic import Field
 
 from yaie_api.errors import InvalidRequestError
 from yaie_api.http.openai.refused import NEVER, Harmless, only, refuse_all_but
-from yaie_api.http.wire import CacheSalt, ModelRequest, Priority, TokenIds, Truncation, Wire
+from yaie_api.http.wire import (
+    CacheSalt,
+    NamedRequest,
+    Priority,
+    TokenIds,
+    Truncation,
+    Wire,
+)
 
 MAX_INPUTS: Final = 2048
 
@@ -20,10 +27,12 @@ Input = str | TokenIds | _Texts | Annotated[list[TokenIds], Field(fail_fast=True
 
 NOT_SERVED: Final[Mapping[str, Harmless]] = {
     "activation": only(True),
+    "add_generation_prompt": only(False),
     "add_special_tokens": only(True),
     "apply_softmax": only(False),
     "chat_template": NEVER,
     "chat_template_kwargs": only({}),
+    "continue_final_message": only(False),
     "dimensions": NEVER,
     "embed_dtype": only("float32"),
     "embedding_types": only(["float"]),
@@ -34,10 +43,11 @@ NOT_SERVED: Final[Mapping[str, Harmless]] = {
     "item_first": only(False),
     "label_token_ids": NEVER,
     "max_chunks_per_doc": NEVER,
-    "max_tokens_per_doc": NEVER,
-    "max_tokens_per_query": NEVER,
+    "max_tokens_per_doc": only(0),
+    "max_tokens_per_query": only(0),
     "messages": NEVER,
     "normalize": only(True),
+    "padding": only("do_not_pad"),
     "rank_fields": only(["text"]),
     "softmax": only(True),
     "truncate": only("NONE", False),
@@ -60,7 +70,7 @@ INSTEAD: Final = {
 }
 
 
-class PoolingRequest(ModelRequest):
+class PoolingRequest(NamedRequest):
     """The fields that these requests share.
 
     `truncate_prompt_tokens`: number of tokens to keep of a longer input; -1: as many as the model

@@ -45,6 +45,18 @@ def _not_zero(count: int) -> int:
     return count
 
 
+def _plain_id(request_id: str) -> str:
+    if not _REQUEST_ID.fullmatch(request_id):
+        raise InvalidRequestError(
+            "request_id must be 1 to 128 letters, digits, '_', '-', '.' or ':'.",
+            param="request_id",
+        )
+    return request_id
+
+
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9_.:\-]{1,128}")
+RequestId = Annotated[str, AfterValidator(_plain_id)]
+"""The client's own name of a request, told back in the answer's id."""
 CacheSalt = Annotated[str, Field(max_length=128), AfterValidator(_plain)]
 """Requests share cached prefixes only with requests that have the same salt."""
 Truncation = Annotated[int, Field(strict=True, ge=-1), AfterValidator(_not_zero)]
@@ -76,6 +88,12 @@ class ModelRequest(Wire):
     def unknown_fields(self) -> list[str]:
         """Fields that the client sent and this server does not know."""
         return list(self.model_extra or ())
+
+
+class NamedRequest(ModelRequest):
+    """A request whose answer has an id, which the client may choose."""
+
+    request_id: RequestId | None = None
 
 
 Request = TypeVar("Request", bound=Wire)

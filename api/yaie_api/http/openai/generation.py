@@ -11,7 +11,7 @@ from yaie_api.http.openai.refused import FORMATS, IGNORED, NOT_IMPLEMENTED, refu
 from yaie_api.http.wire import (
     CacheSalt,
     Integer,
-    ModelRequest,
+    NamedRequest,
     Priority,
     TokenId,
     Truncation,
@@ -33,6 +33,18 @@ class StreamOptions(Wire):
 
     include_usage: bool | None = False
     continuous_usage_stats: bool | None = False
+    include_obfuscation: bool | None = False
+
+    @model_validator(mode="after")
+    def _check_obfuscation(self) -> Self:
+        if self.include_obfuscation:
+            raise InvalidRequestError(
+                "stream_options.include_obfuscation is not supported by this server: its chunks "
+                "are as long as their text; leave it out.",
+                param="stream_options",
+                code="unsupported_parameter",
+            )
+        return self
 
 
 class JsonSchema(Wire):
@@ -62,7 +74,7 @@ class StructuredOutputs(Wire):
     structural_tag: str | JsonObject | None = None
 
 
-class GenerationRequest(ModelRequest):
+class GenerationRequest(NamedRequest):
     """The fields that chat and text completions share.
 
     Types of sampling fields are checked here, their ranges by the engine's sampling parameters. A

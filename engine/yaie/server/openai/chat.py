@@ -1,7 +1,6 @@
 """POST /v1/chat/completions."""
 
 import time
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,7 +24,7 @@ from yaie.server.answers.stream import EventStream, until_disconnect
 from yaie.server.openai.logprobs import TokenForms, chat_logprobs, prompt_logprobs
 from yaie.server.params import output_room, sampling_params
 from yaie.server.request.http import json_response, left_response
-from yaie.server.request.open_request import ServeContext, open_request
+from yaie.server.request.open_request import ServeContext, answer_id, open_request
 from yaie.server.request.output_form import form_of
 from yaie.server.request.prompts import chat_ids
 from yaie.server.request.submit import submit
@@ -37,7 +36,7 @@ from yaie_api.http.openai import ChatCompletionRequest
 async def chat_completions(request: Request) -> Any:
     context = await open_request(request, ChatCompletionRequest)
     answer = await start_chat(context)
-    head = (f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), context.model)
+    head = (answer_id("chatcmpl", context.body), int(time.time()), context.model)
     writer = ChatWriter(context.service.tokenizer, context.body, answer, head)
     if context.body.stream:
         return EventStream(writer.stream, ping_s=context.service.options.sse_keep_alive_s)

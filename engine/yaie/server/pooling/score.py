@@ -5,7 +5,6 @@ label (a cross-encoder) reads both texts at once, and the score is that label's 
 """
 
 import time
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from yaie.server.answers.stream import until_disconnect
 from yaie.server.pooling import pooled
 from yaie.server.pooling.pooled import Pooled
 from yaie.server.request.http import json_response, left_response
-from yaie.server.request.open_request import ServeContext, open_request
+from yaie.server.request.open_request import ServeContext, answer_id, open_request
 from yaie.text import vectors
 from yaie_api.errors import InvalidRequestError
 from yaie_api.http.pooling import PoolingRequest, ScoreRequest
@@ -31,7 +30,7 @@ async def score(request: Request) -> Response:
     found = await until_disconnect(
         request.receive, score_pairs(context, body.pairs(), fields=body.fields())
     )
-    return left_response() if found is None else json_response(_answer(context.model, found))
+    return left_response() if found is None else json_response(_answer(context, found))
 
 
 async def score_pairs(
@@ -91,16 +90,16 @@ async def _cross_encode(
     return [value for _, value in found], pooled.usage_of([one for one, _ in found])
 
 
-def _answer(model: str, found: Scores) -> dict[str, Any]:
+def _answer(context: ServeContext[ScoreRequest], found: Scores) -> dict[str, Any]:
     scores, usage = found
     data = [
         {"index": index, "object": "score", "score": value} for index, value in enumerate(scores)
     ]
     return {
-        "id": f"score-{uuid.uuid4().hex}",
+        "id": answer_id("score", context.body),
         "object": "list",
         "created": int(time.time()),
-        "model": model,
+        "model": context.model,
         "data": data,
         "usage": usage,
     }
