@@ -23,9 +23,14 @@ def no_such_path(path: str, known: Iterable[str]) -> NotFoundError:
     """The error for `path`, with the path of `known` that was probably meant; those with
     placeholders are left out.
     """
-    meant = _meant(path, tuple(one for one in known if "{" not in one))
+    meant = closest(path, known)
     hint = f"Did you mean {meant}?" if meant else "The API is under /v1."
     return NotFoundError(f"No such path. {hint}", code="path_not_found")
+
+
+def closest(path: str, known: Iterable[str]) -> str | None:
+    """The path of `known` that was probably meant, without placeholders; None: it is like none."""
+    return _meant(path, tuple(one for one in known if "{" not in one))
 
 
 def _meant(path: str, known: tuple[str, ...]) -> str | None:
