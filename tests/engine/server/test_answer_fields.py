@@ -134,3 +134,24 @@ async def test_continuous_usage_begins_with_the_first_chunk(tmp_path: Path, echo
     assert [one["completion_tokens"] for one in begun] == [0] * len(begun)
     assert {one["prompt_tokens"] for one in usages} == {prompt}
     assert usages[-1]["completion_tokens"] > 0
+
+
+async def test_a_message_with_its_nulls_can_be_sent_back(tmp_path: Path) -> None:
+    """As the next turn's history, as clients do that keep what they got."""
+    async with running(tmp_path, says("hi")) as app:
+        message = (await whole(app, CHAT))["choices"][0]["message"]
+        await whole(app, CHAT, messages=[*USER, message, *USER])
+        with_nulls = app.prompt
+        bare = {"role": "assistant", "content": "hi"}
+        await whole(app, CHAT, messages=[*USER, bare, *USER])
+        assert app.prompt == with_nulls
+
+
+@pytest.mark.parametrize("path", [CHAT, TEXT])
+async def test_every_token_s_logprob_is_told_where_the_server_allows_all(
+    tmp_path: Path, path: str
+) -> None:
+    asked = {"logprobs": True, "top_logprobs": -1} if path == CHAT else {"logprobs": -1}
+    async with running(tmp_path, says("hi"), info={"max_logprobs": -1}) as app:
+        await whole(app, path, **asked)
+        assert app.engine.requests[0].sampling.logprobs == -1
