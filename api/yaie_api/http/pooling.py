@@ -10,14 +10,7 @@ from pydantic import Field
 
 from yaie_api.errors import InvalidRequestError
 from yaie_api.http.openai.refused import NEVER, Harmless, only, refuse_all_but
-from yaie_api.http.wire import (
-    CacheSalt,
-    NamedRequest,
-    Priority,
-    TokenIds,
-    Truncation,
-    Wire,
-)
+from yaie_api.http.wire import CacheSalt, NamedRequest, Priority, TokenIds, Truncation, Wire
 
 MAX_INPUTS: Final = 2048
 

@@ -27,11 +27,11 @@ FORMATS: Final = (
 
 CONSTRAINTS: Final = (
     "guided_whitespace_pattern", "structural_tag", "stop_regex", "logits_processors",
-    "repetition_detection",
+    "thinking_token_budget",
 )  # fmt: skip
 """Fields that constrain the output in ways that this server cannot guarantee."""
 
-NOT_IMPLEMENTED: Final[Mapping[str, Harmless]] = {
+NOT_IMPLEMENTED: Final[Mapping[str, Harmless]] = dict.fromkeys(CONSTRAINTS, NEVER) | {
     "use_beam_search": only(False),
     "functions": NEVER,
     "function_call": only("none"),
@@ -52,7 +52,8 @@ NOT_IMPLEMENTED: Final[Mapping[str, Harmless]] = {
     "kv_transfer_params": only({}),
     "ec_transfer_params": only({}),
     "vllm_xargs": only({}),
-} | dict.fromkeys(CONSTRAINTS, NEVER)
+    "repetition_detection": NEVER,
+}
 """Field → predicate of values that request nothing. Any other value is refused."""
 
 INSTEAD: Final = {

@@ -24,7 +24,8 @@ NO_TEXT_IDS: Final = b',"prompt_token_ids":null,"token_ids":null'
 """As vLLM, every chunk has these fields, also where they are not asked for: clients read them."""
 _NO_END: Final = b',"logprobs":null,"finish_reason":null'
 _END_OF_CHAT: Final = b"}" + _NO_END + NO_CHAT_IDS + b"}]"
-_END_OF_TEXT: Final = _NO_END + b',"stop_reason":null' + NO_TEXT_IDS + b"}]"
+_NO_STOP: Final = b',"stop_reason":null'
+_END_OF_TEXT: Final = _NO_END + _NO_STOP + NO_TEXT_IDS + b"}]"
 
 
 class ChunkEncoder:
@@ -137,6 +138,8 @@ def _finish_reason(delta: Delta) -> bytes:
 
 
 def _stop_reason(delta: Delta) -> bytes:
+    if delta.stop_reason is None:
+        return _NO_STOP
     return b',"stop_reason":' + encode_json(delta.stop_reason)
 
 

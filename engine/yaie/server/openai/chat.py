@@ -118,13 +118,13 @@ class ChatWriter:
 
     def whole(self, choices: Sequence[Choice]) -> Response:
         """Return the answer as one JSON object."""
-        (answer_id, created, model), answer = self._head, self._answer
+        (name, created, model), answer = self._head, self._answer
         of_prompt = None
         if answer.prompt_logprobs is not None:
             of_prompt = prompt_logprobs(self._forms, answer.prompt_logprobs)
         return json_response(
             {
-                "id": answer_id,
+                "id": name,
                 "object": "chat.completion",
                 "created": created,
                 "model": model,

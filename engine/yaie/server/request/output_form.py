@@ -57,9 +57,12 @@ def _calls(tools: ToolFormat, body: ChatCompletionRequest, *, free: bool) -> Out
     specs = specs_of(body)
     name = body.tool_choice.function.name if isinstance(body.tool_choice, NamedTool) else None
     grammar = tools.grammar(specs, ToolChoice(mode, name), parallel=body.parallel_tool_calls)
-    if mode == "auto":
-        return OutputForm(grammar, lambda: tools.parser(specs, enforced=True))
-    return OutputForm(grammar, lambda: OnlyCalls(tools.parser(specs, enforced=True)))
+
+    def parser() -> OutputParser:
+        found = tools.parser(specs, enforced=True)
+        return found if mode == "auto" else OnlyCalls(found)
+
+    return OutputForm(grammar, parser)
 
 
 def specs_of(body: ChatCompletionRequest) -> list[ToolSpec]:
