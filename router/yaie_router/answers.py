@@ -23,11 +23,20 @@ def json_answer(body: dict[str, Any], request_id: str, status: int = 200) -> web
     )
 
 
+def anthropic_answer(body: dict[str, Any], request_id: str) -> web.Response:
+    """Make a JSON response for a client of Anthropic's."""
+    response = json_answer(body, request_id)
+    response.headers[envelopes.ANTHROPIC_REQUEST_ID] = request_id
+    return response
+
+
 def error_answer(
     error: YaieError, request_id: str, *, path: str = "", retried: bool = False
 ) -> web.Response:
     """Make the response for an error, in the path's envelope. 429 and 503 say when to retry."""
     response = json_answer(envelopes.for_path(error, path, request_id), request_id, error.status)
+    if path.startswith(envelopes.ANTHROPIC_PATH):
+        response.headers[envelopes.ANTHROPIC_REQUEST_ID] = request_id
     if error.retryable:
         after_s = error.retry_after_s if error.retry_after_s is not None else _RETRY_AFTER_S
         response.headers["retry-after"] = str(max(1, ceil(after_s)))

@@ -17,11 +17,13 @@ from aiohttp import web
 
 from yaie_api import __version__, logs, names, prefix
 from yaie_api.errors import EngineError, MethodNotAllowedError, YaieError
+from yaie_api.http import anthropic_models
+from yaie_api.http.envelopes import ANTHROPIC_VERSION
 from yaie_api.http.origin import check_local
 from yaie_api.http.paths import no_such_path
 from yaie_router import routes
 from yaie_router.admission import Admission
-from yaie_router.answers import error_answer, json_answer
+from yaie_router.answers import anthropic_answer, error_answer, json_answer
 from yaie_router.config import Config
 from yaie_router.endpoints import Directory
 from yaie_router.headers import request_id
@@ -186,19 +188,27 @@ class App:
 
     def _earlier_holder(self, path: str, body: dict[str, Any], model: Model) -> Endpoint | None:
         """Return the model's engine that has the response that the request continues."""
-        earlier = body.get("previous_response_id") if path == routes.RESPONSES else None
+        earlier = body.get("previous_response_id") if path in routes.CONTINUING else None
         holder = self._directory.holder(earlier) if isinstance(earlier, str) else None
         return holder.endpoint if holder and holder.model.name == model.name else None
 
-    async def _list_models(self, _: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
+    async def _list_models(
+        self, request: web.BaseRequest, exchange: Exchange
+    ) -> web.StreamResponse:
         entries = [_entry(name, self._directory) for name in self._directory.served_names()]
+        if ANTHROPIC_VERSION in request.headers:
+            page = anthropic_models.page(entries, request.query)
+            return anthropic_answer(page, exchange.request_id)
         return json_answer({"object": "list", "data": entries}, exchange.request_id)
 
     async def _one_model(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
         name = request.path.removeprefix(routes.MODELS + "/")
         if self._directory.find(name) is None:
             raise model_not_found(self._directory, name)
-        return json_answer(_entry(name, self._directory), exchange.request_id)
+        entry = _entry(name, self._directory)
+        if ANTHROPIC_VERSION in request.headers:
+            return anthropic_answer(anthropic_models.model(entry), exchange.request_id)
+        return json_answer(entry, exchange.request_id)
 
     async def _live(self, _: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
         exchange.route = "probe"

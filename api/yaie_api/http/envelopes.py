@@ -1,4 +1,4 @@
-"""Error bodies of each API: OpenAI's, and Anthropic's on its own paths.
+"""Error bodies of each API: OpenAI's, and Anthropic's on its own paths; names of its headers.
 
 The engine and the router both use this module, so a client gets the same form from either.
 """
@@ -8,6 +8,11 @@ from typing import Any, Final
 from yaie_api.errors import YaieError
 
 ANTHROPIC_PATH: Final = "/v1/messages"
+MODELS_PATH: Final = "/v1/models"
+ANTHROPIC_VERSION: Final = "anthropic-version"
+"""The request header by which Anthropic's clients are known on paths that others ask, too."""
+ANTHROPIC_REQUEST_ID: Final = "request-id"
+"""The response header in which Anthropic's clients look for the request's id."""
 _TYPE_OF_STATUS: Final = {
     400: "invalid_request_error",
     401: "authentication_error",

@@ -13,7 +13,8 @@ WORDS: Final = {
     "prompt": "A text or token ids; a list of them is a batch of at most 128.",
     "TokenizeRequest.prompt": "A text. Exactly one of `prompt` and `messages` is given.",
     "input": "A text or token ids, or a list of at most 2,048 of them.",
-    "ResponsesRequest.input": "A text, or items: messages, calls of functions and their outputs.",
+    "ResponsesRequest.input": "A text, or items: messages, calls of tools and their outputs.",
+    "InputTokensRequest.input": "A text, or items: messages, calls of tools and their outputs.",
     "instructions": "System message of this response; it is not kept for the next one.",
     "system": "System message.",
     "documents": "Passed on to the chat template.",
@@ -40,7 +41,8 @@ WORDS: Final = {
     "include_stop_str_in_output": "Keep the stop text in the output.",
     "truncate_prompt_tokens": "Keep so many tokens of a longer prompt; -1: as many as fit.",
     "truncation_side": "The side at which the input is cut.",
-    "truncation": "`disabled` only: this server drops no turns by itself.",
+    "truncation": "`auto`: leave the oldest items out until prompt and output fit the context.",
+    "InputTokensRequest.truncation": "No effect: all items are counted.",
     # how tokens are chosen
     "temperature": "0 to 2; 0 takes the likeliest token. Default: the checkpoint's, else 1.",
     "top_p": "Only the likeliest tokens whose probabilities add up to this.",
@@ -61,6 +63,8 @@ WORDS: Final = {
     "logprobs": "Tell the log-probabilities of the output's tokens.",
     "CompletionRequest.logprobs": "How many of the likeliest tokens to tell beside each token.",
     "top_logprobs": "How many of the likeliest tokens to tell beside each. Needs `logprobs`.",
+    "ResponsesRequest.top_logprobs": "How many of the likeliest tokens to tell beside each. Needs "
+    "`include`.",
     "prompt_logprobs": "The same for the prompt's tokens. Not with `stream`.",
     "echo": "Begin the output with the prompt.",
     "ChatCompletionRequest.echo": "Begin the output with the last message, if the assistant's.",
@@ -71,7 +75,8 @@ WORDS: Final = {
     "return_documents": "Tell each document beside its score.",
     "skip_special_tokens": "Leave special tokens out of the text.",
     "include_reasoning": "Tell the model's reasoning.",
-    "include": "Of OpenAI's values none adds anything here; log-probabilities are refused.",
+    "include": "`message.output_text.logprobs`: log-probabilities. "
+    "`reasoning.encrypted_content`: reasoning in a form that can be sent back. Others add nothing.",
     "store": "Keep the response in the engine's memory, for `previous_response_id` and `GET`.",
     "top_n": "Only the best; 0 or left out: all.",
     "encoding_format": "Numbers as JSON, or as base64 of little-endian float32.",
@@ -81,12 +86,22 @@ WORDS: Final = {
     # which form
     "response_format": "The form that the output must have.",
     "structured_outputs": "The same in vLLM's words. Exactly one of its fields.",
-    "text": "The form that the output must have.",
+    "text": "The form that the output must have. Its verbosity has no effect.",
     "output_config": "The form that the output must have, and how much to think.",
     "tools": "Functions that the model may call.",
+    "ResponsesRequest.tools": "Functions, custom tools (free text, or under a grammar) and "
+    "namespaces of them. The model is not offered others; the header `Warning` names them.",
+    "InputTokensRequest.tools": "As in a response.",
     "tool_choice": "Whether and which: `none`, `auto`, `required`, or one function.",
     "MessagesRequest.tool_choice": "Whether and which.",
     "CountTokensRequest.tool_choice": "Whether and which.",
+    "MessagesRequest.tools": "Functions that the model may call. It is not offered tools that "
+    "Anthropic runs or knows; the header `Warning` names them.",
+    "CountTokensRequest.tools": "As in a message.",
+    "ResponsesRequest.tool_choice": "Whether and which: `none`, `auto`, `required`, one tool, or "
+    "`allowed_tools`.",
+    "InputTokensRequest.tool_choice": "As in a response.",
+    "max_tool_calls": "No effect: it counts calls of tools that a server runs, and there are none.",
     "parallel_tool_calls": "Whether one answer may hold several calls.",
     # how the prompt is written
     "add_special_tokens": "Begin with the tokenizer's special tokens.",
@@ -98,12 +113,23 @@ WORDS: Final = {
     "reasoning": "How much to think.",
     "thinking": "Whether to think first.",
     "previous_response_id": "The stored response that this one goes on from.",
+    "context_management": "What is taken out of a long conversation: old results of tools, old "
+    "thinking. The answer tells what was.",
+    "cache_control": "Prefixes are always cached; with such a mark anywhere, the usage tells how "
+    "much of the prompt was new to the cache.",
     # for whom, and when
     "priority": "Lower goes first, under `--scheduling-policy priority`. Otherwise only 0.",
     "cache_salt": "Prefixes are shared only with requests of the same salt.",
     "request_id": "Told back in the answer's id. Left out: a random one.",
     "metadata": "Told back in the response; nothing else.",
     "MessagesRequest.metadata": "No effect.",
+    "MessagesRequest.service_tier": "No effect.",
+    "service_tier": "No effect; the response tells `default`.",
+    "prompt_cache_key": "Told back in the response; nothing else.",
+    "prompt_cache_retention": "No effect.",
+    "safety_identifier": "Told back in the response; nothing else.",
+    "client_metadata": "No effect.",
+    "ResponsesRequest.stream_options": "No effect.",
     "user": "No effect.",
     "ResponsesRequest.user": "Told back in the response; nothing else.",
 }
@@ -114,6 +140,7 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = {
     "ChatCompletionRequest": {"messages": _ASKED},
     "CompletionRequest": {"prompt": "A dog is", "max_tokens": 50},
     "ResponsesRequest": {"input": "What is Kubernetes?"},
+    "InputTokensRequest": {"input": "What is Kubernetes?"},
     "MessagesRequest": {"messages": _ASKED, "max_tokens": 50},
     "CountTokensRequest": {"messages": _ASKED},
     "EmbeddingRequest": {"input": ["a dog", "a cat"]},

@@ -14,14 +14,14 @@ import openai
 from engine.text.vocabularies import byte_level, write_model_folder
 from yaie.config import ModelInfo
 from yaie.core.messages import Abort, Accepted, Command, Event, Generate, TokenLogprobs, Tokens
-from yaie.server.anthropic.endpoints import messages
+from yaie.server.anthropic.endpoints import count_tokens, messages
 from yaie.server.engine.client import AsyncEngine
 from yaie.server.metrics import ServerMetrics
 from yaie.server.openai.chat import chat_completions
 from yaie.server.openai.completions import completions
 from yaie.server.openai.tokenize import tokenize
 from yaie.server.options import ServiceOptions
-from yaie.server.responses.endpoints import responses
+from yaie.server.responses.endpoints import input_tokens, responses
 from yaie.server.routes import ENDPOINTS, Endpoint
 from yaie.server.service import Service
 from yaie.server.web.app import create_app
@@ -30,7 +30,16 @@ from yaie.server.web.edge import Edge
 GENERATING = [
     dataclasses.replace(one, body=None)  # no OpenAPI schema: it takes longer than a test
     for one in ENDPOINTS
-    if one.handler in (chat_completions, completions, responses, messages, tokenize)
+    if one.handler
+    in (
+        chat_completions,
+        completions,
+        responses,
+        input_tokens,
+        messages,
+        count_tokens,
+        tokenize,
+    )
 ]
 Script = Callable[[Generate], Iterable[Event]]
 

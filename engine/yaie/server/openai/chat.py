@@ -25,7 +25,7 @@ from yaie.server.openai.logprobs import TokenForms, chat_logprobs, prompt_logpro
 from yaie.server.params import output_room, sampling_params
 from yaie.server.request.http import json_response, left_response
 from yaie.server.request.open_request import ServeContext, answer_id, open_request
-from yaie.server.request.output_form import form_of
+from yaie.server.request.output_form import ANY_CALL, CallLimits, form_of
 from yaie.server.request.prompts import chat_ids
 from yaie.server.request.submit import submit
 from yaie.text.parts import ReasoningPart, TextPart, ToolCall
@@ -44,7 +44,9 @@ async def chat_completions(request: Request) -> Any:
     return left_response() if choices is None else writer.whole(choices)
 
 
-async def start_chat(context: ServeContext[ChatCompletionRequest]) -> Answer:
+async def start_chat(
+    context: ServeContext[ChatCompletionRequest], limits: CallLimits = ANY_CALL
+) -> Answer:
     """Make the prompt, the output form and the sampling parameters of a chat, and submit it.
 
     Raises:
@@ -53,7 +55,8 @@ async def start_chat(context: ServeContext[ChatCompletionRequest]) -> Answer:
     """
     service, body = context.service, context.body
     prompt = await chat_ids(service, body)
-    form = await service.tokenize(body.form_size, lambda: form_of(service, body, prompt))
+    size = body.form_size + limits.size
+    form = await service.tokenize(size, lambda: form_of(service, body, prompt, limits))
     max_tokens = output_room(
         service.info, len(prompt), body.output_limit, default=None, param="messages"
     )

@@ -31,6 +31,7 @@ from yaie_api.errors import (
     UnsupportedEncodingError,
     YaieError,
 )
+from yaie_api.http import envelopes
 from yaie_api.http.origin import check_local
 from yaie_api.logs import fields, request_id
 
@@ -41,6 +42,8 @@ QUIET_PATHS: Final = OPEN_PATHS | {names.PATH_METRICS}
 """Not logged with status 200 or 503: probes and scrapes come every few seconds."""
 
 _HEADER_ID: Final = names.HEADER_REQUEST_ID.encode()
+_ANTHROPIC_ID: Final = envelopes.ANTHROPIC_REQUEST_ID.encode()
+_ANTHROPIC_VERSION: Final = envelopes.ANTHROPIC_VERSION.encode()
 _VALID_ID: Final = re.compile(r"[A-Za-z0-9_.:\-]{1,128}")
 
 
@@ -248,6 +251,8 @@ class Exchange:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = [*message.get("headers", ()), (_HEADER_ID, self.id.encode())]
+            if self._is_anthropic():
+                headers.append((_ANTHROPIC_ID, self.id.encode()))
             message = {**message, "headers": headers}
         await self._send(message)
 
@@ -256,6 +261,13 @@ class Exchange:
         if self.status:
             return
         await error_response(error, self.path)(self.scope, self._receive, self.send)
+
+    def _is_anthropic(self) -> bool:
+        """Whether the client is one of Anthropic's, which look for the id in another header."""
+        if self.path.startswith(envelopes.ANTHROPIC_PATH):
+            return True
+        listing = self.path.startswith(envelopes.MODELS_PATH)
+        return listing and bool(self.header(_ANTHROPIC_VERSION))
 
     def _too_large(self) -> PayloadTooLargeError:
         return PayloadTooLargeError(

@@ -1,7 +1,7 @@
 """Pieces of grammars in llguidance's dialect of Lark, for the HTTP process and the engine."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 JSON_STYLE: Final = {
@@ -31,8 +31,38 @@ def json_value(schema: Mapping[str, Any] | bool) -> str:  # noqa: FBT001 - a sch
     return "%json " + json.dumps(styled(schema), ensure_ascii=False)
 
 
+def string_field(name: str, inner: str) -> str:
+    """Lark for an object with one field, a string. `inner`: a grammar of what is between its
+    quotes, with a rule `start`; its names do not clash with those outside.
+    """
+    return f'{literal(json.dumps({name: ""})[:-4])} / ?"/ %lark {{\n{inner}\n}} /"\\}}/'
+
+
 def styled(schema: Mapping[str, Any] | bool) -> dict[str, Any]:  # noqa: FBT001 - a schema may be true or false
     """The schema with `JSON_STYLE`."""
     if schema is True:
         return dict(JSON_STYLE)
     return {**({"allOf": [False]} if schema is False else schema), **JSON_STYLE}
+
+
+def regular_rules(references: Mapping[str, Collection[str]]) -> frozenset[str]:
+    """The rules that refer only to characters and to other such rules, directly or not.
+
+    `references`: the names that a rule's body has, by the rule's name; one that is no rule counts
+    as one that is not regular.
+    """
+    users: dict[str, list[str]] = {name: [] for name in references}
+    open_references = {name: set(found) for name, found in references.items()}
+    for name, found in open_references.items():
+        for reference in found:
+            users.setdefault(reference, []).append(name)
+    ready = [name for name, found in open_references.items() if not found]
+    known: set[str] = set()
+    while ready:
+        name = ready.pop()
+        known.add(name)
+        for user in users[name]:
+            open_references[user].discard(name)
+            if not open_references[user]:
+                ready.append(user)
+    return frozenset(known)

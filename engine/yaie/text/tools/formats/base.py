@@ -8,6 +8,7 @@ from yaie.core.request import Grammar
 from yaie.text.grammar import lark
 from yaie.text.grammar.schema import check_schema, is_plain
 from yaie.text.parts import OutputParser
+from yaie.text.tools.custom_input import FIELD
 from yaie.text.tools.parts import call_id
 from yaie.text.tools.spec import ToolChoice, ToolSpec
 from yaie_api.errors import InvalidRequestError
@@ -97,6 +98,8 @@ def _chosen(specs: Sequence[ToolSpec], choice: ToolChoice) -> Sequence[ToolSpec]
 
 
 def _arguments(spec: ToolSpec, *, must: bool) -> str:
+    if spec.input_grammar is not None:
+        return lark.string_field(FIELD, spec.input_grammar)
     if not must and not is_plain(spec.arguments_schema):
         return lark.json_value(ANY_OBJECT)
     schema = check_schema(spec.arguments_schema, param="tools", where=f"of tool {spec.name!r}")
