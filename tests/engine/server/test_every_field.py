@@ -13,14 +13,13 @@ from openai.types import completion_create_params, embedding_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 from openai.types.responses import response_create_params
 
-from engine.server.fields import chat, completions, lists, pooling, tokens
+from engine.server.fields import agents, chat, completions, lists, pooling, tokens
 from engine.server.fields.asking import ask, asked
 from engine.server.fields.verdicts import (
     CHANGED,
     Effect,
     Fields,
     NoEffect,
-    Pending,
     Refused,
     Verdict,
     Verdicts,
@@ -64,6 +63,14 @@ ENDPOINTS: Final = {
         tokens.OF_MESSAGES,
     ),
     "detokenize": Endpoint("/detokenize", lists.DETOKENIZE, tokens.DETOKENIZE, tokens.OF_TOKENS),
+    "responses": Endpoint("/v1/responses", lists.RESPONSES, agents.RESPONSES, agents.OF_RESPONSES),
+    "messages": Endpoint("/v1/messages", lists.MESSAGES, agents.MESSAGES, agents.OF_MESSAGES),
+    "count_tokens": Endpoint(
+        "/v1/messages/count_tokens",
+        lists.COUNT_TOKENS,
+        agents.COUNT_TOKENS,
+        agents.OF_COUNT_TOKENS,
+    ),
 }
 
 
@@ -128,15 +135,6 @@ async def test_a_field_without_effect_changes_nothing(
     assert with_it.status == 200, with_it.answer
     assert verdict.reason
     assert with_it.result == (await ask(app, endpoint.path, body)).result
-
-
-@cases(Pending)
-async def test_a_field_that_is_still_ignored_leaves_the_table_with_its_mending(
-    app: App, endpoint: Endpoint, name: str, verdict: Pending
-) -> None:
-    body = {**endpoint.base, **verdict.beside}
-    with_it = await ask(app, endpoint.path, with_field(body, name, verdict.value))
-    assert with_it.result == (await ask(app, endpoint.path, body)).result, with_it.answer
 
 
 @pytest.mark.parametrize("request_kind", ENDPOINTS)

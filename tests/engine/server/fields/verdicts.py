@@ -76,15 +76,7 @@ class NoEffect:
     beside: Fields = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Pending:
-    """The field is ignored today and should not be."""
-
-    value: Any
-    beside: Fields = field(default_factory=dict)
-
-
-Verdict = Effect | Refused | NoEffect | Pending
+Verdict = Effect | Refused | NoEffect
 Verdicts = Mapping[str, Verdict]
 
 
