@@ -26,6 +26,7 @@ from engine.server.fields.verdicts import (
     with_field,
 )
 from engine.server.scripted import App
+from yaie.server import routes
 
 READ_FROM: Final = "3.54.0"
 """The release of the OpenAI package from which the lists are."""
@@ -95,6 +96,14 @@ async def app(endpoint: Endpoint, tmp_path: Path) -> AsyncIterator[App]:
 def test_there_is_a_verdict_on_every_published_field(request_kind: str) -> None:
     endpoint = ENDPOINTS[request_kind]
     assert set(endpoint.verdicts) == endpoint.published
+
+
+@pytest.mark.parametrize("request_kind", ENDPOINTS)
+def test_a_field_that_this_server_s_schema_has_is_among_them(request_kind: str) -> None:
+    path = ENDPOINTS[request_kind].path
+    (kind,) = (one.body for one in routes.ENDPOINTS if path in one.paths and one.body is not None)
+    known = {name for one in ENDPOINTS.values() if one.path == path for name in one.verdicts}
+    assert {field.alias or name for name, field in kind.model_fields.items()} <= known
 
 
 @cases(Effect)

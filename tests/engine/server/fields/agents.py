@@ -26,7 +26,6 @@ _LOGPROBS: Final = {"include": ["message.output_text.logprobs"]}
 _FUNCTION: Final = {"type": "function", "name": "add", "parameters": SCHEMA}
 _CALLED: Final = {"tools": [_FUNCTION]}
 _TOOL: Final = {"tools": [{"name": "add", "input_schema": SCHEMA}]}
-CLEARED: Final = {"type": "clear_tool_uses_20250919"}
 
 
 def text(seen: Seen) -> Any:
@@ -56,6 +55,11 @@ RESPONSES: Final[Verdicts] = {
     "temperature": Effect(0.5, sampling("temperature"), 0.5),
     "top_p": Effect(0.5, sampling("top_p"), 0.5),
     "top_k": Effect(5, sampling("top_k"), 5),
+    "min_p": Effect(0.5, sampling("min_p"), 0.5),
+    "bad_words": Effect(["x"], sampling("bad_words"), ("x",)),
+    "allowed_token_ids": Effect([50, 51], sampling("allowed_token_ids"), (50, 51)),
+    "min_tokens": Effect(3, sampling("min_tokens"), 3),
+    "stop_token_ids": Effect([50], sampling("stop_token_ids"), (50,)),
     "repetition_penalty": Effect(1.5, sampling("repetition_penalty"), 1.5),
     "presence_penalty": Effect(0.5, sampling("presence_penalty"), 0.5),
     "frequency_penalty": Effect(0.5, sampling("frequency_penalty"), 0.5),
@@ -93,6 +97,7 @@ RESPONSES: Final[Verdicts] = {
     "moderation": Refused({"model": "m"}),
     "kv_transfer_params": Refused({"do_remote_decode": True}),
     "vllm_xargs": Refused({"x": 1}, nothing=({},)),
+    "client_metadata": NoEffect({"x": "y"}, "what the Codex CLI says of its session"),
     "access_programs": NoEffect({"cyber": {}}, "which of OpenAI's programmes the client is in"),
     "user": Effect("u", at("user"), "u"),
     "service_tier": NoEffect("flex", "which of OpenAI's tariffs"),
@@ -128,9 +133,30 @@ def _counted(prompts: Verdicts) -> Verdicts:
     }
 
 
-COUNT_TOKENS: Final[Verdicts] = _counted(_PROMPT)
+_USES: Final = [
+    USER,
+    {
+        "role": "assistant",
+        "content": [{"type": "tool_use", "id": "t", "name": "add", "input": {}}],
+    },
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "3" * 9}]},
+]
+_CLEARING: Final = {
+    "edits": [
+        {
+            "type": "clear_tool_uses_20250919",
+            "trigger": {"type": "input_tokens", "value": 0},
+            "keep": {"type": "tool_uses", "value": 0},
+        }
+    ]
+}
+COUNT_TOKENS: Final[Verdicts] = _counted(_PROMPT) | {
+    "context_management": Effect(_CLEARING, at("input_tokens"), beside=_TOOL | {"messages": _USES}),
+}
 MESSAGES: Final[Verdicts] = _PROMPT | {
     "max_tokens": Effect(5, sampling("max_tokens"), 5),
+    "priority": Effect(3, command("priority"), 3),
+    "cache_salt": Effect("s", command("salt"), "s"),
     "temperature": Effect(0.5, sampling("temperature"), 0.5),
     "top_p": Effect(0.5, sampling("top_p"), 0.5),
     "top_k": Effect(5, sampling("top_k"), 5),
@@ -138,7 +164,7 @@ MESSAGES: Final[Verdicts] = _PROMPT | {
     "stream": Effect(value=True, where=media, expected="text/event-stream"),
     "output_format": Refused({"type": "json_schema", "schema": SCHEMA}),
     "container": Refused("c"),
-    "context_management": Effect({"edits": [CLEARED]}, at("context_management")),
+    "context_management": Effect(_CLEARING, prompt, beside=_TOOL | {"messages": _USES}),
     "cache_control": Effect({"type": "ephemeral"}, at("usage.cache_creation_input_tokens")),
     "compaction": Refused({"x": 1}),
     "mcp_servers": Refused([{"type": "url", "url": "http://x", "name": "x"}]),

@@ -39,6 +39,7 @@ VERDICTS: Final[Verdicts] = GENERATION | {
     "media_io_kwargs": NoEffect({"image": {}}, _MEDIA),
     "mm_processor_kwargs": NoEffect({"x": 1}, _MEDIA),
     # how long, and how many
+    "best_of": Refused(2, nothing=(1,)),
     "max_completion_tokens": Effect(5, sampling("max_tokens"), 5),
     # what is told
     "logprobs": Effect(value=True, where=at("choices.0.logprobs.content.0.logprob"), expected=-0.5),

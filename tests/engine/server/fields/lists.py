@@ -1,8 +1,8 @@
 """The request fields of the APIs that this server speaks, as their authors publish them.
 
-`openai` is the request types of the Python package openai 3.54.0, `anthropic` those of the package
-anthropic 2.12.0 (the beta's too), `vllm` the request types of vLLM 0.22.0's `protocol.py` files,
-and `vllm_later` what those of vLLM 0.23 to 0.33 have added.
+OpenAI's are those of the Python package openai 3.54.0, Anthropic's those of anthropic 2.12.0 with
+its beta, vLLM's those of the `protocol.py` files of vLLM 0.22.0; "later": what vLLM 0.23 to 0.33
+have added; "more": what this server takes for other servers' clients.
 """
 
 from typing import Final
@@ -50,7 +50,10 @@ VLLM_CHAT: Final = _VLLM_SAMPLING | {
     "add_generation_prompt", "continue_final_message", "documents", "chat_template",
     "chat_template_kwargs", "media_io_kwargs", "mm_processor_kwargs", "return_prompt_text",
 }  # fmt: skip
-CHAT: Final = OPENAI_CHAT | VLLM_CHAT | _VLLM_LATER | STREAM_OPTIONS | STRUCTURED_OUTPUTS
+_MORE_OF_CHAT: Final = frozenset({"best_of"})
+CHAT: Final = (
+    OPENAI_CHAT | VLLM_CHAT | _VLLM_LATER | STREAM_OPTIONS | STRUCTURED_OUTPUTS | _MORE_OF_CHAT
+)
 
 OPENAI_COMPLETIONS: Final = frozenset({
     "best_of", "echo", "frequency_penalty", "logit_bias", "logprobs", "max_tokens", "model", "n",
@@ -84,12 +87,16 @@ EMBEDDINGS: Final = (
     | _VLLM_INPUT
     | _VLLM_POOLED_CHAT
     | {"encoding_format", "embed_dtype", "endianness", "dimensions", "use_activation"}
+    | {"normalize"}  # more
 )
 CLASSIFY: Final = _VLLM_POOLING | _VLLM_INPUT | _VLLM_POOLED_CHAT | {"use_activation"}
 SCORE: Final = _VLLM_SCORING | {
     "text_1", "text_2", "queries", "documents", "items", "data_1", "data_2",
 }  # fmt: skip
-RERANK: Final = _VLLM_SCORING | {"query", "documents", "top_n"}
+RERANK: Final = _VLLM_SCORING | {
+    "query", "documents", "top_n",
+    "return_documents",  # more: Cohere's and Jina's
+}  # fmt: skip
 
 TOKENIZE: Final = frozenset({
     "model", "prompt", "add_special_tokens", "return_token_strs", "messages",
@@ -118,7 +125,11 @@ VLLM_RESPONSES: Final = frozenset({
     "chat_template_kwargs",
     "previous_response",  # later
 })  # fmt: skip
-RESPONSES: Final = OPENAI_RESPONSES | VLLM_RESPONSES
+_MORE_OF_RESPONSES: Final = frozenset({
+    "allowed_token_ids", "bad_words", "min_p", "min_tokens", "stop_token_ids",
+    "client_metadata",  # of the Codex CLI
+})  # fmt: skip
+RESPONSES: Final = OPENAI_RESPONSES | VLLM_RESPONSES | _MORE_OF_RESPONSES
 
 MESSAGES: Final = frozenset({
     "max_tokens", "messages", "model", "billing_policy", "cache_control", "compaction",
@@ -127,9 +138,11 @@ MESSAGES: Final = frozenset({
     "stop_sequences", "stream", "system", "temperature", "thinking", "thread", "tool_choice",
     "tools", "top_k", "top_p", "user_profile_id", "workspace_id", "betas", "output_format",
     "kv_transfer_params", "chat_template_kwargs",  # vllm
+    "cache_salt", "priority",  # more
 })  # fmt: skip
 COUNT_TOKENS: Final = frozenset({
     "messages", "model", "cache_control", "output_config", "speed", "system", "thinking",
     "tool_choice", "tools", "user_profile_id", "workspace_id",
     "chat_template_kwargs",  # vllm
+    "context_management",  # the beta's
 })  # fmt: skip

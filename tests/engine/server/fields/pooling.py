@@ -54,6 +54,7 @@ _SCORING: Final[Verdicts] = _SHARED | {
 }
 
 EMBEDDINGS: Final[Verdicts] = _INPUT | {
+    "normalize": Effect(value=False, where=at("data.0.embedding")),
     "dimensions": Effect(3, lambda seen: len(seen.at("data.0.embedding")), 3),
     "encoding_format": Effect(
         "base64", lambda seen: type(seen.at("data.0.embedding")), expected=str
@@ -93,6 +94,7 @@ SCORE: Final[Verdicts] = (
 RERANK: Final[Verdicts] = _SCORING | {
     "query": Effect("bye", prompts),
     "documents": Effect(["bye"], prompts),
+    "return_documents": Effect(value=False, where=at("results.0.document"), expected=None),
     "top_n": Effect(1, lambda seen: len(seen.at("results")), 1),
     "use_activation": Effect(value=False, where=at("results.0.relevance_score")),
     "request_id": Effect("mine-1", at("id"), "rerank-mine-1"),
