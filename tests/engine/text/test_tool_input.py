@@ -1,6 +1,8 @@
 """Grammars of a tool's free-text input, as they hold inside a JSON string."""
 
+import contextlib
 import json
+import time
 
 import pytest
 
@@ -67,6 +69,7 @@ def test_a_recursive_grammar_keeps_its_rules_and_what_it_ignores() -> None:
         (r"start: /[\s]+/", [" \n\t"], ["a"]),
         (r"start: /\S+/", ['a"\\'], ["a b"]),
         (r"start: /\x22\u{5C}\n/", ['"\\\n'], ['"']),
+        (r"start: /[\\p]+/", ["\\p"], ["a"]),
         (r"start: /[\"\\]+/", ['\\"'], ["a"]),
         (r"start: /a\/b{2}(?i:c)|d$/", ["a/bbC"], ["a/b"]),
         ("start: WORD (NL WORD)*\n%import common (WORD, NEWLINE -> NL)", ["ab\r\nc"], ["ab\n\n"]),
@@ -108,6 +111,23 @@ def test_a_regular_expression_is_of_the_whole_input() -> None:
 def test_what_cannot_be_inside_a_string_is_refused(grammar: str, why: str) -> None:
     with pytest.raises(GrammarTextError, match=why):
         of_lark(grammar)
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        'start: "' + '\\"' * 16_000,
+        "start: /" + "[" * 16_000 + "/",
+        "start: " + "<" * 32_000,
+        'start: "a" /' + "a" * 30_000,
+        "start: /{" + "1" * 30_000 + "x/",
+    ],
+)
+def test_what_is_not_closed_is_refused_at_once(grammar: str) -> None:
+    begun = time.monotonic()
+    with contextlib.suppress(GrammarTextError):
+        of_lark(grammar)
+    assert time.monotonic() - begun < 1.0
 
 
 def test_a_large_grammar_is_rewritten_in_no_time() -> None:

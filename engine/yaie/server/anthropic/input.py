@@ -172,6 +172,8 @@ def _text_of(content: Content | Any) -> str:
 
 
 def _text(block: Mapping[str, Any]) -> str:
+    if block.get("type") == "tool_reference":  # what a search for tools has found: it is offered
+        return f"The tool {block.get('tool_name')} is available."
     if block.get("type") != "text":
         raise InvalidRequestError(
             f"This server is text-only and takes no blocks of type {str(block.get('type'))[:64]!r} "

@@ -1,5 +1,6 @@
 """POST /v1/responses, and the endpoints of stored responses. Requests are served as chats."""
 
+import asyncio
 from functools import partial
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from yaie.server.request.open_request import ServeContext, open_request
 from yaie.server.request.prompts import chat_ids
 from yaie.server.responses.input import RECORDS, input_items, renamed, to_chat
 from yaie.server.responses.tool_choice import read_choice
-from yaie.server.responses.tools import Toolbox, read_tools
+from yaie.server.responses.tools import Toolbox, grammar_size, read_tools
 from yaie.server.responses.truncation import shortened
 from yaie.server.responses.writer import ResponseWriter, head_of
 from yaie_api.errors import ContextLengthError, InvalidRequestError, NotFoundError
@@ -26,6 +27,8 @@ from yaie_api.http.responses import InputTokensRequest, ResponsesRequest
 from yaie_api.response_id import new_response_id
 
 Item = dict[str, Any]
+IN_THREAD_GRAMMAR: Final = 4096
+"""Characters of grammars that take at most 10 ms to rewrite."""
 
 _LIFE: Final = (
     "Responses are stored in the memory of the engine that made them: with `store` off, after a "
@@ -36,7 +39,7 @@ _LIFE: Final = (
 async def responses(request: Request) -> Any:
     context = await open_request(request, ResponsesRequest)
     service, body = context.service, context.body
-    tools = read_tools(body.tools)
+    tools = await _toolbox(body)
     items = [*await _earlier(context), *input_items(body)]
     answer = await _start(context, items, tools)
     keep = partial(service.responses.put, context.tenant)
@@ -55,7 +58,7 @@ async def responses(request: Request) -> Any:
 async def input_tokens(request: Request) -> Response:
     """Count the tokens of a response's prompt."""
     context = await open_request(request, InputTokensRequest)
-    tools = read_tools(context.body.tools)
+    tools = await _toolbox(context.body)
     items = [*await _earlier(context), *input_items(context.body)]
     chat = to_chat(context.body, items, tools)
     try:
@@ -65,6 +68,13 @@ async def input_tokens(request: Request) -> Response:
     told = left_out.headers(_left_out(context.body, items, tools))
     count = {"object": "response.input_tokens", "input_tokens": len(prompt)}
     return json_response(count, headers=told)
+
+
+async def _toolbox(body: InputTokensRequest) -> Toolbox:
+    """Read the tools, in a thread when their grammars are long."""
+    if grammar_size(body.tools) < IN_THREAD_GRAMMAR:
+        return read_tools(body.tools)
+    return await asyncio.to_thread(read_tools, body.tools)
 
 
 async def _start(

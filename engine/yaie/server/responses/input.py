@@ -134,7 +134,7 @@ def turns(items: Iterable[Item], *, first: int = 0) -> tuple[list[dict[str, Any]
     found: list[dict[str, Any]] = []
     places: Places = {}
     for number, item in enumerate(items, start=first):
-        kind = item.get("type") or "message"
+        kind = "message" if item.get("type") is None else item["type"]
         if not isinstance(kind, str):
             raise _unsupported("items whose type is no text")
         if kind in RECORDS:

@@ -23,6 +23,7 @@ from yaie_api.errors import InvalidRequestError
 from yaie_api.http.openai.tools import MAX_NAME
 
 Tool = Mapping[str, Any]
+MAX_GRAMMARS_CHARACTERS: Final = 128 << 10
 OURS: Final = ("function", "custom")
 _SYNTAXES: Final = {
     "lark": (tool_input.of_lark, MAX_GRAMMAR_CHARACTERS, "Lark grammar"),
@@ -86,6 +87,11 @@ def read_tools(tools: Sequence[Tool] | None) -> Toolbox:
         InvalidRequestError: a tool is wrong; `param` is tools.
 
     """
+    if grammar_size(tools) > MAX_GRAMMARS_CHARACTERS:
+        raise InvalidRequestError(
+            f"tools: their grammars have more than {MAX_GRAMMARS_CHARACTERS} characters together.",
+            param="tools",
+        )
     offered: dict[str, OfferedTool] = {}
     functions: list[Mapping[str, Any]] = []
     left_out: dict[str, None] = {}
@@ -99,6 +105,18 @@ def read_tools(tools: Sequence[Tool] | None) -> Toolbox:
         offered[seen] = tool
         functions.append({"type": "function", "function": {**tool.function, "name": seen}})
     return Toolbox(offered, tuple(functions), tuple(left_out))
+
+
+def grammar_size(tools: Sequence[Tool] | None) -> int:
+    """Return the size in characters of all grammars, which decides where they are read."""
+    inner = [one for tool in tools or () for one in _listed(tool.get("tools"))]
+    forms = [tool.get("format") for tool in (*(tools or ()), *inner) if isinstance(tool, Mapping)]
+    texts = [form.get("definition") for form in forms if isinstance(form, Mapping)]
+    return sum(len(text) for text in texts if isinstance(text, str))
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def seen_name(name: str, namespace: str | None) -> str:

@@ -4,6 +4,7 @@ Models write a tool's free-text input as a string in a JSON object, where quotes
 line breaks are escapes. So each pattern is rewritten, character by character.
 """
 
+import functools
 import json
 import re
 import warnings
@@ -17,11 +18,15 @@ _SPECIAL: Final = '"\\\n\r\t\b\f'
 `.` and `[^x]` do not allow them, so that weak models cannot wander there."""
 _RAW: Final = r"[^\"\\\x00-\x1F]"
 _ATOM: Final = re.compile(
-    r"""(?P<keep>\(\?[a-zA-Z-]*[:)]|\(\?P?<\w+>|\{\d*,?\d*\}|\\[bBAzZ]|[()|*+?^$])
+    r"""(?P<keep>\(\?[a-zA-Z-]*[:)]|\(\?P?<\w+>|\{\d*+,?\d*+\}|\\[bBAzZ]|[()|*+?^$])
     |(?P<set>\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]|\\[sSwWdD]|\.)
     |(?P<one>\\x\{[0-9A-Fa-f]+\}|\\x[0-9A-Fa-f]{2}|\\u\{[0-9A-Fa-f]+\}|\\u[0-9A-Fa-f]{4}|\\.|.)""",
     re.VERBOSE | re.DOTALL,
 )
+_PLAIN: Final = re.compile(r"\[(?:[A-Z]-[A-Z]|[a-z]-[a-z]|[0-9]-[0-9]|[\w ,:;=+*/.])*\]")
+"""A set that certainly has no special character."""
+_COMPLEX: Final = re.compile(r"&&|--|~~|\\[pP]|\[(?!:)")
+"""Operators, classes and sets inside of a set."""
 _CODE_POINT: Final = re.compile(r"\\[xu]\{?([0-9A-Fa-f]+)\}?")
 _NAMED: Final = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "a": "\a", "0": "\0"}
 
@@ -55,7 +60,7 @@ def _atom(found: re.Match[str], *, every: bool) -> str:
         return found[0]
     if found["one"]:
         return _one(found[0])
-    allowed = _members(found[0], every=every)
+    allowed = "" if _PLAIN.fullmatch(found[0]) else _members(found[0], every=every)
     if not allowed:
         return found[0]
     # `.` in a set would be a full stop.
@@ -63,9 +68,10 @@ def _atom(found: re.Match[str], *, every: bool) -> str:
     return f"(?:[{inner}&&{_RAW}]|{'|'.join(map(_escape, allowed))})"
 
 
+@functools.lru_cache(maxsize=1024)
 def _members(atom: str, *, every: bool) -> str:
     """Return the characters of `_SPECIAL` that the set matches."""
-    if re.search(r"&&|--|~~|\\[pP]|\[(?!:)", atom[1:]):
+    if _COMPLEX.search(atom.replace("\\\\", "")[1:]):
         raise GrammarTextError(f"the set {atom[:32]!r} is too complex for a tool's input")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of Python's own plans for sets
@@ -84,6 +90,9 @@ def _for_python(found: re.Match[str]) -> str:
 
 def _one(atom: str) -> str:
     """Rewrite an atom that is one character."""
+    if atom == "[":
+        # Looking for the end of each of thousands of these would take seconds.
+        raise GrammarTextError("a set of characters is not closed")
     if not atom.startswith("\\"):
         character = atom
     elif code := _CODE_POINT.fullmatch(atom):

@@ -33,6 +33,7 @@ _TOKEN: Final = re.compile(
     |(?P<other>.)""",
     re.VERBOSE | re.DOTALL | re.MULTILINE,
 )
+_OPENINGS: Final = frozenset('"/<')
 _NAME: Final = re.compile(r"[A-Za-z_][\w-]*")
 _NUMBER: Final = r"(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)"
 _EXPONENT: Final = r"[eE][+-]?[0-9]+"
@@ -91,6 +92,9 @@ def of_lark(definition: str) -> str:
         kind = found.lastgroup or "other"
         if kind == "unsupported":
             raise GrammarTextError(f"{found[0][:32]!r} has no meaning in the input of a tool")
+        if found[0] in _OPENINGS:
+            # Looking for the end of each of thousands of these would take seconds.
+            raise GrammarTextError(f"a {found[0]} is not closed")
         if kind == "rule":
             name = _NAME.search(found[0])
             body = []

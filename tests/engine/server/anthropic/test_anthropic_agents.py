@@ -1,8 +1,11 @@
 """What agents need of Anthropic's messages, over an engine that says what is written down."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from engine.server.scripted import THINKING_TEMPLATE, TOOLS_TEMPLATE, App, ids_of, running, says
 from yaie.core.messages import Event, Generate, Tokens
@@ -177,6 +180,33 @@ async def test_usage_tells_what_was_read_from_the_cache_and_with_a_mark_what_was
     assert with_mark["input_tokens"] == size - 32 - kept
     assert with_mark["cache_creation"]["ephemeral_5m_input_tokens"] == kept
     assert automatic["usage"] == with_mark
+
+
+@pytest.mark.parametrize(
+    ("words", "most", "message"),
+    [
+        (100, 3000, r"input length and `max_tokens` exceed context limit: \d+ \+ 3000 > 2048"),
+        (9000, 20, r"prompt is too long: \d+ tokens > 2048 maximum$"),
+    ],
+)
+async def test_what_is_too_long_is_told_in_the_words_that_agents_look_for(
+    tmp_path: Path, words: int, most: int, message: str
+) -> None:
+    async with running(tmp_path, says("ok")) as app:
+        long = [{"role": "user", "content": "word " * words}]
+        answer = await app.post("/v1/messages", {"messages": long, "max_tokens": most})
+    assert answer.status_code == 400
+    assert re.match(message, answer.json()["error"]["message"])
+
+
+async def test_a_tool_that_a_search_found_is_told_to_be_there(tmp_path: Path) -> None:
+    use = {"type": "tool_use", "id": "t", "name": "ToolSearch", "input": {}}
+    found = [{"type": "tool_reference", "tool_name": "read"}]
+    result = {"type": "tool_result", "tool_use_id": "t", "content": found}
+    turns = [*USER, {"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+    async with running(tmp_path, says("ok"), template=TOOLS_TEMPLATE) as app:
+        await ask(app, messages=turns, tools=[TOOL | {"defer_loading": True}])
+        assert "The tool read is available." in app.prompt
 
 
 async def test_tokens_are_counted_however_many_there_are(tmp_path: Path) -> None:

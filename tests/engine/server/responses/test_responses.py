@@ -142,6 +142,7 @@ def test_only_what_runs_in_the_background_can_be_cancelled(client: openai.OpenAI
         ({"context_management": [{"type": "compaction"}]}, "context_management"),
         ({"input": [{"type": "compaction", "encrypted_content": "x"}]}, "input"),
         ({"input": [{"type": ["message"]}]}, "input"),
+        ({"input": [{"type": [], "role": "user", "content": "a"}]}, "input"),
         ({"tools": [{"type": "function", "name": "a b"}]}, "tools"),
         ({"background": True}, "background"),
         ({"conversation": "c"}, "conversation"),

@@ -61,6 +61,14 @@ def test_a_custom_tool_takes_one_string_and_the_model_is_shown_its_grammar() -> 
     assert box.functions[1]["function"]["description"] is None
 
 
+def test_all_grammars_together_have_a_limit() -> None:
+    long = PATCH["format"] | {"definition": PATCH["format"]["definition"] + "//" + "x" * 30_000}
+    tools = [PATCH | {"name": f"p{n}", "format": long} for n in range(5)]
+    assert len(read_tools(tools[:4]).offered) == 4
+    with pytest.raises(InvalidRequestError, match="together"):
+        read_tools([*tools[:2], {"type": "namespace", "name": "n", "tools": tools}])
+
+
 @pytest.mark.parametrize(
     ("tool", "begins"),
     [
