@@ -17,6 +17,7 @@ from yaie.text.grammar import forms
 from yaie.text.parts import OutputParser
 from yaie.text.reasoning import ReasoningFormat
 from yaie.text.tools import ToolChoice, ToolFormat, ToolSpec
+from yaie.text.tools.only_calls import OnlyCalls
 from yaie_api.http.openai import ChatCompletionRequest, NamedTool
 
 TAIL_TOKENS: Final = 16
@@ -90,7 +91,12 @@ def _calls(
     choice = ToolChoice(mode, name)
     parallel = body.parallel_tool_calls
     grammar = tools.grammar(specs, choice, parallel=parallel, answer=asked)
-    return OutputForm(grammar, lambda: tools.parser(specs))
+
+    def parser() -> OutputParser:
+        found = tools.parser(specs, enforced=True)
+        return found if mode == "auto" else OnlyCalls(found)
+
+    return OutputForm(grammar, parser)
 
 
 def specs_of(body: ChatCompletionRequest, limits: CallLimits = ANY_CALL) -> list[ToolSpec]:
