@@ -33,6 +33,4 @@ def error_answer(
         response.headers["retry-after"] = str(max(1, ceil(after_s)))
     if retried:
         response.headers["x-should-retry"] = "false"
-    if error.status in (408, 413):
-        response.force_close()  # the rest of the body is not read
     return response

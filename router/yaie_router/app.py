@@ -17,7 +17,8 @@ from aiohttp import web
 
 from yaie_api import __version__, logs, names, prefix
 from yaie_api.errors import EngineError, MethodNotAllowedError, YaieError
-from yaie_api.http.origin import check_local
+from yaie_api.http.access.body import BodyLimits
+from yaie_api.http.access.origin import check_local
 from yaie_api.http.paths import no_such_path
 from yaie_router import routes
 from yaie_router.admission import Admission
@@ -64,6 +65,7 @@ class App:
         metrics: Metrics,
     ) -> None:
         self._config = config
+        self._body_limits = BodyLimits(config.max_body_bytes, config.body_timeout_s)
         self._directory = directory
         self._admission = admission
         self._proxy = proxy
@@ -96,8 +98,8 @@ class App:
             exchange.status = response.status
         finally:
             self._record(exchange, time.perf_counter() - started_s)
-        if self.draining:
-            response.force_close()
+        if self.draining or not request.content.is_eof():
+            response.force_close()  # an answer before the whole body is the connection's last
         return response
 
     async def _answer(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
@@ -166,11 +168,7 @@ class App:
         return await self._send(request, exchange, call)
 
     async def _read(self, request: web.BaseRequest) -> bytes:
-        return await read_body(
-            request,
-            most_bytes=self._config.max_body_bytes,
-            timeout_s=self._config.body_timeout_s,
-        )
+        return await read_body(request, self._body_limits)
 
     async def _send(
         self, request: web.BaseRequest, exchange: Exchange, call: Call

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 import aiohttp
 from aiohttp import web
 
-from yaie_api.http.origin import is_loopback
+from yaie_api.http.access.origin import is_loopback
 from yaie_api.logs import fields
 from yaie_api.names import GROUP, LABEL_MANAGED_BY, MANAGED_BY, PLURAL, VERSION
 from yaie_router.admission import Admission

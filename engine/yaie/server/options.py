@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from yaie_api.http.access.body import LINGER_S, BodyLimits
+
 SILENT_S: Final = 9.0
 """A serving engine process sends a message twice a second. After this long without one, it is
 checked once more and then killed, within ten seconds in all.
@@ -47,15 +49,14 @@ class ServiceOptions:
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one request: bytes, seconds and number of headers."""
+    """Limits of one request: of its body, and bytes and number of its headers."""
 
-    body_bytes: int = 4 * 1024 * 1024
-    body_s: float = 30.0
+    body: BodyLimits = field(default_factory=lambda: BodyLimits(most_bytes=4 * 1024 * 1024))
     headers: int = 100
     header_bytes: int = 64 * 1024
-    discard_bytes: int = 16 * 1024 * 1024
-    """How much of a too large body is read and dropped. Closing the connection at once would reset
-    it before the client has read the answer."""
+    linger_s: float = LINGER_S
+    linger_bytes: int = 16 * 1024 * 1024
+    """After an early answer, so much of the rest of a body is read and dropped."""
 
 
 @dataclass(frozen=True, kw_only=True)

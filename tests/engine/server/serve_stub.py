@@ -9,6 +9,7 @@ from yaie.server.options import Limits
 from yaie.server.process import run
 from yaie.server.web.protocol import DeadlineH11
 from yaie_api import logs
+from yaie_api.http.access.body import BodyLimits
 from yaie_api.response_id import mark_of_pod
 
 
@@ -20,6 +21,8 @@ def main() -> int:
     parser.add_argument("--drain-s", type=float, default=5.0)
     parser.add_argument("--log-prompts", action="store_true")
     parser.add_argument("--body-s", type=float, default=30.0)
+    parser.add_argument("--grace-s", type=float, default=5.0)
+    parser.add_argument("--linger-s", type=float, default=0.5)
     parser.add_argument("--header-s", type=float, default=10.0)
     parser.add_argument("--backoff-s", type=float, default=0.3)
     parser.add_argument("--admin", action="store_true")
@@ -53,7 +56,10 @@ def main() -> int:
             silent_s=args.silent_s,
             api_server_count=args.api_server_count,
             response_mark=mark_of_pod(args.pod),
-            limits=Limits(body_s=args.body_s),
+            limits=Limits(
+                BodyLimits(4 * 1024 * 1024, most_s=args.body_s, grace_s=args.grace_s),
+                linger_s=args.linger_s,
+            ),
         )
     )
 

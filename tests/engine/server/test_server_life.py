@@ -249,7 +249,7 @@ def test_half_a_body_is_refused_after_a_while(tmp_path: Path) -> None:
             answer = raw.recv(4096)
             while not answer.endswith(b"}}"):
                 answer += raw.recv(4096)
-        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert answer.startswith(b"HTTP/1.1 408 ")
         assert b"too slowly" in answer
 
 

@@ -18,7 +18,7 @@ from yaie.server.peers import (
 from yaie.server.service import Service
 from yaie.server.web.app import create_app
 from yaie.server.web.edge import Edge
-from yaie_api.http.origin import is_loopback
+from yaie_api.http.access.origin import is_loopback
 
 
 def create_service(

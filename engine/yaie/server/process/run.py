@@ -23,7 +23,7 @@ from yaie.server.process.event_loop import loop_factory
 from yaie.server.web.sockets import bind, url_of
 from yaie_api import termination
 from yaie_api.errors import YaieError
-from yaie_api.http.origin import is_loopback
+from yaie_api.http.access.origin import is_loopback
 from yaie_api.logs import fields
 
 if TYPE_CHECKING:
