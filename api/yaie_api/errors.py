@@ -106,6 +106,11 @@ class AuthenticationError(YaieError):
     type = "authentication_error"
     default_code = "invalid_api_key"
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """How to show a key, as RFC 9110 requires for a 401."""
+        return {"www-authenticate": "Bearer"}
+
 
 class NotFoundError(YaieError):
     """No such model or path."""

@@ -55,7 +55,7 @@ ENVIRONMENT: Final[Mapping[str, str]] = {
     "OLLAMA_KEEP_ALIVE": "the model stays loaded while the server runs",
     "OLLAMA_LOAD_TIMEOUT": "GET /readyz says when the model is loaded",
     "OLLAMA_MAX_LOADED_MODELS": "a server has one model; `yaie up` runs several",
-    "OLLAMA_ORIGINS": "answers have no CORS headers; let a proxy add them",
+    "OLLAMA_ORIGINS": "write --allowed-origins",
     "OLLAMA_KV_CACHE_TYPE": "the KV cache has the type of the weights, see --dtype",
     "OLLAMA_FLASH_ATTENTION": "kernels are chosen by YAIE_KERNELS",
     "OLLAMA_GPU_OVERHEAD": "write --gpu-memory-utilization",

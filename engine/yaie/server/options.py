@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from yaie_api.http.access.body import LINGER_S, BodyLimits
+from yaie_api.http.access.cors import CorsPolicy
 
 SILENT_S: Final = 9.0
 """A serving engine process sends a message twice a second. After this long without one, it is
@@ -65,6 +66,8 @@ class ServeOptions(ServiceOptions):
 
     Attributes:
         command: returns the argument list of an engine process that connects to an ipc address.
+        api_keys: those that are accepted; empty: none is needed.
+        cors: which pages of other origins may use the public port.
         admin_port: the port of the admin endpoints; None: they are off.
         drain_s: how long running requests may take after SIGTERM.
         restart_backoff_s: wait before the first restart of the engine; doubles with each one.
@@ -76,7 +79,8 @@ class ServeOptions(ServiceOptions):
     command: Callable[[str], Sequence[str]]
     host: str = "127.0.0.1"
     port: int = 8000
-    api_keys: tuple[str, ...] = ()
+    api_keys: tuple[str, ...] = field(default=(), repr=False)
+    cors: CorsPolicy = field(default_factory=CorsPolicy)
     admin_host: str = "127.0.0.1"
     admin_port: int | None = None
     drain_s: float = 30.0

@@ -58,22 +58,6 @@ def test_the_engine_process_gets_its_configuration_as_one_argument() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "environment", "keys"),
-    [
-        ([], None, ()),
-        ([], "", ()),
-        ([], "secret", ("secret",)),
-        (["a", "b"], "secret", ("a", "b")),
-        ([""], "secret", ()),
-    ],
-)
-def test_keys_come_from_flags_then_from_the_environment(
-    flags: list[str], environment: str | None, keys: tuple[str, ...]
-) -> None:
-    assert serve.api_keys(flags, environment) == keys
-
-
-@pytest.mark.parametrize(
     "arguments",
     [
         ["--port", "70000"],
@@ -128,6 +112,7 @@ def test_ids_of_responses_name_the_pod_that_has_them(monkeypatch: pytest.MonkeyP
 
 
 def test_the_settings_hold_no_key() -> None:
-    told = serve.serve_options(parse("m", "--api-key", "secret-key")).settings
-    assert told["model"] == "m"
-    assert "secret" not in json.dumps(told)
+    options = serve.serve_options(parse("m", "--api-key", "secret-key"))
+    assert options.settings["model"] == "m"
+    assert "secret" not in json.dumps(options.settings)
+    assert "secret" not in repr(options)

@@ -10,6 +10,7 @@ from yaie.server.process import run
 from yaie.server.web.protocol import DeadlineH11
 from yaie_api import logs
 from yaie_api.http.access.body import BodyLimits
+from yaie_api.http.access.cors import CorsPolicy
 from yaie_api.response_id import mark_of_pod
 
 
@@ -18,6 +19,7 @@ def main() -> int:
     parser.add_argument("port_file", type=Path)
     parser.add_argument("stub")
     parser.add_argument("--api-key", action="append", default=[])
+    parser.add_argument("--allowed-origins", nargs="+", default=[])
     parser.add_argument("--drain-s", type=float, default=5.0)
     parser.add_argument("--log-prompts", action="store_true")
     parser.add_argument("--body-s", type=float, default=30.0)
@@ -50,6 +52,7 @@ def main() -> int:
             settings={"model": "stub"},
             names=("stub", "alias"),
             api_keys=tuple(args.api_key),
+            cors=CorsPolicy(tuple(args.allowed_origins)),
             drain_s=args.drain_s,
             log_prompts=args.log_prompts,
             restart_backoff_s=args.backoff_s,

@@ -9,7 +9,6 @@ from typing import Final
 
 from starlette.types import Message, Receive, Scope, Send
 
-from yaie.server.headers import key_of
 from yaie.server.options import Limits
 from yaie.server.request.http import error_response
 from yaie_api import names
@@ -20,26 +19,29 @@ from yaie_api.errors import (
     YaieError,
 )
 from yaie_api.http.access.body import BodyMeter
+from yaie_api.http.access.head import Head
 
 _HEADER_ID: Final = names.HEADER_REQUEST_ID.encode()
 _VALID_ID: Final = re.compile(r"[A-Za-z0-9_.:\-]{1,128}")
 
 
 class Exchange:
-    """One request, and what has been received and sent for it."""
+    """One request, and what has been received and sent for it. `more_headers`: for its answer."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
         self.scope = scope
         self.path: str = scope["path"]
         self.started_s = time.monotonic()
         self.status = 0
+        self.more_headers: dict[str, str] = {}
         self._receive = receive
         self._send = send
         self._limits = limits
         self._meter = BodyMeter(limits.body)
         self._body_complete = False
         self._lingers = False
-        given = self.text_header(_HEADER_ID)
+        self.head = Head(scope["method"], self.path, scope["headers"])
+        given = self.head.header(_HEADER_ID)
         self.id = given if _VALID_ID.fullmatch(given) else uuid.uuid4().hex
 
     @property
@@ -49,26 +51,8 @@ class Exchange:
         return str(getattr(route, "path", "unmatched"))
 
     @property
-    def key(self) -> bytes:
-        """The client's API key; b"": it has none, or sends the header twice, so that a proxy might
-        have checked the other one.
-        """
-        shown = [n for n, _ in self.scope["headers"] if n in (b"authorization", b"x-api-key")]
-        if len(shown) > len(set(shown)):
-            return b""
-        key = key_of(self.text_header(b"authorization"), self.text_header(b"x-api-key"))
-        return key.encode("latin-1")
-
-    @property
     def _is_chunked(self) -> bool:
         return any(name == b"transfer-encoding" for name, _ in self.scope["headers"])
-
-    def header(self, name: bytes) -> bytes:
-        values: list[bytes] = [v for n, v in self.scope["headers"] if n == name]
-        return values[0] if len(values) == 1 else b""
-
-    def text_header(self, name: bytes) -> str:
-        return self.header(name).decode("latin-1")
 
     def check_declared_size(self) -> None:
         """Check the headers and the declared size of the body, before any of it is read.
@@ -85,7 +69,7 @@ class Exchange:
         if self._is_chunked and b"content-length" in (name for name, _ in headers):
             # They may say two lengths, and a proxy before this server may have used the other.
             raise InvalidRequestError("Give Content-Length or Transfer-Encoding, not both.")
-        declared = self.header(b"content-length")
+        declared = self.head.header(b"content-length")
         if declared.isdigit():
             self._meter.declare(int(declared))
 
@@ -131,6 +115,7 @@ class Exchange:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = [*message.get("headers", ()), (_HEADER_ID, self.id.encode())]
+            headers += [(n.encode(), v.encode("latin-1")) for n, v in self.more_headers.items()]
             if not await self._body_is_here():
                 self._lingers = True
                 headers.append((b"connection", b"close"))
@@ -145,9 +130,9 @@ class Exchange:
         """Whether the whole body has come. What is here is dropped: the answer does not need it."""
         if self._body_complete:
             return True
-        if self.header(b"content-length") in (b"", b"0") and not self._is_chunked:
+        if self.head.header(b"content-length") in ("", "0") and not self._is_chunked:
             self._body_complete = True
-        elif not self.header(b"expect"):
+        elif not self.head.header(b"expect"):
             # Such a client waits, before it sends its body, for a word that receiving would say.
             await self._discard_body(0.0)
         return self._body_complete

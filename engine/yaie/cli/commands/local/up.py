@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from yaie.cli.local.client import add_state_flags, state_folder
 from yaie.cli.local.files import add_files_flag, load
+from yaie.cli.local.front import add_front_flags, front_of
 from yaie.cli.values import not_negative, port
 from yaie_api.errors import UnavailableError
 
@@ -30,8 +31,9 @@ def add_parser(subparsers: "Subparsers") -> None:
         "--port",
         type=port,
         default=8000,
-        help="port of the API on 127.0.0.1; 0 picks a free one (default: %(default)s)",
+        help="port of the API; 0 picks a free one (default: %(default)s)",
     )
+    add_front_flags(parser)
     add_state_flags(parser)
     flag(
         "--timeout",
@@ -82,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
         objects=tuple(objects),
         timeout_s=args.timeout,
         command=tuple(args.command),
+        front=front_of(args),
     )
     try:
         return asyncio.run(Session(options).run())
