@@ -174,7 +174,9 @@ def test_a_missing_package_is_named_with_the_way_to_get_it(
     monkeypatch.setattr(sys, "meta_path", [Without("yaie_local.machine"), *sys.meta_path])
     monkeypatch.delitem(sys.modules, "yaie_local.machine", raising=False)
     assert main(["up", "-f", str(model_file(tmp_path)), "--state-dir", str(tmp_path)]) == 1
-    assert "pip install 'yaie[all]'" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "`yaie up` needs the Python package yaie_local" in told
+    assert 'pip install -e ".[all]"' in told
 
 
 class Without:
