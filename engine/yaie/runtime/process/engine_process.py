@@ -16,9 +16,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from yaie.checkpoint import source
+from yaie.checkpoint import source, tokenizer_files
 from yaie.config import ModelInfo
-from yaie.ipc.channel import EnginePort, Failed, Loading, Ready
+from yaie.ipc.channel import EnginePort, Failed, Loading, Located, Ready
 from yaie.logging import setup
 from yaie.models import registry
 from yaie.runtime import phases
@@ -41,8 +41,8 @@ class LoadedEngine(Protocol):
         """Create the loop that serves the commands of `port`."""
 
 
-Load = Callable[[EngineConfig, Callable[[str], None]], LoadedEngine]
-"""Builds the engine of a configuration; calls its second argument with the name of each stage."""
+Load = Callable[[EngineConfig, Callable[[Loading | Located], None]], LoadedEngine]
+"""Builds the engine of a configuration; reports its progress to its second argument."""
 
 
 def main(argv: Sequence[str] | None = None, load: Load | None = None) -> int:
@@ -73,7 +73,7 @@ def serve(
 ) -> int:
     """Load the model and run the loop until `stop` is set. Returns the exit status."""
     try:
-        engine = load(config, lambda stage: port.send(Loading(stage)))
+        engine = load(config, port.send)
         loop = engine.loop(port)
     except YaieError as error:
         port.send(Failed(error.message))
@@ -111,30 +111,31 @@ class LoopProgress:
         return self.loop.expected_step_s() if self.loop is not None else None
 
 
-def load_model(config: EngineConfig, stage: Callable[[str], None]) -> LoadedEngine:
-    """Load the model that the configuration names.
+def load_model(config: EngineConfig, report: Callable[[Loading | Located], None]) -> LoadedEngine:
+    """Load the model that the configuration names, and report each stage when it begins.
 
     Raises:
         InvalidRequestError: the model does not exist or is refused, or a setting does not fit it.
 
     """
-    stage("model folder")
-    check(config)
-    stage("imports")  # torch, which takes seconds
+    report(Loading("model folder"))
+    report(check(config))
+    report(Loading("imports"))  # torch, which takes seconds
     import torch
 
     from yaie.runtime.startup import factory
 
     if torch.cuda.is_available() and config.device != "cpu":
         phases.declare_compilations()
-    return factory.create(config, stage, put_off=True)
+    return factory.create(config, lambda stage: report(Loading(stage)), put_off=True)
 
 
-def check(config: EngineConfig) -> None:
-    """Refuse a model that cannot be loaded, before the import of torch, which takes seconds.
+def check(config: EngineConfig) -> Located:
+    """Find a model, or refuse it before the import of torch, which takes seconds.
 
     Raises:
-        InvalidRequestError: there is no such model, or its configuration or weights are refused.
+        InvalidRequestError: there is no such model, or its configuration, weights or tokenizer are
+            refused.
 
     """
     with_weights = config.load_format != "dummy"
@@ -142,6 +143,7 @@ def check(config: EngineConfig) -> None:
     registry.native(source.read_config(folder), config.model_impl)
     if with_weights:
         source.weight_paths(folder)
+    return Located(str(folder), str(tokenizer_files.folder_of(folder, config.tokenizer)))
 
 
 def _parser() -> argparse.ArgumentParser:
