@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from yaie_api.foreign_settings.ollama_models import hub_name
 from yaie_api.foreign_settings.verdict import SWITCH, Foreign, settings, table
 
 PER_REQUEST: Final = "It belongs to each request: clients send it, with OpenAI's or vLLM's name."
@@ -80,6 +81,11 @@ def model_problem(model: str) -> str | None:
         return (
             f"{model!r} is a GGUF file, and GGUF is not read. Name the model's folder with "
             "safetensors weights, or hf://org/name of the model it was made from."
+        )
+    if hub := hub_name(model):
+        return (
+            f"{model!r} is a name of Ollama's library, whose files are not read: write hf://{hub} "
+            "for the model on the hub."
         )
     if _NAME.fullmatch(model):
         return (

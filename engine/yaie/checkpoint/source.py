@@ -21,7 +21,10 @@ PICKLED = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"})
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
-GGUF = "This model is in the GGUF format only, which is not supported. Name one with safetensors."
+GGUF = (
+    "This model is in the GGUF format, which is not supported. Name the safetensors of the model "
+    "that it was made from: a folder with them, or hf://org/name."
+)
 REPOSITORY = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]*/[A-Za-z0-9][-A-Za-z0-9._]*")
 REVISION = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._/]*")
 
@@ -214,6 +217,12 @@ def eos_token_ids(folder: Path, raw: dict[str, Any]) -> tuple[int, ...]:
 
 
 def _existing(path: Path, source: str) -> Path:
+    if path.suffix.lower() == ".gguf" and not path.is_dir():
+        raise InvalidRequestError(GGUF, param="model")
+    if path.is_file():
+        raise InvalidRequestError(
+            f"{source!r} is a file. Name the model's folder: {str(path.parent)!r}.", param="model"
+        )
     if not path.is_dir():
         hint = (
             f" For a model of the hub write hf://{source}." if REPOSITORY.fullmatch(source) else ""

@@ -52,7 +52,7 @@ def serve_options(args: argparse.Namespace) -> "ServeOptions":
     """The options of the HTTP process, from the flags.
 
     Raises:
-        InvalidRequestError: a parser or the chat template does not exist.
+        InvalidRequestError: a parser or the chat template does not exist, or it is none.
 
     """
     access = access_of(args, os.environ)
@@ -78,7 +78,7 @@ def batch_options(args: argparse.Namespace) -> "ServeOptions":
     """The options that do not concern HTTP, from the flags: the engine and the form of answers.
 
     Raises:
-        InvalidRequestError: a parser or the chat template does not exist.
+        InvalidRequestError: a parser or the chat template does not exist, or it is none.
 
     """
     from yaie.server.options import ServeOptions
@@ -86,8 +86,10 @@ def batch_options(args: argparse.Namespace) -> "ServeOptions":
 
     tools.format_for(None, args.tool_call_parser)
     reasoning.format_for(None, args.reasoning_parser)
-    if args.chat_template is not None and not args.chat_template.is_file():
-        raise InvalidRequestError(f"There is no file {str(args.chat_template)!r}.")
+    if args.chat_template is not None:
+        from yaie.text.prompt.template import check_template_file
+
+        check_template_file(args.chat_template)
     config = engine_config(args)
     return ServeOptions(
         command=engine_command(config, args.log_level, args.log_format),

@@ -23,7 +23,7 @@ from yaie_local.kubelet import gpus
 from yaie_local.kubelet.containers import PROGRAMS
 from yaie_local.kubelet.publish import Published
 from yaie_local.machine import Machine, Settings
-from yaie_local.state import StateFolder
+from yaie_local.state import StateFolder, check_free
 from yaie_operator.cluster import RefusedError
 from yaie_operator.config import OperatorConfig
 from yaie_operator.manager import Manager
@@ -68,6 +68,7 @@ class Session:
             UnavailableError: the models are not ready within the time limit.
 
         """
+        check_free(self._options.state)
         published = self._options.front.bind(self._options.namespace, self._options.port)
         self._catch_signals()
         with contextlib.closing(published.socket):

@@ -25,6 +25,7 @@ from yaie.runtime import phases
 from yaie.runtime.loop.engine_loop import EngineLoop, Port
 from yaie.runtime.process.parent import end_with_parent
 from yaie.runtime.process.watchdog import Watchdog
+from yaie.runtime.startup import preflight
 from yaie_api.engine_config import EngineConfig
 from yaie_api.errors import YaieError
 
@@ -134,15 +135,20 @@ def check(config: EngineConfig) -> Located:
     """Find a model, or refuse it before the import of torch, which takes seconds.
 
     Raises:
-        InvalidRequestError: there is no such model, or its configuration, weights or tokenizer are
-            refused.
+        InvalidRequestError: there is no such model, its configuration, weights or tokenizer are
+            refused, or it cannot fit.
 
     """
     with_weights = config.load_format != "dummy"
     folder = source.resolve(config.model, config.revision, with_weights=with_weights)
-    registry.native(source.read_config(folder), config.model_impl)
+    shape = registry.native(source.read_config(folder), config.model_impl)
+    if shape is not None:
+        preflight.check_length(config.max_model_len, shape.position_limit)
     if with_weights:
         source.weight_paths(folder)
+        if preflight.is_for_cpu(config):
+            memory = preflight.host_memory(config.dtype)
+            preflight.check_memory(config, folder, shape, memory)
     return Located(str(folder), str(tokenizer_files.folder_of(folder, config.tokenizer)))
 
 

@@ -1,0 +1,112 @@
+"""What can be refused before any weight is read: a length that the model has not, and weights and
+KV cache that cannot fit into memory.
+
+Pure but for reading headers, and without torch: the engine process asks before it imports that.
+What is computed is at least what a model needs, so nothing that would run is refused.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from yaie.checkpoint import sizes, source
+from yaie.model_config.decoder_config import ModelConfig
+from yaie.runtime import host
+from yaie_api.engine_config import EngineConfig
+from yaie_api.errors import InvalidRequestError
+from yaie_api.resource.capacity import DTYPE_BYTES
+
+NVIDIA: Final = Path("/dev/nvidiactl")
+"""Is there where a driver of NVIDIA GPUs is."""
+_GIB: Final = 2**30
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Memory for a model: bytes that are free for it, where, and bytes of one weight."""
+
+    free_bytes: int
+    where: str
+    item_bytes: int
+    more: str = ""
+    """A way to have more of it, as the end of a sentence; "": there is none."""
+
+
+def host_memory(dtype: str) -> Memory:
+    """The memory of this machine, for a model on its CPU. `dtype`: as configured."""
+    item_bytes = DTYPE_BYTES.get("float32" if dtype == "auto" else dtype, 2)
+    free_bytes = host.available_memory_bytes()
+    more = "--dtype bfloat16, which halves both" if item_bytes > 2 else ""
+    return Memory(free_bytes, "of this machine's memory", item_bytes, more)
+
+
+def is_for_cpu(config: EngineConfig) -> bool:
+    """Whether the model will surely run on the CPU."""
+    return config.device == "cpu" or (config.device == "auto" and not NVIDIA.exists())
+
+
+def check_length(asked: int | None, position_limit: int) -> None:
+    """Refuse a longest sequence that the model has no positions for.
+
+    Raises:
+        InvalidRequestError: `asked` is above `position_limit`.
+
+    """
+    if asked is not None and asked > position_limit:
+        raise InvalidRequestError(
+            f"max_model_len is {asked}, and this model has {position_limit} positions: write "
+            f"--max-model-len {position_limit} or less, or leave it out.",
+            param="max_model_len",
+        )
+
+
+def check_memory(
+    config: EngineConfig, folder: Path, shape: ModelConfig | None, memory: Memory
+) -> None:
+    """Refuse a model whose weights, with the KV cache of one sequence of the length that was asked
+    for, need more memory than is free. Without such a length, the cache is as long as fits.
+
+    Raises:
+        InvalidRequestError: they cannot fit; the message has the arithmetic.
+
+    """
+    if config.load_format == "dummy":
+        return
+    paths = [folder / name for name in source.weight_files(folder)]
+    if shape is None:
+        count = sizes.elements(paths)
+    else:
+        count = sizes.elements(paths, shape.num_layers, tied=shape.tie_word_embeddings)
+    if count is None:
+        return
+    weights = count * memory.item_bytes
+    tokens = config.max_model_len or 0
+    cache = tokens * kv_bytes_per_token(shape, memory.item_bytes) if shape is not None else 0
+    if weights + cache > memory.free_bytes:
+        raise InvalidRequestError(
+            _does_not_fit(weights, cache, tokens, memory),
+            param="max_model_len" if weights <= memory.free_bytes else "model",
+        )
+
+
+def kv_bytes_per_token(shape: ModelConfig, item_bytes: int) -> int:
+    """Bytes of a token in the KV cache of a native model: at least what its layers keep."""
+    per_layer = 2 * shape.kv_size
+    if shape.mla is not None:
+        per_layer = min(per_layer, shape.mla.kv_lora_rank + shape.mla.qk_rope_head_dim)
+    return shape.num_layers * per_layer * item_bytes
+
+
+def _does_not_fit(weights: int, cache: int, tokens: int, memory: Memory) -> str:
+    needed = f"weights of {weights / _GIB:.1f} GiB"
+    ways = [memory.more] if memory.more else []
+    if cache:
+        needed += f" + a KV cache of {cache / _GIB:.1f} GiB for one sequence of {tokens} tokens"
+    if weights < memory.free_bytes:
+        fits = (memory.free_bytes - weights) * tokens // cache
+        ways.insert(0, f"--max-model-len {fits} or less")
+    ways.append("a smaller model")
+    return (
+        f"This model does not fit: {needed} > {memory.free_bytes / _GIB:.1f} GiB that are free "
+        f"{memory.where}. Write {', or '.join(ways)}."
+    )
