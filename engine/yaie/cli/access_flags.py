@@ -6,16 +6,16 @@ of the machine may read the command lines of its processes.
 
 import argparse
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from yaie_api.errors import InvalidRequestError
-from yaie_api.http.access.cors import ANY, CorsPolicy, check_origin, parse_list
-from yaie_api.http.access.keys import parse_keys
-from yaie_api.logs import fields
 from yaie_api.names import ENV_API_KEY
+
+if TYPE_CHECKING:
+    from yaie_api.http.access.cors import CorsPolicy
 
 log = logging.getLogger(__name__)
 
@@ -24,12 +24,18 @@ SECRETS: Final = ("api_key",)
 _VLLM_KEY: Final = "VLLM_API_KEY"
 
 
+def _closed() -> "CorsPolicy":
+    from yaie_api.http.access.cors import CorsPolicy
+
+    return CorsPolicy()
+
+
 @dataclass(frozen=True)
 class Access:
     """Who may use a server. `keys`: those that are accepted; empty: none is needed."""
 
     keys: tuple[str, ...] = field(default=(), repr=False)
-    cors: CorsPolicy = field(default_factory=CorsPolicy)
+    cors: "CorsPolicy" = field(default_factory=_closed)
 
     def environment(self) -> dict[str, str]:
         """The variables with which a router gets it."""
@@ -63,7 +69,7 @@ def add_cors_flags(group: "argparse._ArgumentGroup") -> None:
     flag(
         "--allowed-origins",
         action="extend",
-        type=_list_of(check_origin),
+        type=_origins,
         default=[],
         metavar="ORIGINS",
         help="let web pages of these origins use the server (CORS): a JSON list, or with commas; "
@@ -72,7 +78,7 @@ def add_cors_flags(group: "argparse._ArgumentGroup") -> None:
     flag(
         "--allowed-methods",
         action="extend",
-        type=_list_of(),
+        type=_words,
         default=[],
         metavar="METHODS",
         help="methods that those pages may use (default: all)",
@@ -80,7 +86,7 @@ def add_cors_flags(group: "argparse._ArgumentGroup") -> None:
     flag(
         "--allowed-headers",
         action="extend",
-        type=_list_of(),
+        type=_words,
         default=[],
         metavar="HEADERS",
         help="request headers that those pages may send (default: all)",
@@ -111,6 +117,9 @@ def api_keys(
             empty key would leave the server open although somebody meant to close it.
 
     """
+    from yaie_api.http.access.keys import parse_keys
+    from yaie_api.logs import fields
+
     if any(not key.strip() for key in flags):
         raise InvalidRequestError(
             "--api-key is empty, as it is where a variable is not set: give a key, or leave the "
@@ -129,6 +138,8 @@ def api_keys(
 
 
 def _keys_in(file: Path) -> tuple[str, ...]:
+    from yaie_api.http.access.keys import parse_keys
+
     try:
         keys = parse_keys(file.expanduser().read_text())
     except (OSError, ValueError) as error:
@@ -143,7 +154,9 @@ def _keys_in(file: Path) -> tuple[str, ...]:
     return keys
 
 
-def _cors(args: argparse.Namespace) -> CorsPolicy:
+def _cors(args: argparse.Namespace) -> "CorsPolicy":
+    from yaie_api.http.access.cors import ANY, CorsPolicy
+
     others = (args.allowed_methods, args.allowed_headers, args.allow_credentials)
     if not args.allowed_origins and any(others):
         raise InvalidRequestError(
@@ -159,14 +172,22 @@ def _cors(args: argparse.Namespace) -> CorsPolicy:
     )
 
 
-def _list_of(check: Callable[[str], None] = lambda _: None) -> Callable[[str], tuple[str, ...]]:
-    def parse(text: str) -> tuple[str, ...]:
-        try:
-            words = parse_list(text)
-            for word in words:
-                check(word)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-        return words
+def _words(text: str) -> tuple[str, ...]:
+    from yaie_api.http.access.cors import parse_list
 
-    return parse
+    try:
+        return parse_list(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _origins(text: str) -> tuple[str, ...]:
+    from yaie_api.http.access.cors import check_origin
+
+    words = _words(text)
+    try:
+        for word in words:
+            check_origin(word)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return words

@@ -223,6 +223,19 @@ def test_keys_protect_everything_but_health(tmp_path: Path) -> None:
         assert "secret" not in server.log_text()
 
 
+def test_the_engine_process_does_not_get_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("YAIE_API_KEY", "secret-1")
+    monkeypatch.setenv("OTHER", "kept")
+    with serving(tmp_path, "--api-key", "secret-1") as server:
+        server.wait_ready()
+        process = Path(f"/proc/{engine_pid(server)}")
+        environment = process.joinpath("environ").read_text()
+        assert "secret-1" not in environment + process.joinpath("cmdline").read_text()
+        assert "OTHER=kept" in environment
+
+
 def test_an_empty_key_is_welcome_where_none_is_asked_for(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         assert server.call("/version", headers={"authorization": "Bearer "}).status == 200
