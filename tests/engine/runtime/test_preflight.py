@@ -99,6 +99,15 @@ def test_llm_refuses_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         LLM("builtin://yaie-demo", device="cpu", max_model_len=4097)
 
 
+@pytest.mark.parametrize("content", ["", "{", "version https://git-lfs.github.com/spec/v1", "[]"])
+def test_llm_refuses_a_broken_tokenizer_before_it_loads(tmp_path: Path, content: str) -> None:
+    model = copy_of_demo(tmp_path)
+    (model / "tokenizer.json").write_text(content)
+    (model / "model.safetensors").write_bytes(b"not reached")
+    with pytest.raises(InvalidRequestError, match=r"tokenizer.json cannot be read: .* --tokenizer"):
+        LLM(str(model), device="cpu")
+
+
 def test_the_checks_need_no_torch() -> None:
     code = (
         "import sys; from yaie.runtime.startup import preflight; "

@@ -15,7 +15,10 @@ from yaie_api.http.access.head import Head
 ANY: Final = "*"
 METHODS: Final = ("GET", "HEAD", "POST", "DELETE")
 """What the APIs use, and so what `*` means."""
-EXPOSED: Final = (names.HEADER_REQUEST_ID, names.HEADER_ENDPOINT, "retry-after", "x-should-retry")
+EXPOSED: Final = (
+    *(names.HEADER_REQUEST_ID, "request-id", names.HEADER_ENDPOINT),
+    *("retry-after", "x-should-retry"),
+)
 """Response headers that a page may read beside the few that it always may."""
 _MAX_AGE_S: Final = 600
 _ENVIRONMENT: Final = {

@@ -94,6 +94,7 @@ def create(
     folder = source.resolve(config.model, config.revision, with_weights=with_weights)
     raw = source.read_config(folder)
     tokenizer = tokenizer_files.folder_of(folder, config.tokenizer)
+    preflight.check_tokenizer(tokenizer)
     how = pooling.wanted(folder) if config.pooling == "auto" else config.pooling
     planned = plan(config, raw)
     options = settings.tensor_options(config, planned.dtype)

@@ -1,5 +1,5 @@
-"""What can be refused before any weight is read: a length that the model has not, and weights and
-KV cache that cannot fit into memory.
+"""What can be refused before any weight is read: a length that the model has not, a broken
+tokenizer, and weights and KV cache that cannot fit into memory.
 
 Pure but for reading headers, and without torch: the engine process asks before it imports that.
 What is computed is at least what a model needs, so nothing that would run is refused.
@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from yaie.checkpoint import sizes, source
+import msgspec
+
+from yaie.checkpoint import sizes, source, tokenizer_files
 from yaie.model_config.decoder_config import ModelConfig
 from yaie.runtime import host
 from yaie_api.engine_config import EngineConfig
@@ -58,6 +60,26 @@ def check_length(asked: int | None, position_limit: int) -> None:
             f"--max-model-len {position_limit} or less, or leave it out.",
             param="max_model_len",
         )
+
+
+def check_tokenizer(folder: Path) -> None:
+    """Refuse a tokenizer.json that is not whole. A folder without one is for prompts of token ids.
+
+    Raises:
+        InvalidRequestError: it is no JSON object; a placeholder and a cut file are none.
+
+    """
+    path = folder / tokenizer_files.TOKENIZER
+    if not path.is_file():
+        return
+    try:
+        msgspec.json.decode(path.read_bytes(), type=dict[str, msgspec.Raw])
+    except (OSError, ValueError) as error:
+        raise InvalidRequestError(
+            f"The model's {path.name} cannot be read: {error}. Download it again, or name a folder "
+            "that has one with --tokenizer.",
+            param="tokenizer",
+        ) from error
 
 
 def check_memory(
