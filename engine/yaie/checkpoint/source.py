@@ -8,7 +8,7 @@ folder refers to code and no native model has its architecture.
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,17 @@ REPOSITORY = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]*/[A-Za-z0-9][-A-Za-z0-9._]*"
 REVISION = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._/]*")
 
 
-def resolve(source: str, revision: str | None = None, *, with_weights: bool = True) -> Path:
+def resolve(
+    source: str,
+    revision: str | None = None,
+    *,
+    with_weights: bool = True,
+    check: Callable[[Path], object] = lambda _: None,
+) -> Path:
     """Return the local folder of `source`, after the download if it is `hf://`.
 
-    An unsupported model is refused before its weights are downloaded. `with_weights=False` does not
+    An unsupported model is refused before its weights are downloaded, and so is one that `check`
+    refuses: it is called with a folder that has the model's settings. `with_weights=False` does not
     download weights.
 
     Raises:
@@ -40,21 +47,28 @@ def resolve(source: str, revision: str | None = None, *, with_weights: bool = Tr
         UnavailableError: the hub cannot be reached; a retry can help.
 
     """
-    scheme, separator, rest = source.partition("://")
+    scheme, _, rest = source.partition("://")
     if revision is not None and scheme != "hf":
         raise InvalidRequestError(
             "A revision belongs to hf:// sources only. Remove it, or name another folder.",
             param="revision",
         )
+    if scheme == "hf":
+        repository, pinned = _pinned(rest, revision)
+        return _download(repository, pinned, with_weights=with_weights, check=check)
+    folder = _local(source)
+    check(folder)
+    return folder
+
+
+def _local(source: str) -> Path:
+    scheme, separator, rest = source.partition("://")
     if not separator:
         return _existing(Path(source).expanduser(), source)
     if scheme == "builtin":
         return _builtin(rest)
     if scheme == "file":
         return _existing(Path(rest), source)
-    if scheme == "hf":
-        repository, pinned = _pinned(rest, revision)
-        return _download(repository, pinned, with_weights=with_weights)
     raise InvalidRequestError(
         f"Unknown model source {source!r}. Use builtin://NAME, hf://org/name[@revision] or a "
         "local folder.",
@@ -263,11 +277,18 @@ def _pinned(rest: str, revision: str | None) -> tuple[str, str | None]:
     return repository, pinned
 
 
-def _download(repository: str, revision: str | None, *, with_weights: bool) -> Path:
+def _download(
+    repository: str,
+    revision: str | None,
+    *,
+    with_weights: bool,
+    check: Callable[[Path], object],
+) -> Path:
     from yaie.checkpoint import hub
 
     folder = hub.settings(repository, revision)
     read_config(folder)
+    check(folder)
     if not with_weights:
         return folder
     names = weight_files(folder)

@@ -20,7 +20,6 @@ from yaie.checkpoint import source, tokenizer_files
 from yaie.config import ModelInfo
 from yaie.ipc.channel import EnginePort, Failed, Loading, Located, Ready
 from yaie.logging import setup
-from yaie.models import registry
 from yaie.runtime import phases
 from yaie.runtime.loop.engine_loop import EngineLoop, Port
 from yaie.runtime.process.parent import end_with_parent
@@ -140,15 +139,15 @@ def check(config: EngineConfig) -> Located:
 
     """
     with_weights = config.load_format != "dummy"
-    folder = source.resolve(config.model, config.revision, with_weights=with_weights)
-    shape = registry.native(source.read_config(folder), config.model_impl)
-    if shape is not None:
-        preflight.check_length(config.max_model_len, shape.position_limit)
+    settings = preflight.Settings(config)
+    folder = source.resolve(
+        config.model, config.revision, with_weights=with_weights, check=settings.check
+    )
     if with_weights:
         source.weight_paths(folder)
         if preflight.is_for_cpu(config):
             memory = preflight.host_memory(config.dtype)
-            preflight.check_memory(config, folder, shape, memory)
+            preflight.check_memory(config, folder, settings.shape, memory)
     return Located(str(folder), str(tokenizer_files.folder_of(folder, config.tokenizer)))
 
 

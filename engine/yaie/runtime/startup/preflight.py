@@ -13,6 +13,7 @@ import msgspec
 
 from yaie.checkpoint import sizes, source, tokenizer_files
 from yaie.model_config.decoder_config import ModelConfig
+from yaie.models import registry
 from yaie.runtime import host
 from yaie_api.engine_config import EngineConfig
 from yaie_api.errors import InvalidRequestError
@@ -45,6 +46,30 @@ def host_memory(dtype: str) -> Memory:
 def is_for_cpu(config: EngineConfig) -> bool:
     """Whether the model will surely run on the CPU."""
     return config.device == "cpu" or (config.device == "auto" and not NVIDIA.exists())
+
+
+class Settings:
+    """What a model's settings alone show, which are there before its weights. `shape`: that of a
+    native model, None: it is not native.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._config = config
+        self.shape: ModelConfig | None = None
+
+    def check(self, folder: Path) -> None:
+        """Read the settings in a folder.
+
+        Raises:
+            InvalidRequestError: they are refused, or `max_model_len` or the tokenizer is.
+
+        """
+        config = self._config
+        self.shape = registry.native(source.read_config(folder), config.model_impl)
+        if self.shape is not None:
+            check_length(config.max_model_len, self.shape.position_limit)
+        if config.tokenizer is None:
+            check_tokenizer(folder)
 
 
 def check_length(asked: int | None, position_limit: int) -> None:
