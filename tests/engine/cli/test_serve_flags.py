@@ -1,5 +1,6 @@
 import argparse
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -92,6 +93,18 @@ def test_flags_reach_the_http_process() -> None:
     assert options.sse_keep_alive_s == 5.0
     assert options.priorities
     assert options.tenant_header == "x-tenant"
+
+
+def test_keys_and_origins_reach_the_http_process(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("one\ntwo\n")
+    options = serve.serve_options(
+        parse(
+            *("m", "--api-key-file", str(tmp_path / "keys")),
+            *("--allowed-origins", '["https://app.example"]', "--allow-credentials"),
+        )
+    )
+    assert options.api_keys == ("one", "two")
+    assert (options.cors.origins, options.cors.credentials) == (("https://app.example",), True)
 
 
 def test_there_is_no_admin_port_by_default() -> None:

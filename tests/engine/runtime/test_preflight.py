@@ -4,10 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from engine.model_config.test_sparse_configs import DEEPSEEK_V2_LITE
 from fakes.model_folders import copy_of_demo, write_hollow_weights
 from yaie.checkpoint.source import read_config
+from yaie.layers.options import TensorOptions
 from yaie.llm import LLM
 from yaie.models import registry
 from yaie.runtime import host
@@ -43,7 +45,7 @@ def test_the_sentence_has_the_arithmetic_and_what_to_lower(tmp_path: Path) -> No
     assert refused.value.param == "max_model_len"
     assert refused.value.message == (
         "This model does not fit: weights of 8.0 GiB + a KV cache of 3.0 GiB for one sequence of "
-        "1048576 tokens > 9.0 GiB that are free of this machine's memory. Write --max-model-len "
+        "1048576 tokens > 9.0 GiB that are free of this machine's memory. Use --max-model-len "
         "349525 or less, or a smaller model."
     )
 
@@ -59,8 +61,34 @@ def test_weights_alone_may_be_too_heavy(tmp_path: Path) -> None:
     write_hollow_weights(model, 8)
     with pytest.raises(InvalidRequestError, match=r"weights of 8.0 GiB > 4.0 GiB") as refused:
         check(model, 4, more="--dtype bfloat16, which halves both")
-    assert "Write --dtype bfloat16, which halves both, or a smaller model" in refused.value.message
+    assert "Use --dtype bfloat16, which halves both, or a smaller model" in refused.value.message
     check(model, 4, load_format="dummy")
+
+
+def test_a_cache_of_a_given_size_is_what_counts(tmp_path: Path) -> None:
+    model = copy_of_demo(tmp_path, max_position_embeddings=2**21)
+    write_hollow_weights(model, 8)
+    check(model, 9, max_model_len=2**20, kv_cache_tokens=4096)
+
+
+@pytest.mark.parametrize(
+    ("device", "driver", "is_so"),
+    [("cpu", "libc.so.6", True), ("cuda", "none.so", False), ("auto", "none.so", True),
+     ("auto", "libc.so.6", False)],
+)  # fmt: skip
+def test_a_model_is_for_the_cpu_where_no_driver_is(
+    monkeypatch: pytest.MonkeyPatch, device: Any, driver: str, is_so: bool
+) -> None:
+    monkeypatch.setattr(preflight, "CUDA_DRIVER", driver)
+    assert preflight.is_for_cpu(EngineConfig(model="m", device=device)) is is_so
+
+
+def test_a_gpu_counts_what_its_share_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (70 * GIB, 80 * GIB))
+    options = TensorOptions(torch.device("cuda"), torch.bfloat16)
+    found = memory.memory_for(EngineConfig(model="m", gpu_memory_utilization=0.75), options)
+    assert (found.free_bytes, found.item_bytes) == (50 * GIB, 2)
+    assert "--gpu-memory-utilization above 0.75" in found.more
 
 
 def test_broken_weights_are_not_judged_here(tmp_path: Path) -> None:

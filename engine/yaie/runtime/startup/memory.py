@@ -64,7 +64,7 @@ def memory_for(config: EngineConfig, options: TensorOptions) -> Memory:
     share = config.gpu_memory_utilization
     more = f"a --gpu-memory-utilization above {share:g}" if share < LARGEST_SHARE else ""
     return Memory(
-        free_bytes=free - int(total * (1.0 - share)),
+        free_bytes=max(0, free - int(total * (1.0 - share))),
         where=f"on the GPU (with --gpu-memory-utilization {share:g})",
         item_bytes=options.dtype.itemsize,
         more=more,

@@ -5,6 +5,7 @@ Pure but for reading headers, and without torch: the engine process asks before 
 What is computed is at least what a model needs, so nothing that would run is refused.
 """
 
+import ctypes
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,8 +20,7 @@ from yaie_api.engine_config import EngineConfig
 from yaie_api.errors import InvalidRequestError
 from yaie_api.resource.capacity import DTYPE_BYTES
 
-NVIDIA: Final = Path("/dev/nvidiactl")
-"""Is there where a driver of NVIDIA GPUs is."""
+CUDA_DRIVER: Final = "libcuda.so.1"
 _GIB: Final = 2**30
 
 
@@ -44,8 +44,14 @@ def host_memory(dtype: str) -> Memory:
 
 
 def is_for_cpu(config: EngineConfig) -> bool:
-    """Whether the model will surely run on the CPU."""
-    return config.device == "cpu" or (config.device == "auto" and not NVIDIA.exists())
+    """Whether the model will surely run on the CPU: nothing has a GPU without its driver."""
+    if config.device != "auto":
+        return config.device == "cpu"
+    try:
+        ctypes.CDLL(CUDA_DRIVER)
+    except OSError:
+        return True
+    return False
 
 
 class Settings:
@@ -128,6 +134,8 @@ def check_memory(
         return
     weights = count * memory.item_bytes
     tokens = config.max_model_len or 0
+    if config.kv_cache_tokens is not None:
+        tokens = min(tokens, config.kv_cache_tokens)
     cache = tokens * kv_bytes_per_token(shape, memory.item_bytes) if shape is not None else 0
     if weights + cache > memory.free_bytes:
         raise InvalidRequestError(
@@ -151,9 +159,9 @@ def _does_not_fit(weights: int, cache: int, tokens: int, memory: Memory) -> str:
         needed += f" + a KV cache of {cache / _GIB:.1f} GiB for one sequence of {tokens} tokens"
     if weights < memory.free_bytes:
         fits = (memory.free_bytes - weights) * tokens // cache
-        ways.insert(0, f"--max-model-len {fits} or less")
+        ways[:0] = [f"--max-model-len {fits} or less"] if fits else []
     ways.append("a smaller model")
     return (
         f"This model does not fit: {needed} > {memory.free_bytes / _GIB:.1f} GiB that are free "
-        f"{memory.where}. Write {', or '.join(ways)}."
+        f"{memory.where}. Use {', or '.join(ways)}."
     )
