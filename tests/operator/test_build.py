@@ -305,7 +305,7 @@ def test_the_router_understands_the_origins_that_it_gets() -> None:
 
     origins = ("https://a.example", "http://localhost:3000")
     config = replace(CONFIG, router_allowed_origins=origins)
-    made = router_objects("ns", config, anchor_uid="a", secret=None, new_key=lambda: bytes(32))
+    made = router_objects("ns", config, secret=None, new_key=lambda: bytes(32))
     container = made[-1]["spec"]["template"]["spec"]["containers"][0]
     env = {one["name"]: one["value"] for one in container["env"] if "value" in one}
     parsed = parse(container["args"], env | {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
