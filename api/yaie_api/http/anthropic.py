@@ -19,7 +19,7 @@ MAX_TURNS: Final = 2048
 MAX_BLOCKS: Final = 2048
 MAX_TOOLS: Final = 128
 MAX_EDITS: Final = 16
-NOT_HERE: Final = ("mcp_servers", "container")
+NOT_HERE: Final = ("mcp_servers", "container", "compaction", "thread", "kv_transfer_params")
 """Fields that this server refuses, because it would have to ignore what they request."""
 
 _Name = Annotated[str, Field(max_length=256)] | None

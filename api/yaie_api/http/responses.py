@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from yaie_api.errors import InvalidRequestError
-from yaie_api.http.openai.generation import MAX_BIASES, MAX_IDS, MAX_STRINGS
+from yaie_api.http.openai.generation import MAX_BIASES, MAX_IDS, MAX_STRINGS, StreamOptions
 from yaie_api.http.openai.refused import refuse_forms
 from yaie_api.http.wire import Integer, ModelRequest, TokenId, Wire
 
@@ -29,6 +29,13 @@ NOT_HERE: Final[Mapping[str, tuple[Any, ...]]] = {
     "context_management": ([],),
     "prompt": (),
     "moderation": (),
+    # vLLM's
+    "enable_response_messages": (False,),
+    "kv_transfer_params": ({},),
+    "previous_input_messages": (),
+    "previous_response": (),
+    "request_id": (),
+    "vllm_xargs": ({},),
 }
 """Field → values that request nothing; any other value is refused."""
 
@@ -118,7 +125,7 @@ class ResponsesRequest(InputTokensRequest):
     top_logprobs: Annotated[Integer, Field(ge=0)] | None = None
     max_tool_calls: Annotated[Integer, Field(ge=1)] | None = None
     stream: bool = False
-    stream_options: dict[str, Any] | None = None
+    stream_options: StreamOptions | None = None
     store: bool = True
     metadata: Annotated[dict[str, str], Field(max_length=MAX_METADATA)] | None = None
     include: _Strings | None = None

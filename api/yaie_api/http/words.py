@@ -69,6 +69,7 @@ WORDS: Final = {
     "echo": "Begin the output with the prompt.",
     "ChatCompletionRequest.echo": "Begin the output with the last message, if the assistant's.",
     "return_token_ids": "Tell token ids beside the text.",
+    "return_prompt_text": "Tell the prompt as the model got it, with its special tokens.",
     "return_tokens_as_token_ids": "Write tokens of log-probabilities as `token_id:N`.",
     "return_token_strs": "Tell the tokens as texts too.",
     "return_documents": "Tell each document beside its score.",
@@ -108,6 +109,7 @@ WORDS: Final = {
     "continue_final_message": "Go on with the last message instead of a new turn.",
     "chat_template_kwargs": "Variables of the chat template, such as `enable_thinking`.",
     "reasoning_effort": "Passed on to the chat template.",
+    "verbosity": "Passed on to the chat template.",
     "reasoning": "How much to think.",
     "thinking": "Whether to think first.",
     "previous_response_id": "The stored response that this one goes on from.",
@@ -118,6 +120,7 @@ WORDS: Final = {
     # for whom, and when
     "priority": "Lower goes first, under `--scheduling-policy priority`. Otherwise only 0.",
     "cache_salt": "Prefixes are shared only with requests of the same salt.",
+    "request_id": "Told back in the answer's id. Left out: a random one.",
     "metadata": "Told back in the response; nothing else.",
     "MessagesRequest.metadata": "No effect.",
     "MessagesRequest.service_tier": "No effect.",

@@ -135,6 +135,18 @@ def test_a_required_call_is_made_whole_and_streamed(client: openai.OpenAI) -> No
     assert chunks[-1].choices[0].finish_reason == "tool_calls"
 
 
+def test_a_required_call_that_is_cut_off_leaves_no_tag(server: Server) -> None:
+    """At first there is nothing, then a call with a part of its arguments."""
+    named = []
+    for limit in (1, 2, 5, 9, 23):
+        fields = {"tools": [WEATHER], "tool_choice": "required", "temperature": 0}
+        choice = server.chat("Weather in Rome?", max_tokens=limit, **fields).json["choices"][0]
+        assert not choice["message"]["content"]
+        named.append(bool(choice["message"]["tool_calls"]))
+    assert named == sorted(named)
+    assert named[0] < named[-1]
+
+
 def test_an_answer_has_the_form_of_its_schema(client: openai.OpenAI) -> None:
     schema = {
         "type": "object",

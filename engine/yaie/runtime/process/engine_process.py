@@ -78,6 +78,10 @@ def serve(
     except YaieError as error:
         port.send(Failed(error.message))
         return 1
+    except ModuleNotFoundError as error:
+        package = (error.name or str(error)).partition(".")[0]
+        port.send(Failed(f"The engine needs the Python package {package}, which is not installed."))
+        return 1
     except Exception as error:
         log.exception("engine cannot start")
         port.send(Failed(f"The engine cannot start: {type(error).__name__}: {error}"))

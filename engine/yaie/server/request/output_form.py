@@ -17,6 +17,7 @@ from yaie.text.grammar import forms
 from yaie.text.parts import OutputParser
 from yaie.text.reasoning import ReasoningFormat
 from yaie.text.tools import ToolChoice, ToolFormat, ToolSpec
+from yaie.text.tools.only_calls import OnlyCalls
 from yaie_api.http.openai import ChatCompletionRequest, NamedTool
 
 TAIL_TOKENS: Final = 16
@@ -90,7 +91,14 @@ def _calls(
     choice = ToolChoice(mode, name)
     parallel = body.parallel_tool_calls
     grammar = tools.grammar(specs, choice, parallel=parallel, answer=asked)
-    return OutputForm(grammar, lambda: tools.parser(specs))
+    may_answer = mode == "auto"
+
+    def parser() -> OutputParser:
+        # An answer in JSON may begin as a call does: cut off there, it is still an answer.
+        found = tools.parser(specs, enforced=asked is None or not may_answer)
+        return found if may_answer else OnlyCalls(found)
+
+    return OutputForm(grammar, parser)
 
 
 def specs_of(body: ChatCompletionRequest, limits: CallLimits = ANY_CALL) -> list[ToolSpec]:

@@ -38,8 +38,10 @@ class ToolFormat(ABC):
         return call_id()
 
     @abstractmethod
-    def parser(self, specs: Sequence[ToolSpec]) -> OutputParser:
-        """A parser of one output."""
+    def parser(self, specs: Sequence[ToolSpec], *, enforced: bool = False) -> OutputParser:
+        """A parser of one output. `enforced`: the output obeys `grammar`, so what begins a call is
+        one, also where the end cuts it off.
+        """
 
     @abstractmethod
     def call(self, name: str, arguments: str) -> str:
