@@ -76,6 +76,7 @@ manifests: $(STAMP) ## regenerate the CRD, install.yaml and reference pages from
 	$(BIN)/python tools/render_model.py
 	$(BIN)/python tools/render_openapi.py
 	$(BIN)/python tools/render_settings.py
+	$(BIN)/python tools/render_metrics.py
 
 images: $(STAMP) ## build both images with docker or buildah
 	images/build.sh

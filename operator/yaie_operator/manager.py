@@ -73,6 +73,7 @@ class Manager:
 
         """
         parts = [self._resyncs, self._watch, *[self._work] * self._config.workers]
+        self.metrics.statuses.models = self._store.models
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(part()) for part in parts]
@@ -80,6 +81,7 @@ class Manager:
                 for task in tasks:
                     task.cancel()
         finally:
+            self.metrics.statuses.models = tuple  # who leads next speaks of them
             self._queue.close()
 
     def notify(self, change: WatchEvent) -> None:

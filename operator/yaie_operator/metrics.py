@@ -1,10 +1,15 @@
 """The operator's metrics, in their own registry."""
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
+from yaie_api import __version__
 from yaie_api import metrics as names
+from yaie_operator.cluster import Object
 
 
 class Metrics:
@@ -20,9 +25,37 @@ class Metrics:
         self.queue_depth = _gauge(names.OPERATOR_QUEUE_DEPTH, self.registry)
         self.leader = _gauge(names.OPERATOR_LEADER, self.registry)
         self.models = _gauge(names.OPERATOR_MODELS, self.registry)
+        self.statuses = Statuses()
+        self.registry.register(self.statuses)
+        _gauge(names.OPERATOR_BUILD_INFO, self.registry).labels(__version__).set(1)
 
     def render(self) -> bytes:
         return generate_latest(self.registry)
+
+
+class Statuses(Collector):
+    """Conditions and replicas of every InferenceModel, read from their statuses when scraped."""
+
+    def __init__(self) -> None:
+        self.models: Callable[[], Iterable[Object]] = tuple
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        conditions = _family(names.OPERATOR_MODEL_CONDITION)
+        replicas = _family(names.OPERATOR_MODEL_REPLICAS)
+        for model in self.models():
+            who = [model["metadata"]["namespace"], model["metadata"]["name"]]
+            status = model.get("status", {})
+            for one in status.get("conditions", ()):
+                is_true = float(one["status"] == "True")
+                conditions.add_metric([*who, one["type"], one["reason"]], is_true)
+            for state, count in status.get("replicas", {}).items():
+                replicas.add_metric([*who, state], count)
+        yield conditions
+        yield replicas
+
+
+def _family(metric: names.Metric) -> GaugeMetricFamily:
+    return GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
 
 
 def _counter(metric: names.Metric, registry: CollectorRegistry) -> Counter:

@@ -6,6 +6,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from yaie_api import __version__
 from yaie_api import metrics as names
 from yaie_api.metrics import Metric
 from yaie_router.objects import Model
@@ -28,6 +29,7 @@ class Metrics:
         self.broken_streams = self._counter(names.ROUTER_BROKEN_STREAMS)
         self.ejections = self._counter(names.ROUTER_EJECTIONS)
         self._gauge(names.ROUTER_API_AGE).set_function(silence_s)
+        self._gauge(names.ROUTER_BUILD_INFO).labels(__version__).set(1)
 
     def render(self, models: Iterable[Model], in_flight: Mapping[str, int]) -> bytes:
         """Return the text exposition. Gauges of models are set here, not on the hot path."""

@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
-from yaie.server.metrics import Latencies, ServerMetrics
+from yaie.server.metrics import Distribution, ServerMetrics
 from yaie_api import metrics as names
 
 SECONDS = (0.0, 0.125, 0.25, 0.5, 1.0, 60.0, 61.0)
@@ -11,7 +11,7 @@ SECONDS = (0.0, 0.125, 0.25, 0.5, 1.0, 60.0, 61.0)
 def test_a_histogram_reads_as_the_library_s_own() -> None:
     ours, theirs = CollectorRegistry(), CollectorRegistry()
     metric = names.ENGINE_ITL
-    found = Latencies(metric, ours)
+    found = Distribution(metric, ours)
     expected = Histogram(metric.name, metric.help, buckets=metric.buckets, registry=theirs)
     for seconds in SECONDS:
         found.observe(seconds, 2)
