@@ -71,6 +71,7 @@ bench: $(STAMP) ## batching, prefix cache and stalls as ratios, measured on this
 	$(BIN)/python bench/promises.py
 
 manifests: $(STAMP) ## regenerate the CRD, install.yaml and reference pages from their sources
+	$(BIN)/python tools/render_dashboards.py
 	$(BIN)/python tools/render_manifests.py
 	$(BIN)/python tools/render_api.py
 	$(BIN)/python tools/render_model.py

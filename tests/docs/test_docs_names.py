@@ -20,7 +20,7 @@ PACKAGES = (
 )
 FOREIGN_FLAGS = {
     *("--server-side", "--set", "--for", "--all", "--all-namespaces", "--create-namespace"),
-    *("--fail", "--silent"),
+    *("--fail", "--silent", "--reuse-values", "--previous", "--as"),
     "--embedding-model",
 }
 """Of kubectl, helm and curl, and of the programs in examples."""
