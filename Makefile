@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast coverage e2e journeys compat soak fuzz lint fmt bench manifests images constraints clean
+.PHONY: help setup demo test test-fast coverage e2e journeys compat soak fuzz prometheus lint fmt bench manifests images constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -63,6 +63,10 @@ compat: $(STAMP) ## real clients against serve and router, each in its own envir
 
 soak: $(STAMP) ## 200 mixed clients for ten minutes, a third of which vanish; nothing may be lost or grow
 	$(BIN)/python tests/soak/run.py
+
+prometheus: $(STAMP) ## every expression of dashboards and alerts, on a real Prometheus (root installs it where missing)
+	tests/prometheus/install.sh
+	PYTHONPATH=$(CURDIR)/tests:$$PYTHONPATH $(BIN)/python tests/prometheus/run.py
 
 fuzz: $(STAMP) ## coverage-guided fuzzing of what reads foreign bytes (ten minutes)
 	$(BIN)/python tests/fuzz/run.py

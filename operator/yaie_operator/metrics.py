@@ -1,6 +1,7 @@
 """The operator's metrics, in their own registry."""
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import product
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -10,6 +11,8 @@ from prometheus_client.registry import Collector
 from yaie_api import __version__
 from yaie_api import metrics as names
 from yaie_operator.cluster import Object
+
+RESULTS: Final = ("ok", "conflict", "unreachable", "error")
 
 
 class Metrics:
@@ -21,6 +24,8 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.reconcile_seconds = _histogram(names.OPERATOR_RECONCILE_SECONDS, self.registry)
         self.reconciles = _counter(names.OPERATOR_RECONCILES, self.registry)
+        for scope, result in product(("model", "namespace"), RESULTS):
+            self.reconciles.labels(scope, result)  # from 0 on: a first value is no increase
         self.writes = _counter(names.OPERATOR_WRITES, self.registry)
         self.queue_depth = _gauge(names.OPERATOR_QUEUE_DEPTH, self.registry)
         self.leader = _gauge(names.OPERATOR_LEADER, self.registry)

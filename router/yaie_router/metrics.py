@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -10,6 +10,7 @@ from yaie_api import __version__
 from yaie_api import metrics as names
 from yaie_api.metrics import Metric
 from yaie_router.objects import Model
+from yaie_router.upstream import Cause
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -32,10 +33,17 @@ class Metrics:
         self._gauge(names.ROUTER_BUILD_INFO).labels(__version__).set(1)
 
     def render(self, models: Iterable[Model], in_flight: Mapping[str, int]) -> bytes:
-        """Return the text exposition. Gauges of models are set here, not on the hot path."""
+        """Return the text exposition. Gauges of models are set here, not on the hot path.
+
+        Counters of failures are shown from 0 on: Prometheus sees no increase to a first value.
+        """
         self.endpoints.clear()
         self.in_flight.clear()
         for model in models:
+            self.broken_streams.labels(model.name)
+            self.ejections.labels(model.name)
+            for cause in get_args(Cause):
+                self.retries.labels(model.name, cause)
             self.endpoints.labels(model.name).set(len(model.endpoints))
             self.in_flight.labels(model.name).set(in_flight.get(model.name, 0))
         return generate_latest(self.registry)

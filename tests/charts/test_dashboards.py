@@ -119,19 +119,18 @@ def test_variables_are_declared_and_find_values(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["rate of a gauge", "quantile of a counter", "sum of a histogram"]
+    ("query", "metric"),
+    [
+        ("rate", metrics.ENGINE_RUNNING),
+        ("count_rate", metrics.ENGINE_STEPS),
+        ("total", metrics.ENGINE_TTFT),
+    ],
 )
 def test_a_query_that_would_find_nothing_is_an_error(
-    wrong: str, monkeypatch: pytest.MonkeyPatch
+    query: str, metric: Metric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
     from dashboards import queries
 
     with pytest.raises(queries.QueryError):
-        match wrong:
-            case "rate of a gauge":
-                queries.rate(metrics.ENGINE_RUNNING)
-            case "quantile of a counter":
-                queries.quantile(0.5, metrics.ENGINE_STEPS)
-            case _:
-                queries.total(metrics.ENGINE_TTFT)
+        getattr(queries, query)(metric)
