@@ -9,7 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 import pages
 
-from yaie_api import metrics
+from yaie_api import metrics, vllm_metrics
 from yaie_api.metrics import Exporter, Metric
 
 PAGE = Path(__file__).parents[1] / "docs" / "metrics.md"
@@ -40,6 +40,26 @@ def row(metric: Metric) -> str:
     return f"| `{metric.name}` | {metric.kind} | {metric.unit} | {labels} | {meaning} |"
 
 
+VLLM = """\
+## Under vLLM's names
+
+With `--enable-vllm-metrics` (in an InferenceModel: `spec.engine.args: [--enable-vllm-metrics]`), an
+engine shows its metrics under the names of vLLM 0.22, too, with its types and its labels
+`model_name` and `engine`; the buckets of histograms are ours. vLLM's label `finished_reason` is our
+`finish_reason`, where outputs that end with tool calls count as `stop`.
+
+| vLLM's name | here |
+|---|---|"""
+
+
+def vllm_rows() -> list[str]:
+    shown = [f"| `{name}` | `{ours.name}` |" for name, ours in vllm_metrics.SHOWN.items()]
+    config = vllm_metrics.CACHE_CONFIG
+    labels = ", ".join(f"`{label}`" for label in config.labels)
+    shown.append(f"| `{config.name}` | only with the labels {labels} |")
+    return shown + [f"| `{name}` | no: {why} |" for name, why in vllm_metrics.MISSING.items()]
+
+
 def page() -> str:
     """The whole page."""
     parts = [HEAD]
@@ -48,7 +68,7 @@ def page() -> str:
         parts += ["| metric | type | unit | labels | meaning |", "|---|---|---|---|---|"]
         parts += [row(one) for one in metrics.ALL if one.exporter == exporter]
         parts.append("")
-    return "\n".join(parts).rstrip() + "\n"
+    return "\n".join([*parts, VLLM, *vllm_rows()]).rstrip() + "\n"
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ Names and buckets are defined in `yaie_api.metrics`. Each `ServerMetrics` has it
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from typing import Final
 
@@ -95,12 +95,23 @@ class ServerMetrics:
             for family in self.registry.collect()
         ]
 
-    def render(self, others: Sequence[Snapshot] = ()) -> bytes:
-        """Return the text exposition. `others`: snapshots of the server's other HTTP processes."""
+    def render(
+        self,
+        others: Sequence[Snapshot] = (),
+        renamed: Callable[[Iterable[Collector]], Collector] | None = None,
+    ) -> bytes:
+        """Return the text exposition. `others`: snapshots of the server's other HTTP processes.
+
+        `renamed` makes a collector of what is shown, which is then shown, too.
+        """
         shown = CollectorRegistry()
-        shown.register(_Sums(self.registry, others))
+        collectors: list[Collector] = [_Sums(self.registry, others)]
         if self._engine is not None:
-            shown.register(self._engine)
+            collectors.append(self._engine)
+        if renamed is not None:
+            collectors.append(renamed(tuple(collectors)))
+        for collector in collectors:
+            shown.register(collector)
         return generate_latest(shown)
 
 
