@@ -13,6 +13,7 @@ from yaie_api import metrics
 from yaie_api.metrics import Exporter, Metric
 from yaie_operator.metrics import Metrics as OperatorMetrics
 from yaie_router.metrics import Metrics as RouterMetrics
+from yaie_router.objects import Model
 
 STATUS = {
     "conditions": [{"type": "Ready", "status": "False", "reason": "Starting"}],
@@ -66,6 +67,16 @@ def families(exporter: Exporter) -> Iterable[Family]:
     stats = Stats(*[0] * 10, step_seconds=0.0, step_budget_tokens=0)
     status = EngineStatus(lambda: stats, lambda: 0)
     return [*ServerMetrics().registry.collect(), *status.collect()]
+
+
+def test_failures_are_counted_from_0_on_as_prometheus_sees_no_increase_to_a_first_value() -> None:
+    router = RouterMetrics(lambda: 0.0).render([Model("demo", "demo")], {}).decode()
+    for cause in ("connect", "unavailable", "disconnect", "silence"):
+        assert f'yaie_router_retries_total{{cause="{cause}",model="demo"}} 0.0' in router
+    assert 'yaie_router_broken_streams_total{model="demo"} 0.0' in router
+    assert 'yaie_router_ejections_total{model="demo"} 0.0' in router
+    operator = OperatorMetrics().render().decode()
+    assert 'yaie_operator_reconciles_total{result="error",scope="model"} 0.0' in operator
 
 
 def test_conditions_and_replicas_are_read_from_the_status() -> None:
