@@ -3,7 +3,7 @@
 from dashboards import parts
 from dashboards.fleet import MODELS, NAMESPACES
 from dashboards.grafana import Json, Panel, Query, Row, dashboard
-from dashboards.queries import highest, mean, quantile, rate, total
+from dashboards.queries import highest, increase, mean, quantile, rate, total
 from yaie_api import metrics as m
 
 BY = ("namespace", "model")
@@ -32,7 +32,7 @@ def operator() -> Json:
                 ],
                 columns=4,
             ),
-            Row("Reconciling", [reconciles(), reconcile_time(), writes()]),
+            Row("Reconciling", [reconciles(), reconcile_time(), writes(), watches()], columns=4),
             Row("Models", [parts.replicas(*BY), states(), reasons()]),
             Row(
                 "What a scaler looks at",
@@ -69,6 +69,18 @@ def writes() -> Panel:
         "None in a settled cluster.",
         "ops",
         [Query(rate(m.OPERATOR_WRITES, "kind"), "{{kind}}")],
+    )
+
+
+def watches() -> Panel:
+    return Panel(
+        "Watches",
+        "Age of the oldest answer to a watch, and what only full lists have found.",
+        "short",
+        [
+            Query(highest(m.OPERATOR_WATCH_AGE_SECONDS), "seconds"),
+            Query(increase(m.OPERATOR_RESYNC_REPAIRS), "found by lists"),
+        ],
     )
 
 
