@@ -66,7 +66,7 @@ def page() -> str:
     for exporter, about in SECTIONS.items():
         parts += [f"## Of the {exporter}\n", f"{about}\n"]
         parts += ["| metric | type | unit | labels | meaning |", "|---|---|---|---|---|"]
-        parts += [row(one) for one in metrics.ALL if one.exporter == exporter]
+        parts += [row(one) for one in metrics.every() if one.exporter == exporter]
         parts.append("")
     return "\n".join([*parts, VLLM, *vllm_rows()]).rstrip() + "\n"
 

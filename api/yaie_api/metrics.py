@@ -6,6 +6,7 @@ autoscaler against it. Names have base units, `_total` on counters, and no colon
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, Literal
 
 Kind = Literal["counter", "gauge", "histogram"]
@@ -34,6 +35,12 @@ class Metric:
         """The base unit: the last word of the name that is one; "" for plain numbers."""
         words = reversed(self.name.split("_"))
         return next((word for word in words if word in _UNITS), "")
+
+
+@cache
+def every() -> tuple[Metric, ...]:
+    """Every metric of this module, in its order."""
+    return tuple(one for one in globals().values() if isinstance(one, Metric))
 
 
 LATENCY_BUCKETS_S: Final = (
@@ -257,6 +264,21 @@ OPERATOR_WRITES: Final = Metric(
     "Writes to the API server (Lease renewals left out), by kind of object.",
     ("kind",),
 )
+OPERATOR_MODEL_CONDITION: Final = Metric(
+    "yaie_operator_model_condition",
+    "gauge",
+    "Conditions of an InferenceModel: 1 if true, else 0, with the reason as a label.",
+    ("namespace", "model", "condition", "reason"),
+)
+OPERATOR_MODEL_REPLICAS: Final = Metric(
+    "yaie_operator_model_replicas",
+    "gauge",
+    "Engines of an InferenceModel by state: desired, current, updated, ready or draining.",
+    ("namespace", "model", "state"),
+)
+OPERATOR_BUILD_INFO: Final = Metric(
+    "yaie_operator_build_info", "gauge", "1, with the version as a label.", ("version",)
+)
 OPERATOR_QUEUE_DEPTH: Final = Metric(
     "yaie_operator_queue_depth", "gauge", "Keys that wait for a worker."
 )
@@ -274,21 +296,3 @@ OPERATOR_RESYNC_REPAIRS: Final = Metric(
     "Objects whose change a full list has found and no watch had told.",
 )
 OPERATOR_MODELS: Final = Metric("yaie_operator_models", "gauge", "InferenceModels known.")
-OPERATOR_MODEL_CONDITION: Final = Metric(
-    "yaie_operator_model_condition",
-    "gauge",
-    "Conditions of an InferenceModel: 1 if true, else 0, with the reason as a label.",
-    ("namespace", "model", "condition", "reason"),
-)
-OPERATOR_MODEL_REPLICAS: Final = Metric(
-    "yaie_operator_model_replicas",
-    "gauge",
-    "Engines of an InferenceModel by state: desired, current, updated, ready or draining.",
-    ("namespace", "model", "state"),
-)
-OPERATOR_BUILD_INFO: Final = Metric(
-    "yaie_operator_build_info", "gauge", "1, with the version as a label.", ("version",)
-)
-
-ALL: Final = tuple(one for one in list(globals().values()) if isinstance(one, Metric))
-"""Every metric, in the order of this file."""

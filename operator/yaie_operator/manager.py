@@ -79,8 +79,8 @@ class Manager:
 
         """
         parts = [self._resyncs, self._watch, *[self._work] * self._config.workers]
-        self.metrics.statuses.models = self._store.models
         try:
+            self.metrics.statuses.models = self._store.models
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(part()) for part in parts]
                 await stop.wait()

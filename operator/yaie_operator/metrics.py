@@ -22,6 +22,9 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        _gauge(names.OPERATOR_BUILD_INFO, self.registry).labels(__version__).set(1)
+        self.statuses = Statuses()
+        self.registry.register(self.statuses)
         self.reconcile_seconds = _histogram(names.OPERATOR_RECONCILE_SECONDS, self.registry)
         self.reconciles = _counter(names.OPERATOR_RECONCILES, self.registry)
         for scope, result in product(("model", "namespace"), RESULTS):
@@ -32,9 +35,6 @@ class Metrics:
         self.watch_age_seconds = _gauge(names.OPERATOR_WATCH_AGE_SECONDS, self.registry)
         self.resync_repairs = _counter(names.OPERATOR_RESYNC_REPAIRS, self.registry)
         self.models = _gauge(names.OPERATOR_MODELS, self.registry)
-        self.statuses = Statuses()
-        self.registry.register(self.statuses)
-        _gauge(names.OPERATOR_BUILD_INFO, self.registry).labels(__version__).set(1)
 
     def render(self) -> bytes:
         return generate_latest(self.registry)

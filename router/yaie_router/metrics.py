@@ -33,20 +33,21 @@ class Metrics:
         self._gauge(names.ROUTER_BUILD_INFO).labels(__version__).set(1)
 
     def render(self, models: Iterable[Model], in_flight: Mapping[str, int]) -> bytes:
-        """Return the text exposition. Gauges of models are set here, not on the hot path.
-
-        Counters of failures are shown from 0 on: Prometheus sees no increase to a first value.
-        """
+        """Return the text exposition. Gauges of models are set here, not on the hot path."""
         self.endpoints.clear()
         self.in_flight.clear()
         for model in models:
-            self.broken_streams.labels(model.name)
-            self.ejections.labels(model.name)
-            for cause in get_args(Cause):
-                self.retries.labels(model.name, cause)
+            self._begin_failures(model.name)
             self.endpoints.labels(model.name).set(len(model.endpoints))
             self.in_flight.labels(model.name).set(in_flight.get(model.name, 0))
         return generate_latest(self.registry)
+
+    def _begin_failures(self, model: str) -> None:
+        """Show the counters of failures from 0 on: to Prometheus, a first value is no increase."""
+        self.broken_streams.labels(model)
+        self.ejections.labels(model)
+        for cause in get_args(Cause):
+            self.retries.labels(model, cause)
 
     def _counter(self, metric: Metric) -> Counter:
         name = metric.name.removesuffix("_total")

@@ -21,7 +21,7 @@ STATUS = {
 }
 
 
-@pytest.mark.parametrize("metric", metrics.ALL, ids=lambda one: one.name)
+@pytest.mark.parametrize("metric", metrics.every(), ids=lambda one: one.name)
 def test_a_metric_follows_the_naming_rules(metric: Metric) -> None:
     assert re.fullmatch(r"yaie_(engine|router|operator)_[a-z_]+", metric.name)
     assert metric.name.endswith("_total") == (metric.kind == "counter")
@@ -32,7 +32,7 @@ def test_a_metric_follows_the_naming_rules(metric: Metric) -> None:
 
 
 def test_no_name_is_given_twice() -> None:
-    assert len({one.name for one in metrics.ALL}) == len(metrics.ALL)
+    assert len({one.name for one in metrics.every()}) == len(metrics.every())
 
 
 def test_the_unit_is_in_the_name() -> None:
@@ -43,7 +43,7 @@ def test_the_unit_is_in_the_name() -> None:
 
 @pytest.mark.parametrize("exporter", ["engine", "router", "operator"])
 def test_a_process_exports_its_part_of_the_table_and_nothing_else(exporter: Exporter) -> None:
-    declared = {one.name: one for one in metrics.ALL if one.exporter == exporter}
+    declared = {one.name: one for one in metrics.every() if one.exporter == exporter}
     exported = {
         f"{one.name}_total" if one.type == "counter" else one.name: one
         for one in families(exporter)

@@ -18,7 +18,7 @@ from yaie_api.metrics import Metric
 SCHEMAS = Path(__file__).parent / "grafana"
 DECLARED = {
     name: one
-    for one in metrics.ALL
+    for one in metrics.every()
     for name in (
         [f"{one.name}_{part}" for part in ("bucket", "sum", "count")]
         if one.kind == "histogram"
