@@ -38,6 +38,12 @@ ROUTER_REQUESTS: Final = Metric(
 ROUTER_IN_FLIGHT: Final = Metric(
     "yaie_router_requests_in_flight", "gauge", "Requests being served now.", ("model",)
 )
+ROUTER_PENDING: Final = Metric(
+    "yaie_router_pending_requests",
+    "gauge",
+    "Requests that wait because their model has no ready engine.",
+    ("model",),
+)
 ROUTER_ENDPOINTS: Final = Metric(
     "yaie_router_endpoints", "gauge", "Engines that take requests, as last seen.", ("model",)
 )
