@@ -80,7 +80,7 @@ class ScaleDown(Part):
     """How slowly engines are taken away."""
 
     stabilization_seconds: int = Field(
-        default=300,
+        default=180,
         ge=0,
         le=86_400,
         description="Engines are taken away down to the most that was asked for in this time.",

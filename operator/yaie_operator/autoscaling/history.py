@@ -35,7 +35,7 @@ class Policy:
     window_s: float = 30.0
     panic_window_s: float = 6.0
     panic_factor: float = 2.0
-    stabilization_s: float = 300.0
+    stabilization_s: float = 180.0
     idle_s: float | None = None
     suspended: bool = False
 
