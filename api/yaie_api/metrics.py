@@ -198,3 +198,9 @@ OPERATOR_LEADER: Final = Metric(
     "yaie_operator_leader", "gauge", "1 while this process holds the Lease."
 )
 OPERATOR_MODELS: Final = Metric("yaie_operator_models", "gauge", "InferenceModels known.")
+OPERATOR_DESIRED_REPLICAS: Final = Metric(
+    "yaie_operator_desired_replicas",
+    "gauge",
+    "Engines that the autoscaler wants, of models with spec.autoscaling.",
+    ("namespace", "model"),
+)

@@ -30,6 +30,7 @@ class OperatorConfig:
         retry_base_s: seconds before the first retry; the wait doubles up to `retry_max_s`.
         recheck_s: seconds before the next look at a state that no watch reports, such as a foreign
             object with a needed name.
+        autoscale_s: seconds between two looks of the autoscaler; each wait varies by ±20 %.
 
     """
 
@@ -46,6 +47,7 @@ class OperatorConfig:
     retry_base_s: float = 0.2
     retry_max_s: float = 60.0
     recheck_s: float = 10.0
+    autoscale_s: float = 2.0
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 from yaie_api.logs import fields
+from yaie_operator.autoscaling import scrape
+from yaie_operator.autoscaling.autoscaler import Autoscaler
 from yaie_operator.cluster import (
     Cluster,
     ConflictError,
@@ -59,8 +61,17 @@ class Manager:
         self._queue = WorkQueue(
             retry_base_s=config.retry_base_s, retry_max_s=config.retry_max_s, jitter=jitter
         )
+        self._autoscaler = Autoscaler(
+            cluster, self._store, clock, metrics=self.metrics, wake=self._wake
+        )
         self._reconciler = Reconciler(
-            cluster, self._store, config, clock, metrics=self.metrics, wake=self._wake
+            cluster,
+            self._store,
+            config,
+            clock,
+            metrics=self.metrics,
+            wake=self._wake,
+            scaling=self._autoscaler.report,
         )
         self.metrics.queue_depth.set_function(lambda: float(len(self._queue)))
         self.metrics.models.set_function(lambda: float(len(self._store.models())))
@@ -72,7 +83,7 @@ class Manager:
             ExceptionGroup: a task of the manager failed with an unexpected error.
 
         """
-        parts = [self._resyncs, self._watch, *[self._work] * self._config.workers]
+        parts = [self._resyncs, self._watch, self._autoscale, *[self._work] * self._config.workers]
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(part()) for part in parts]
@@ -121,6 +132,14 @@ class Manager:
         while True:
             await self._trying(self._follow)
             await asyncio.sleep(REWATCH_S)
+
+    async def _autoscale(self) -> None:
+        async with scrape.session() as session:
+            pages = scrape.Scraper(session)
+            while True:
+                await asyncio.sleep(self._config.autoscale_s * jitter())
+                if self.synced:
+                    await self._autoscaler.look(pages)
 
     async def _follow(self) -> None:
         async for change in self._cluster.watch():

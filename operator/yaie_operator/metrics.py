@@ -20,6 +20,7 @@ class Metrics:
         self.queue_depth = _gauge(names.OPERATOR_QUEUE_DEPTH, self.registry)
         self.leader = _gauge(names.OPERATOR_LEADER, self.registry)
         self.models = _gauge(names.OPERATOR_MODELS, self.registry)
+        self.desired_replicas = _gauge(names.OPERATOR_DESIRED_REPLICAS, self.registry)
 
     def render(self) -> bytes:
         return generate_latest(self.registry)

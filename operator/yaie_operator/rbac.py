@@ -14,6 +14,7 @@ _KEEP: Final = [*_READ, "create", "patch"]
 OPERATOR: Final[list[dict[str, Any]]] = [
     {"apiGroups": [names.GROUP], "resources": [names.PLURAL], "verbs": _READ},
     {"apiGroups": [names.GROUP], "resources": [f"{names.PLURAL}/status"], "verbs": ["patch"]},
+    {"apiGroups": [names.GROUP], "resources": [f"{names.PLURAL}/scale"], "verbs": ["patch"]},
     # Needed on the owner if the cluster enforces OwnerReferencesPermissionEnforcement.
     {"apiGroups": [names.GROUP], "resources": [f"{names.PLURAL}/finalizers"], "verbs": ["update"]},
     {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": _KEEP},

@@ -165,9 +165,10 @@ def _for_load(
     samples: Sequence[Sample], policy: Policy, engines: Engines, name: str, target: float
 ) -> int:
     """Engines for a load that engines share: its mean over the window, or over the panic window if
-    that asks for `panic_factor` times the engines that are ready.
+    that asks for `panic_factor` times the engines that are ready. At zero, the load of now.
     """
-    values = [(s.at_s, s.active if name == "activeRequests" else s.kv_used) for s in samples]
+    counted = samples if engines.current else samples[-1:]
+    values = [(s.at_s, s.active if name == "activeRequests" else s.kv_used) for s in counted]
     now = samples[-1].at_s
     recent = [value for at_s, value in values if now - at_s < policy.panic_window_s]
     steady = _within(sum(value for _, value in values) / len(values) / target, engines.current)
