@@ -21,6 +21,7 @@ examples:
   python -m yaie_operator --print-rbac                the rights that it needs, as JSON
 
 environment: YAIE_ENGINE_IMAGE, YAIE_ROUTER_IMAGE, YAIE_IMAGE_PULL_POLICY, YAIE_ROUTER_REPLICAS,
+YAIE_ROUTER_MAX_PENDING, YAIE_ROUTER_PENDING_TIMEOUT_SECONDS,
 YAIE_ROUTER_SERVICE_TYPE, YAIE_NAMESPACES, YAIE_LEADER_ELECT; YAIE_POD_NAME and YAIE_POD_NAMESPACE
 name the Lease's holder and place.
 """

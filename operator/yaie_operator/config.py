@@ -21,6 +21,8 @@ class OperatorConfig:
         router_image: image of the routers.
         image_pull_policy: image pull policy of engines and routers.
         router_replicas: routers per namespace.
+        router_max_pending: requests that may wait at a router for a model scaled to zero.
+        router_pending_timeout_s: whole seconds that such a request waits.
         router_service_type: type of the Service in front of the routers.
         endpoint_format: template of `status.endpoint`; {namespace} is replaced.
         workers: number of keys reconciled concurrently.
@@ -39,6 +41,8 @@ class OperatorConfig:
     router_image: str = f"yaie/control-plane:{__version__}"
     image_pull_policy: PullPolicy = "IfNotPresent"
     router_replicas: int = 1
+    router_max_pending: int = 256
+    router_pending_timeout_s: int = 600
     router_service_type: ServiceType = "ClusterIP"
     endpoint_format: str = "http://yaie-router.{namespace}.svc:8000/v1"
     workers: int = 4
@@ -66,6 +70,12 @@ class OperatorConfig:
                 environ, "YAIE_IMAGE_PULL_POLICY", ("IfNotPresent", "Always", "Never")
             ),
             router_replicas=_count(environ, "YAIE_ROUTER_REPLICAS", default.router_replicas),
+            router_max_pending=_count(
+                environ, "YAIE_ROUTER_MAX_PENDING", default.router_max_pending
+            ),
+            router_pending_timeout_s=_count(
+                environ, "YAIE_ROUTER_PENDING_TIMEOUT_SECONDS", default.router_pending_timeout_s
+            ),
             router_service_type=_choice(
                 environ, "YAIE_ROUTER_SERVICE_TYPE", ("ClusterIP", "NodePort", "LoadBalancer")
             ),

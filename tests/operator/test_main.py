@@ -27,6 +27,8 @@ def test_a_pods_environment_says_everything() -> None:
             "YAIE_ROUTER_IMAGE": "control-plane:1",
             "YAIE_IMAGE_PULL_POLICY": "Never",
             "YAIE_ROUTER_REPLICAS": "2",
+            "YAIE_ROUTER_MAX_PENDING": "9",
+            "YAIE_ROUTER_PENDING_TIMEOUT_SECONDS": "90",
             "YAIE_ROUTER_SERVICE_TYPE": "NodePort",
             "YAIE_POD_NAME": "yaie-operator-1",
             "YAIE_POD_NAMESPACE": "yaie-system",
@@ -38,6 +40,8 @@ def test_a_pods_environment_says_everything() -> None:
         router_image="control-plane:1",
         image_pull_policy="Never",
         router_replicas=2,
+        router_max_pending=9,
+        router_pending_timeout_s=90,
         router_service_type="NodePort",
     )
     assert (found.identity, found.lease_namespace) == ("yaie-operator-1", "yaie-system")
@@ -59,6 +63,7 @@ def test_flags_win_over_the_environment() -> None:
     [
         ("YAIE_ROUTER_REPLICAS", "0"),
         ("YAIE_ROUTER_REPLICAS", "two"),
+        ("YAIE_ROUTER_MAX_PENDING", "-1"),
         ("YAIE_IMAGE_PULL_POLICY", "Sometimes"),
         ("YAIE_ROUTER_SERVICE_TYPE", "External"),
     ],

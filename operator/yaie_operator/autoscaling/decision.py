@@ -95,7 +95,8 @@ def _at_zero(ask: Ask, policy: Policy, sample: Sample) -> Decision:
         return _stay(0, Why.ON_TARGET, "No request waits.")
     replicas = min(max(1, ask.replicas), policy.most)
     waiting = max(sample.pending, sample.active, sample.arrivals)
-    told = f"{waiting:.0f} requests came while no engine ran."
+    came = "1 request" if waiting == 1 else f"{waiting:.0f} requests"
+    told = f"{came} came while no engine ran."
     return Decision(replicas, Why.FROM_ZERO, told, ask.replicas, ask.target)
 
 
