@@ -1,7 +1,7 @@
 """The operator's settings: one frozen object, read once from the environment and the flags."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Self, TypeVar
 
 from yaie_api import __version__
@@ -25,6 +25,8 @@ class OperatorConfig:
         router_pending_timeout_s: whole seconds that such a request waits.
         router_service_type: type of the Service in front of the routers.
         endpoint_format: template of `status.endpoint`; {namespace} is replaced.
+        prometheus_url: Prometheus server that the autoscaler asks; empty: it asks the pods.
+        metrics_key: API key that the autoscaler shows to pods, for those that ask for one.
         workers: number of keys reconciled concurrently.
         resync_s: seconds between full lists; each wait varies by ±20 %.
         watch_lag_s: seconds that a watch may be behind a list before the list counts as a repair.
@@ -46,6 +48,8 @@ class OperatorConfig:
     router_pending_timeout_s: int = 600
     router_service_type: ServiceType = "ClusterIP"
     endpoint_format: str = "http://yaie-router.{namespace}.svc:8000/v1"
+    prometheus_url: str = ""
+    metrics_key: str = field(default="", repr=False)
     workers: int = 4
     resync_s: float = 60.0
     watch_lag_s: float = 1.0
@@ -81,7 +85,16 @@ class OperatorConfig:
             router_service_type=_choice(
                 environ, "YAIE_ROUTER_SERVICE_TYPE", ("ClusterIP", "NodePort", "LoadBalancer")
             ),
+            prometheus_url=_url(environ, "YAIE_PROMETHEUS_URL"),
+            metrics_key=environ.get("YAIE_METRICS_KEY", ""),
         )
+
+
+def _url(environ: Mapping[str, str], name: str) -> str:
+    text = environ.get(name, "")
+    if text and not text.startswith(("http://", "https://")):
+        raise ValueError(f"{name} is {text!r}; write http://HOST:PORT or https://HOST:PORT")
+    return text
 
 
 def _names(text: str) -> tuple[str, ...]:

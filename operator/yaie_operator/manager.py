@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 
 from yaie_api.logs import fields
 from yaie_operator.autoscaling import scrape
-from yaie_operator.autoscaling.autoscaler import Autoscaler
+from yaie_operator.autoscaling.autoscaler import Autoscaler, Pages
+from yaie_operator.autoscaling.prometheus import Prometheus
 from yaie_operator.cluster import (
     Cluster,
     ConflictError,
@@ -164,7 +165,9 @@ class Manager:
 
     async def _autoscale(self) -> None:
         async with scrape.session() as session:
-            pages = scrape.Scraper(session)
+            pages: Pages = scrape.Scraper(session, key=self._config.metrics_key)
+            if self._config.prometheus_url:
+                pages = Prometheus(session, self._config.prometheus_url)
             while True:
                 await asyncio.sleep(self._config.autoscale_s * jitter())
                 if self.synced:

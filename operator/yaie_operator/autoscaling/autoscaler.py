@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from pydantic import ValidationError
 
@@ -21,7 +21,7 @@ from yaie_api import names
 from yaie_api.logs import fields
 from yaie_operator.autoscaling import record
 from yaie_operator.autoscaling.decision import Decision, decide, knee
-from yaie_operator.autoscaling.exposition import RouterFigures, read_engine, read_router
+from yaie_operator.autoscaling.exposition import EngineFigures, RouterFigures
 from yaie_operator.autoscaling.history import STALE_S, Engines, History, Policy, extend
 from yaie_operator.autoscaling.record import Entry, Known
 from yaie_operator.autoscaling.scrape import Place, places
@@ -42,16 +42,15 @@ from yaie_operator.reconcile.reasons import Reason
 from yaie_operator.reconcile.status import ScalingReport
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 _FAILURES = (ConflictError, NotFoundError, RefusedError, UnreachableError)
 
 
 class Pages(Protocol):
-    """Reads pods' /metrics (`scrape.Scraper`)."""
+    """Figures by pod, None for a pod of which there are none (`scrape`, `prometheus`)."""
 
-    async def figures(
-        self, read: Callable[[str], T], pods: Iterable[Place]
-    ) -> Mapping[str, T | None]: ...
+    async def routers(self, pods: Iterable[Place]) -> Mapping[str, RouterFigures | None]: ...
+
+    async def engines(self, pods: Iterable[Place]) -> Mapping[str, EngineFigures | None]: ...
 
 
 @dataclass
@@ -117,7 +116,7 @@ class Autoscaler:
         pods = self._store.pods(namespace, "")
         ready = {pod["metadata"]["name"] for pod in pods if is_ready(pod)}
         asked = [pod for pod in pods if is_ready(pod) or is_draining(pod)]
-        found = await pages.figures(read_router, places(asked))
+        found = await pages.routers(places(asked))
         absent = dict.fromkeys(ready - found.keys())  # ready, but without an address
         return absent | {p: f for p, f in found.items() if f is not None or p in ready}
 
@@ -130,7 +129,7 @@ class Autoscaler:
         policy = record.policy_of(autoscaling, suspended=model.spec.suspend)
         pods = self._store.pods(model.namespace, model.name)
         ready = [pod for pod in pods if is_ready(pod)]
-        figures = await pages.figures(read_engine, places(ready))
+        figures = await pages.engines(places(ready))
         live = self._store.get(Ref(names.KIND, model.namespace, model.name))
         if live is None or live["metadata"]["uid"] != model.uid:
             return  # it was deleted meanwhile

@@ -1,6 +1,6 @@
-"""Reads the few figures that the autoscaler needs from the text of a /metrics page. Pure."""
+"""Reads the few figures that the autoscaler needs, from /metrics pages or other samples. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Final
@@ -10,17 +10,21 @@ from prometheus_client.parser import text_string_to_metric_families
 from yaie_api import metrics
 
 _BUCKET: Final = f"{metrics.ENGINE_TTFT.name}_bucket"
-_ROUTER: Final = (
+ROUTER_NAMES: Final = (
     metrics.ROUTER_IN_FLIGHT.name,
     metrics.ROUTER_PENDING.name,
     metrics.ROUTER_REQUESTS.name,
 )
-_ENGINE: Final = (
+ENGINE_NAMES: Final = (
     metrics.ENGINE_RUNNING.name,
     metrics.ENGINE_WAITING.name,
     metrics.ENGINE_KV_UTILIZATION.name,
     _BUCKET,
 )
+
+
+Sample = tuple[str, Mapping[str, str], float]
+"""Name, labels and value."""
 
 
 class ExpositionError(ValueError):
@@ -57,11 +61,7 @@ def read_router(text: str) -> RouterFigures:
         ExpositionError: it is not one.
 
     """
-    found: dict[str, dict[str, float]] = {name: {} for name in _ROUTER}
-    for name, labels, value in _samples(text, _ROUTER):
-        model = labels.get("model", "")
-        found[name][model] = found[name].get(model, 0.0) + value
-    return RouterFigures(*(found[name] for name in _ROUTER))
+    return router_figures(_parsed(text, ROUTER_NAMES))
 
 
 def read_engine(text: str) -> EngineFigures:
@@ -71,11 +71,35 @@ def read_engine(text: str) -> EngineFigures:
         ExpositionError: it is not one.
 
     """
+    return engine_figures(_parsed(text, ENGINE_NAMES))
+
+
+def router_figures(samples: Iterable[Sample]) -> RouterFigures:
+    """The figures in samples of one router.
+
+    Raises:
+        ExpositionError: a value is not a count.
+
+    """
+    found: dict[str, dict[str, float]] = {name: {} for name in ROUTER_NAMES}
+    for name, labels, value in _counts(samples):
+        model = labels.get("model", "")
+        found[name][model] = found[name].get(model, 0.0) + value
+    return RouterFigures(*(found[name] for name in ROUTER_NAMES))
+
+
+def engine_figures(samples: Iterable[Sample]) -> EngineFigures:
+    """The figures in samples of one engine.
+
+    Raises:
+        ExpositionError: a value is not a count, or what engines always export is missing.
+
+    """
     sums: dict[str, float] = {}
     ttft: dict[float, float] = {}
-    for name, labels, value in _samples(text, _ENGINE):
+    for name, labels, value in _counts(samples):
         if name == _BUCKET:
-            bound = float(labels.get("le", "+Inf").replace("+Inf", "inf"))
+            bound = float(labels.get("le", "inf"))
             ttft[bound] = ttft.get(bound, 0.0) + value
         else:
             sums[name] = sums.get(name, 0.0) + value
@@ -109,14 +133,19 @@ def quantile(increase: Mapping[float, float], share: float) -> float:
     return low
 
 
-def _samples(text: str, names: tuple[str, ...]) -> list[tuple[str, Mapping[str, str], float]]:
+def _parsed(text: str, names: tuple[str, ...]) -> Iterator[Sample]:
     """The samples of these names. Other lines are not parsed: a page may have thousands."""
     lines = [line for line in text.splitlines() if line.startswith(names)]
     try:
         families = list(text_string_to_metric_families("\n".join(lines) + "\n"))
     except (ValueError, IndexError, KeyError) as error:
         raise ExpositionError(f"not Prometheus' text format: {error}") from error
-    samples = [s for family in families for s in family.samples if s.name in names]
-    if any(not 0 <= s.value < inf for s in samples):
-        raise ExpositionError("a value is negative or not a number")
-    return [(s.name, s.labels, s.value) for s in samples]
+    for family in families:
+        yield from ((s.name, s.labels, s.value) for s in family.samples if s.name in names)
+
+
+def _counts(samples: Iterable[Sample]) -> Iterator[Sample]:
+    for sample in samples:
+        if not 0 <= sample[2] < inf:
+            raise ExpositionError(f"{sample[0]} is {sample[2]}")
+        yield sample

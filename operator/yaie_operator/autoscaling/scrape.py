@@ -10,7 +10,13 @@ import aiohttp
 
 from yaie_api import names
 from yaie_api.logs import fields
-from yaie_operator.autoscaling.exposition import ExpositionError
+from yaie_operator.autoscaling.exposition import (
+    EngineFigures,
+    ExpositionError,
+    RouterFigures,
+    read_engine,
+    read_router,
+)
 from yaie_operator.cluster import Object
 
 log = logging.getLogger(__name__)
@@ -25,6 +31,7 @@ MOST_CONNECTIONS: Final = 64
 class Place:
     """A pod's address."""
 
+    namespace: str
     pod: str
     url: str
 
@@ -32,7 +39,11 @@ class Place:
 def places(pods: Iterable[Object]) -> tuple[Place, ...]:
     """Where these pods serve HTTP; those without an address are left out."""
     return tuple(
-        Place(pod["metadata"]["name"], f"http://{_host(ip)}:{_port(pod)}")
+        Place(
+            namespace=pod["metadata"].get("namespace", ""),
+            pod=pod["metadata"]["name"],
+            url=f"http://{_host(ip)}:{_port(pod)}",
+        )
         for pod in pods
         if (ip := pod.get("status", {}).get("podIP"))
     )
@@ -59,10 +70,15 @@ class Scraper:
         self._session = session
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
 
-    async def figures(
-        self, read: Callable[[str], T], pods: Iterable[Place]
-    ) -> Mapping[str, T | None]:
-        """The pages of these pods, read; None for a pod that does not answer as it should."""
+    async def routers(self, pods: Iterable[Place]) -> Mapping[str, RouterFigures | None]:
+        """Figures of these routers; None for one that does not answer as it should."""
+        return await self._all(read_router, pods)
+
+    async def engines(self, pods: Iterable[Place]) -> Mapping[str, EngineFigures | None]:
+        """Figures of these engines; None for one that does not answer as it should."""
+        return await self._all(read_engine, pods)
+
+    async def _all(self, read: Callable[[str], T], pods: Iterable[Place]) -> Mapping[str, T | None]:
         asked = tuple(pods)
         found = await asyncio.gather(*(self._one(read, place) for place in asked))
         return {place.pod: figures for place, figures in zip(asked, found, strict=True)}
@@ -80,14 +96,24 @@ class Scraper:
         async with self._session.get(
             url, timeout=timeout, headers=self._headers, allow_redirects=False
         ) as answer:
-            if answer.status != 200:
-                raise ExpositionError(f"{names.PATH_METRICS} answers {answer.status}")
-            body = b""
-            async for part in answer.content.iter_chunked(1 << 16):
-                body += part
-                if len(body) > MOST_BYTES:
-                    raise ExpositionError(f"{names.PATH_METRICS} is larger than {MOST_BYTES} bytes")
-            return body.decode(errors="replace")
+            return await body_of(answer)
+
+
+async def body_of(answer: aiohttp.ClientResponse) -> str:
+    """The whole body of an answer.
+
+    Raises:
+        ExpositionError: the status is not 200, or the body is larger than MOST_BYTES.
+
+    """
+    if answer.status != 200:
+        raise ExpositionError(f"{answer.url.path} answers {answer.status}")
+    body = bytearray()
+    async for part in answer.content.iter_chunked(1 << 16):
+        body += part
+        if len(body) > MOST_BYTES:
+            raise ExpositionError(f"{answer.url.path} is larger than {MOST_BYTES} bytes")
+    return body.decode(errors="replace")
 
 
 def session() -> aiohttp.ClientSession:

@@ -1,9 +1,9 @@
 """The autoscaler on a cluster in memory and on the local API server: what it writes, and when."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -22,7 +22,6 @@ from yaie_operator.reconcile.reconciler import Reconciler
 from yaie_operator.watch import kinds
 
 MODEL = Ref(names.KIND, "ns", "demo")
-T = TypeVar("T")
 AUTOSCALING = {"min": 1, "max": 4, "target": {"activeRequests": 10}}
 
 
@@ -58,7 +57,7 @@ class World:
         self.in_flight = 0.0
         self.silent: set[str] = set()
         self.woken: list[str] = []
-        self.engines = 1
+        self.running = 1
         self.restart()
 
     def restart(self) -> None:
@@ -76,23 +75,20 @@ class World:
     def time(self) -> datetime:
         return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.now_s)
 
-    async def figures(
-        self, read: Callable[[str], T], pods: Iterable[Place]
-    ) -> Mapping[str, T | None]:
-        made: dict[str, Any] = {
-            "read_router": RouterFigures({"demo": self.in_flight}),
-            "read_engine": EngineFigures(),
-        }
-        return {
-            place.pod: None if place.pod in self.silent else made[read.__name__] for place in pods
-        }
+    async def routers(self, pods: Iterable[Place]) -> Mapping[str, RouterFigures | None]:
+        figures = RouterFigures({"demo": self.in_flight})
+        return {place.pod: None if place.pod in self.silent else figures for place in pods}
+
+    async def engines(self, pods: Iterable[Place]) -> Mapping[str, EngineFigures | None]:
+        figures = EngineFigures()
+        return {place.pod: None if place.pod in self.silent else figures for place in pods}
 
     async def observe(self) -> None:
         since = self.store.mark()
         listed = await self.cluster.list(kinds.INFERENCE_MODEL)
         self.store.replace(kinds.INFERENCE_MODEL, listed, since=since)
         since = self.store.mark()
-        engines = [pod(f"demo-{i}", model="demo") for i in range(self.engines)]
+        engines = [pod(f"demo-{i}", model="demo") for i in range(self.running)]
         self.store.replace(kinds.POD, [pod("router-0"), *engines], since=since)
 
     async def look(self, seconds: float = 2.0) -> int:
@@ -102,8 +98,8 @@ class World:
             self.now_s += 2.0
             await self.observe()
             await self.autoscaler.look(self)
-            self.engines = await self.replicas()
-        return self.engines
+            self.running = await self.replicas()
+        return self.running
 
     async def live(self) -> Object:
         found: Object = await self.cluster.get(kinds.INFERENCE_MODEL, namespace="ns", name="demo")
@@ -186,7 +182,7 @@ async def test_a_foreign_write_is_decided_again_and_named(world: World) -> None:
 
 async def test_nothing_is_taken_away_while_a_router_is_silent(world: World) -> None:
     world.cluster.put(inference_model(replicas=4, autoscaling=AUTOSCALING))
-    world.engines = 4
+    world.running = 4
     world.silent = {"router-0"}
     assert await world.look(600) == 4
     assert await world.condition() == ("False", "MetricsMissing")

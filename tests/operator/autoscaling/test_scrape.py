@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 
 from yaie_operator.autoscaling import scrape
-from yaie_operator.autoscaling.exposition import EngineFigures, read_engine
+from yaie_operator.autoscaling.exposition import EngineFigures
 from yaie_operator.autoscaling.scrape import Place, Scraper, places
 
 PAGE = "yaie_engine_running_requests 4.0\n"
@@ -25,14 +25,14 @@ async def serving(answer: web.StreamResponse | str, key: str = "") -> AsyncItera
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     try:
-        yield Place("pod", f"http://127.0.0.1:{runner.addresses[0][1]}")
+        yield Place("ns", "pod", f"http://127.0.0.1:{runner.addresses[0][1]}")
     finally:
         await runner.cleanup()
 
 
 async def fetch(place: Place, key: str = "") -> EngineFigures | None:
     async with scrape.session() as session:
-        return (await Scraper(session, key=key).figures(read_engine, [place]))["pod"]
+        return (await Scraper(session, key=key).engines([place]))["pod"]
 
 
 async def test_a_page_is_fetched_and_read() -> None:
@@ -58,15 +58,15 @@ async def test_what_is_no_page_is_no_figure(monkeypatch: pytest.MonkeyPatch) -> 
 def test_places_are_the_pods_own_ports_and_addresses() -> None:
     ports = [{"name": "http", "containerPort": 9000}]
     pods = [
-        {"metadata": {"name": "a"}, "status": {"podIP": "10.0.0.1"}},
+        {"metadata": {"name": "a", "namespace": "ns"}, "status": {"podIP": "10.0.0.1"}},
         {
-            "metadata": {"name": "b"},
+            "metadata": {"name": "b", "namespace": "ns"},
             "spec": {"containers": [{"ports": ports}]},
             "status": {"podIP": "fd00::1"},
         },
-        {"metadata": {"name": "c"}, "status": {}},
+        {"metadata": {"name": "c", "namespace": "ns"}, "status": {}},
     ]
     assert places(pods) == (
-        Place("a", "http://10.0.0.1:8000"),
-        Place("b", "http://[fd00::1]:9000"),
+        Place("ns", "a", "http://10.0.0.1:8000"),
+        Place("ns", "b", "http://[fd00::1]:9000"),
     )
