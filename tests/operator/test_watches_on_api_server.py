@@ -20,7 +20,7 @@ from yaie_operator.watch import kinds
 from yaie_operator.watch.watch_health import DEAF_S
 
 __all__ = ["installed", "kubeconfig", "scene"]
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.drill, pytest.mark.timeout(900)]
 FAULT_S = float(os.environ.get("YAIE_FAULT_S", "8"))
 REACTION_S = 2.0
 PLURALS = {kind.plural for kind in (kinds.INFERENCE_MODEL, *kinds.WATCHED)}
