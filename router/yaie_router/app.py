@@ -182,7 +182,7 @@ class App:
         exchange.call, exchange.model = call, call.model.name
         with self._admission.admitted(call.model.name, self._config.max_in_flight):
             if call.holder is None:
-                await self._holding.engine_of(call.model)
+                call.held_s = await self._holding.engine_of(call.model)
             return await self._proxy.forward(request, call)
 
     def _home(self, path: str, body: dict[str, Any], model: Model) -> int | None:

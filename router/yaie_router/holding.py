@@ -6,6 +6,7 @@ its 503 at once, and so does one for a suspended model, which no request wakes.
 """
 
 import asyncio
+import time
 from collections import Counter
 
 from yaie_api.errors import OverloadedError, UnavailableError
@@ -34,8 +35,10 @@ class Holding:
         self._change.set()
         self._change = asyncio.Event()
 
-    async def engine_of(self, model: Model) -> None:
-        """Return when the model has a ready engine, or if no request is held for it.
+    async def engine_of(self, model: Model) -> float:
+        """Return when the model has a ready engine, or at once if no request is held for it.
+
+        Returns the seconds that the request was held.
 
         Raises:
             OverloadedError: `most` requests wait already.
@@ -43,7 +46,8 @@ class Holding:
 
         """
         if not _sleeps(model):
-            return
+            return 0.0
+        started_s = time.perf_counter()
         if self.pending[model.name] >= self._most:
             raise OverloadedError(
                 f"{self._most} requests wait for model {model.served!r} to start already.",
@@ -63,6 +67,7 @@ class Holding:
             self.pending[model.name] -= 1
             if not self.pending[model.name]:
                 del self.pending[model.name]
+        return time.perf_counter() - started_s
 
     async def _until_ready(self, model: Model) -> None:
         now: Model | None = model

@@ -235,19 +235,25 @@ class Autoscaler:
 
 def count(pods: Iterable[Object], current: int, *, are_refused: bool = False) -> Engines:
     """Engines by state. What spec.replicas asks for and is no pod yet is starting too, unless the
-    API server refuses pods (a quota).
+    API server refuses pods (a quota). A pod that fails while others are ready blocks no further
+    ones: its node may be the cause.
     """
-    ready = starting = blocked = 0
+    ready = starting = blocked = failing = 0
     for pod in pods:
         if is_draining(pod):
             continue
         if is_ready(pod):
             ready += 1
-        elif diagnose(pod).reason is Reason.STARTING:
-            starting += 1
-        else:
-            blocked += 1
-    missing = max(0, current - ready - starting - blocked)
+            continue
+        match diagnose(pod).reason:
+            case Reason.STARTING:
+                starting += 1
+            case Reason.UNSCHEDULABLE:
+                blocked += 1
+            case _:
+                failing += 1
+    missing = max(0, current - ready - starting - blocked - failing)
+    blocked += 0 if ready else failing
     if are_refused:
         return Engines(current, ready, starting, blocked + missing)
     return Engines(current, ready, starting + missing, blocked)

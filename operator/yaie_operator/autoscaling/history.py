@@ -74,7 +74,7 @@ class Sample:
 @dataclass(frozen=True)
 class Engines:
     """A model's engines: `current` is spec.replicas; `starting` will answer without help, `blocked`
-    will not (no place in the cluster, or they fail).
+    show that more would not start either.
     """
 
     current: int

@@ -252,4 +252,8 @@ def test_engines_are_counted_by_what_they_will_do() -> None:
     }
     pods = [pod("a", model="demo"), pod("b", model="demo", ready=False), pending, draining]
     assert count(pods, 5) == Engines(current=5, ready=1, starting=1 + 2, blocked=1)
+    crash = {"lastState": {"terminated": {"exitCode": 1}}, "restartCount": 3}
+    failing = {**pod("f", model="demo", ready=False), "status": {"containerStatuses": [crash]}}
+    assert count([pod("a", model="demo"), failing], 2) == Engines(2, ready=1)
+    assert count([failing], 1) == Engines(1, blocked=1)
     assert count(pods, 5, are_refused=True) == Engines(5, ready=1, starting=1, blocked=1 + 2)
