@@ -6,6 +6,7 @@
     ├── AuthenticationError          401
     ├── NotFoundError                404  unknown model or path
     ├── MethodNotAllowedError        405
+    ├── BodyTimeoutError             408  the request's body came too slowly
     ├── PayloadTooLargeError         413
     ├── UnsupportedEncodingError     415  the body is compressed
     ├── OverloadedError              429  the queue is full: retry later
@@ -72,7 +73,10 @@ class InvalidRequestError(YaieError):
 
 
 class ContextLengthError(InvalidRequestError):
-    """Prompt and requested output do not fit the context. Clients recognise the message's start."""
+    """Prompt and requested output do not fit the context. Clients recognise the message's start.
+
+    `limit`, `prompt_tokens` and `max_tokens` are kept for APIs that word it in another way.
+    """
 
     default_code = "context_length_exceeded"
 
@@ -85,6 +89,8 @@ class ContextLengthError(InvalidRequestError):
         param: str = "messages",
         at_least: bool = False,
     ) -> None:
+        self.limit, self.prompt_tokens = limit, prompt_tokens
+        self.max_tokens = None if at_least else max_tokens
         asked = f"{'at least ' if at_least else ''}{prompt_tokens} tokens in the prompt"
         if max_tokens is not None and not at_least:
             asked = (
@@ -105,6 +111,11 @@ class AuthenticationError(YaieError):
     type = "authentication_error"
     default_code = "invalid_api_key"
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """How to show a key, as RFC 9110 requires for a 401."""
+        return {"www-authenticate": "Bearer"}
+
 
 class NotFoundError(YaieError):
     """No such model or path."""
@@ -119,6 +130,14 @@ class MethodNotAllowedError(YaieError):
     status = 405
     type = "invalid_request_error"
     default_code = "method_not_allowed"
+
+
+class BodyTimeoutError(YaieError):
+    """The request's body came too slowly."""
+
+    status = 408
+    type = "invalid_request_error"
+    default_code = "body_timeout"
 
 
 class PayloadTooLargeError(YaieError):

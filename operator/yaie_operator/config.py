@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Self, TypeVar
 
 from yaie_api import __version__
+from yaie_api.http.access.cors import check_origin, parse_list
 
 ServiceType = Literal["ClusterIP", "NodePort", "LoadBalancer"]
 PullPolicy = Literal["Always", "IfNotPresent", "Never"]
@@ -24,6 +25,7 @@ class OperatorConfig:
         router_max_pending: requests that may wait at a router for a model scaled to zero.
         router_pending_timeout_s: whole seconds that such a request waits.
         router_service_type: type of the Service in front of the routers.
+        router_allowed_origins: origins whose web pages may use the routers (CORS).
         endpoint_format: template of `status.endpoint`; {namespace} is replaced.
         prometheus_url: Prometheus server that the autoscaler asks; empty: it asks the pods.
         metrics_key: API key that the autoscaler shows to pods, for those that ask for one.
@@ -47,6 +49,7 @@ class OperatorConfig:
     router_max_pending: int = 256
     router_pending_timeout_s: int = 600
     router_service_type: ServiceType = "ClusterIP"
+    router_allowed_origins: tuple[str, ...] = ()
     endpoint_format: str = "http://yaie-router.{namespace}.svc:8000/v1"
     prometheus_url: str = ""
     metrics_key: str = field(default="", repr=False)
@@ -87,6 +90,7 @@ class OperatorConfig:
             ),
             prometheus_url=_url(environ, "YAIE_PROMETHEUS_URL"),
             metrics_key=environ.get("YAIE_METRICS_KEY", ""),
+            router_allowed_origins=_origins(environ, "YAIE_ROUTER_ALLOWED_ORIGINS"),
         )
 
 
@@ -99,6 +103,16 @@ def _url(environ: Mapping[str, str], name: str) -> str:
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _origins(environ: Mapping[str, str], name: str) -> tuple[str, ...]:
+    try:
+        origins = parse_list(environ.get(name, ""))
+        for origin in origins:
+            check_origin(origin)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    return origins
 
 
 def _choice(environ: Mapping[str, str], name: str, choices: tuple[Choice, ...]) -> Choice:

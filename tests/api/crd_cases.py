@@ -44,6 +44,37 @@ def source(title: str, value: str, refused: str | None = None) -> Case:
 
 
 CASES = (
+    Case("a negative cpu", spec(resources={"cpu": -4}), "spec.resources.cpu"),
+    Case("a label with a space", spec(resources={"nodeSelector": {"a b": "c"}}), "label's name"),
+    Case(
+        "a label with a domain", spec(resources={"nodeSelector": {"nvidia.com/gpu.product": "L4"}})
+    ),
+    Case(
+        "a toleration of any value with a value",
+        spec(resources={"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}),
+        "has no value",
+    ),
+    Case(
+        "a toleration without a key",
+        spec(resources={"tolerations": [{"operator": "Equal", "value": "b"}]}),
+        "write operator: Exists",
+    ),
+    Case(
+        "seconds of another effect",
+        spec(
+            resources={
+                "tolerations": [
+                    {
+                        "key": "a",
+                        "operator": "Exists",
+                        "effect": "NoSchedule",
+                        "tolerationSeconds": 5,
+                    }
+                ]
+            }
+        ),
+        "NoExecute only",
+    ),
     Case("the smallest spec", spec()),
     source("a Hugging Face model", "hf://Qwen/Qwen3-0.6B"),
     source("a Hugging Face model at a revision", "hf://Qwen/Qwen3-0.6B@main"),

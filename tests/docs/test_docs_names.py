@@ -20,6 +20,7 @@ PACKAGES = (
 )
 FOREIGN_FLAGS = {
     *("--server-side", "--set", "--for", "--all", "--all-namespaces", "--create-namespace"),
+    "--take-ownership",
     *("--fail", "--silent"),
     "--embedding-model",
 }

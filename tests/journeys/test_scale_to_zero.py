@@ -10,6 +10,7 @@ from fakes.running_up import Up, gone, model_file, until, yaie
 from fakes.running_up import up as up_with
 
 pytestmark = pytest.mark.journey
+KEY = "a-key-of-this-test"
 MAIN = "import sys; from yaie.cli.main import main; sys.exit(main())"
 AUTOSCALING = """\
   autoscaling:
@@ -31,7 +32,7 @@ def ask(running: Up) -> int:
     request = urllib.request.Request(
         f"http://127.0.0.1:{running.port}/v1/chat/completions",
         json.dumps(body).encode(),
-        {"Content-Type": "application/json"},
+        {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"},
     )
     with urllib.request.urlopen(request, timeout=100) as answer:
         return int(answer.status)
@@ -44,7 +45,7 @@ def test_a_model_sleeps_and_the_next_request_wakes_it(
     script.write_text(MAIN)
     monkeypatch.setattr("fakes.running_up.SCRIPT", script)
     model = model_file(tmp_path, text=AUTOSCALING)
-    with up_with(tmp_path / "state", "-f", str(model)) as running:
+    with up_with(tmp_path / "state", "-f", str(model), "--api-key", KEY) as running:
         running.wait_for("Ctrl-C", timeout_s=100)
         running.wait_for("Scaled to zero; the next request starts an engine.", timeout_s=100)
         assert ask(running) == 200

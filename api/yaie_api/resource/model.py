@@ -254,6 +254,23 @@ class EngineSpec(Part):
 class Toleration(Part):
     """A taint of nodes that engines accept, as in a Pod."""
 
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            Rule(
+                "self.operator != 'Exists' || !has(self.value)",
+                "a toleration with operator Exists has no value; leave it out, or write Equal",
+            ),
+            Rule(
+                "has(self.key) || self.operator == 'Exists'",
+                "a toleration without a key accepts every taint; write operator: Exists",
+            ),
+            Rule(
+                "!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
+                "tolerationSeconds is for effect: NoExecute only",
+            ),
+        )
+    )
+
     key: str | None = Field(
         default=None, max_length=317, pattern=LABEL_KEY, description="Key of the taint."
     )
@@ -298,6 +315,13 @@ class Resources(Part):
     ] = Field(
         default_factory=dict,
         max_length=32,
+        json_schema_extra=rules(
+            Rule(
+                "self.all(key, key.size() < 318 && key.matches("
+                "'^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",
+                "a key of nodeSelector is a label's name, such as nvidia.com/gpu.product",
+            )
+        ),
         description="Labels that a node must carry to run an engine, for example "
         "nvidia.com/gpu.product: NVIDIA-L4.",
     )

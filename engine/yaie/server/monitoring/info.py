@@ -14,6 +14,8 @@ from yaie.server.peers import AskLoad, AskMetrics
 from yaie.server.request.http import json_response, service_of
 from yaie.server.service import Service
 from yaie_api import __version__
+from yaie_api.http import anthropic_models
+from yaie_api.http.envelopes import ANTHROPIC_VERSION
 
 _TOKENIZER_FIELDS: Final = (
     "tokenizer_class", "bos_token", "eos_token", "unk_token", "pad_token", "add_bos_token",
@@ -23,13 +25,20 @@ _TOKENIZER_FIELDS: Final = (
 
 
 async def models(request: Request) -> Response:
+    """List the models, in Anthropic's form for its clients."""
     service = service_of(request)
-    return json_response({"object": "list", "data": [_card(service, n) for n in service.names]})
+    cards = [_card(service, name) for name in service.names]
+    if ANTHROPIC_VERSION in request.headers:
+        return json_response(anthropic_models.page(cards, request.query_params))
+    return json_response({"object": "list", "data": cards})
 
 
 async def model_by_name(request: Request) -> Response:
     service = service_of(request)
-    return json_response(_card(service, service.check_model(request.path_params["model"])))
+    card = _card(service, service.check_model(request.path_params["model"]))
+    if ANTHROPIC_VERSION in request.headers:
+        return json_response(anthropic_models.model(card))
+    return json_response(card)
 
 
 def _card(service: Service, name: str) -> dict[str, Any]:
