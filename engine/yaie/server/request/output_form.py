@@ -91,10 +91,12 @@ def _calls(
     choice = ToolChoice(mode, name)
     parallel = body.parallel_tool_calls
     grammar = tools.grammar(specs, choice, parallel=parallel, answer=asked)
+    may_answer = mode == "auto"
 
     def parser() -> OutputParser:
-        found = tools.parser(specs, enforced=True)
-        return found if mode == "auto" else OnlyCalls(found)
+        # An answer in JSON may begin as a call does: cut off there, it is still an answer.
+        found = tools.parser(specs, enforced=asked is None or not may_answer)
+        return found if may_answer else OnlyCalls(found)
 
     return OutputForm(grammar, parser)
 

@@ -188,6 +188,17 @@ async def test_a_tool_can_be_called_although_the_answer_has_a_form(tmp_path: Pat
     assert answered.kind == "json_schema"
 
 
+async def test_an_answer_in_json_that_is_cut_off_is_still_an_answer(tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    form = {"format": {"type": "json_schema", "name": "x", "schema": schema}}
+    settings = {"tool_call_parser": "llama3_json"}
+    said = says('{"name": "Ro', finish="length")
+    async with running(tmp_path, said, template=TOOLS_TEMPLATE, **settings) as app:
+        body = (await respond(app, tools=[COMMAND], text=form)).json()
+    assert body["status"] == "incomplete"
+    assert body["output"][0]["content"][0]["text"] == '{"name": "Ro'
+
+
 async def test_calls_of_shells_are_functions_in_the_prompt(tmp_path: Path) -> None:
     items = [
         {"role": "user", "content": "list"},
