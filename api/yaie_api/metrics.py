@@ -68,6 +68,12 @@ ROUTER_REQUESTS: Final = Metric(
 ROUTER_IN_FLIGHT: Final = Metric(
     "yaie_router_requests_in_flight", "gauge", "Requests being served now.", ("model",)
 )
+ROUTER_PENDING: Final = Metric(
+    "yaie_router_pending_requests",
+    "gauge",
+    "Requests that wait because their model has no ready engine.",
+    ("model",),
+)
 ROUTER_ENDPOINTS: Final = Metric(
     "yaie_router_endpoints", "gauge", "Engines that take requests, as last seen.", ("model",)
 )
@@ -296,3 +302,9 @@ OPERATOR_RESYNC_REPAIRS: Final = Metric(
     "Objects whose change a full list has found and no watch had told.",
 )
 OPERATOR_MODELS: Final = Metric("yaie_operator_models", "gauge", "InferenceModels known.")
+OPERATOR_DESIRED_REPLICAS: Final = Metric(
+    "yaie_operator_desired_replicas",
+    "gauge",
+    "Engines that the autoscaler wants, of models with spec.autoscaling.",
+    ("namespace", "model"),
+)

@@ -35,6 +35,7 @@ class Metrics:
         self.watch_age_seconds = _gauge(names.OPERATOR_WATCH_AGE_SECONDS, self.registry)
         self.resync_repairs = _counter(names.OPERATOR_RESYNC_REPAIRS, self.registry)
         self.models = _gauge(names.OPERATOR_MODELS, self.registry)
+        self.desired_replicas = _gauge(names.OPERATOR_DESIRED_REPLICAS, self.registry)
 
     def render(self) -> bytes:
         return generate_latest(self.registry)

@@ -36,6 +36,7 @@ def _children() -> list[dict[str, Any]]:
 OPERATOR: Final[list[dict[str, Any]]] = [
     _rule(kinds.INFERENCE_MODEL, _READ),
     {"apiGroups": [names.GROUP], "resources": [f"{names.PLURAL}/status"], "verbs": ["patch"]},
+    {"apiGroups": [names.GROUP], "resources": [f"{names.PLURAL}/scale"], "verbs": ["patch"]},
     *_children(),
     _rule(kinds.POD, _READ),
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},

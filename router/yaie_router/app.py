@@ -29,6 +29,7 @@ from yaie_router.answers import anthropic_answer, error_answer, json_answer, own
 from yaie_router.config import Config
 from yaie_router.endpoints import Directory
 from yaie_router.headers import add_headers, request_id
+from yaie_router.holding import Holding
 from yaie_router.intake import find_holder, find_model, model_not_found, parse, read_body
 from yaie_router.metrics import CONTENT_TYPE, Metrics
 from yaie_router.objects import Endpoint, Model
@@ -65,6 +66,8 @@ class App:
         admission: Admission,
         proxy: Proxy,
         metrics: Metrics,
+        *,
+        holding: Holding,
     ) -> None:
         self._config = config
         self._body_limits = BodyLimits(config.max_body_bytes, config.body_timeout_s)
@@ -72,6 +75,7 @@ class App:
         self._admission = admission
         self._proxy = proxy
         self._metrics = metrics
+        self._holding = holding
         self.draining = False
         self.gate = Gate(config.api_keys, config.cors)
         self._routes: dict[str, dict[str, Handler]] = {
@@ -183,6 +187,8 @@ class App:
     ) -> web.StreamResponse:
         exchange.call, exchange.model = call, call.model.name
         with self._admission.admitted(call.model.name, self._config.max_in_flight):
+            if call.holder is None:
+                call.held_s = await self._holding.engine_of(call.model)
             return await self._proxy.forward(request, call)
 
     def _home(self, path: str, body: dict[str, Any], model: Model) -> int | None:
@@ -242,7 +248,9 @@ class App:
 
     async def _render_metrics(self, _: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
         exchange.route = "probe"
-        body = self._metrics.render(self._directory.all(), self._admission.in_flight_by_model)
+        body = self._metrics.render(
+            self._directory.all(), self._admission.in_flight_by_model, self._holding.pending
+        )
         return web.Response(body=body, headers={"content-type": CONTENT_TYPE, "server": "yaie"})
 
     def _record(self, exchange: Exchange, seconds: float) -> None:

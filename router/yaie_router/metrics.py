@@ -22,6 +22,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.requests = self._counter(names.ROUTER_REQUESTS)
         self.in_flight = self._gauge(names.ROUTER_IN_FLIGHT)
+        self.pending = self._gauge(names.ROUTER_PENDING)
         self.endpoints = self._gauge(names.ROUTER_ENDPOINTS)
         self.first_byte = self._histogram(names.ROUTER_FIRST_BYTE)
         self.decision = self._histogram(names.ROUTER_DECISION)
@@ -32,14 +33,21 @@ class Metrics:
         self._gauge(names.ROUTER_API_AGE).set_function(silence_s)
         self._gauge(names.ROUTER_BUILD_INFO).labels(__version__).set(1)
 
-    def render(self, models: Iterable[Model], in_flight: Mapping[str, int]) -> bytes:
+    def render(
+        self,
+        models: Iterable[Model],
+        in_flight: Mapping[str, int],
+        pending: Mapping[str, int],
+    ) -> bytes:
         """Return the text exposition. Gauges of models are set here, not on the hot path."""
         self.endpoints.clear()
         self.in_flight.clear()
+        self.pending.clear()
         for model in models:
             self._begin_failures(model.name)
             self.endpoints.labels(model.name).set(len(model.endpoints))
             self.in_flight.labels(model.name).set(in_flight.get(model.name, 0))
+            self.pending.labels(model.name).set(pending.get(model.name, 0))
         return generate_latest(self.registry)
 
     def _begin_failures(self, model: str) -> None:

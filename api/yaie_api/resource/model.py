@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import ConfigDict, Field
 
 from yaie_api.engine_config import DType
+from yaie_api.resource.autoscaling import Autoscaling, ScalingStatus
 from yaie_api.resource.schema import (
     DNS_SUBDOMAIN,
     LABEL_KEY,
@@ -416,7 +417,16 @@ class InferenceModelSpec(Part):
         default=Resources(), description="What each engine needs, and where it may run."
     )
     replicas: int = Field(
-        default=1, ge=0, le=1000, description="Number of engines. `kubectl scale` changes it."
+        default=1,
+        ge=0,
+        le=1000,
+        description="Number of engines. `kubectl scale` changes it; with `autoscaling`, the "
+        "operator does.",
+    )
+    autoscaling: Autoscaling | None = Field(
+        default=None,
+        description="The operator sets `replicas` by load. Leave `replicas` out of the manifest "
+        "then.",
     )
     rollout: Rollout = Field(
         default=Rollout(), description="How engines are replaced when the model changes."
@@ -496,6 +506,9 @@ class InferenceModelStatus(Part):
     endpoint: str = Field(default="", max_length=512, description="Base URL of the OpenAI API.")
     rollout: RolloutStatus = Field(
         default=RolloutStatus(), description="The rollout in progress or last done."
+    )
+    scaling: ScalingStatus | None = Field(
+        default=None, description="What the autoscaler decided. Absent without spec.autoscaling."
     )
 
 
