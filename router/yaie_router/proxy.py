@@ -8,6 +8,7 @@ cancels the handler, and the connection to the engine closes at once.
 
 import itertools
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -33,8 +34,10 @@ NO_ENGINE_RETRY_S: Final = 5.0
 @dataclass
 class Call:
     """One client request, parsed. `endpoint`, `attempts` and `tried` change with each attempt.
+    `held_s`: how long it waited for a model that was scaled to zero.
 
-    `holder`: the only engine that can answer, because it has the stored response.
+    `holder`: the only engine that can answer, because it has the stored response. `answer_headers`:
+    what the answer gets beside the engine's.
     """
 
     method: str
@@ -46,6 +49,8 @@ class Call:
     holder: Endpoint | None
     request_id: str
     arrived_s: float
+    held_s: float = 0.0
+    answer_headers: Mapping[str, str] = field(default_factory=dict)
     endpoint: str = ""
     attempts: int = 0
     tried: set[str] = field(default_factory=set)
@@ -64,6 +69,7 @@ class Proxy:
         budget: RetryBudget,
         metrics: Metrics,
         silence_timeout_s: float,
+        forward_keys: bool = True,
     ) -> None:
         self._session = session
         self._directory = directory
@@ -72,6 +78,7 @@ class Proxy:
         self._budget = budget
         self._metrics = metrics
         self._silence_timeout_s = silence_timeout_s
+        self._forward_keys = forward_keys
         self._turn = itertools.count()
 
     async def forward(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
@@ -95,7 +102,7 @@ class Proxy:
     def _choose(self, call: Call) -> Endpoint:
         decision = Decision(call.holder, "stored") if call.holder else self._pick(call)
         if call.attempts == 0:
-            seconds = time.perf_counter() - call.arrived_s
+            seconds = time.perf_counter() - call.arrived_s - call.held_s
             self._metrics.decision.observe(seconds)
         self._metrics.picks.labels(call.model.name, decision.outcome).inc()
         return decision.endpoint
@@ -167,7 +174,7 @@ class Proxy:
                     call.method,
                     endpoint.base_url + call.path,
                     call.body,
-                    headers.to_engine(call.headers, call.request_id),
+                    headers.to_engine(call.headers, call.request_id, with_keys=self._forward_keys),
                     silence_timeout_s=call.model.timeout_s or self._silence_timeout_s,
                 )
             except AttemptError as failure:
@@ -199,6 +206,7 @@ class Proxy:
             ),
         )
         out.headers["server"] = "yaie"
+        headers.add_headers(out.headers, call.answer_headers)
         is_events = upstream.content_type == "text/event-stream"
         if is_events:
             out.headers.popall("content-length", None)  # an error event may follow

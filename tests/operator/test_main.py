@@ -27,7 +27,12 @@ def test_a_pods_environment_says_everything() -> None:
             "YAIE_ROUTER_IMAGE": "control-plane:1",
             "YAIE_IMAGE_PULL_POLICY": "Never",
             "YAIE_ROUTER_REPLICAS": "2",
+            "YAIE_PROMETHEUS_URL": "http://prometheus:9090",
+            "YAIE_METRICS_KEY": "secret",
+            "YAIE_ROUTER_MAX_PENDING": "9",
+            "YAIE_ROUTER_PENDING_TIMEOUT_SECONDS": "90",
             "YAIE_ROUTER_SERVICE_TYPE": "NodePort",
+            "YAIE_ROUTER_ALLOWED_ORIGINS": "https://a.example,http://localhost:3000",
             "YAIE_POD_NAME": "yaie-operator-1",
             "YAIE_POD_NAMESPACE": "yaie-system",
         }
@@ -38,7 +43,12 @@ def test_a_pods_environment_says_everything() -> None:
         router_image="control-plane:1",
         image_pull_policy="Never",
         router_replicas=2,
+        prometheus_url="http://prometheus:9090",
+        metrics_key="secret",
+        router_max_pending=9,
+        router_pending_timeout_s=90,
         router_service_type="NodePort",
+        router_allowed_origins=("https://a.example", "http://localhost:3000"),
     )
     assert (found.identity, found.lease_namespace) == ("yaie-operator-1", "yaie-system")
     assert found.leader_elect
@@ -59,8 +69,11 @@ def test_flags_win_over_the_environment() -> None:
     [
         ("YAIE_ROUTER_REPLICAS", "0"),
         ("YAIE_ROUTER_REPLICAS", "two"),
+        ("YAIE_ROUTER_MAX_PENDING", "-1"),
+        ("YAIE_PROMETHEUS_URL", "prometheus:9090"),
         ("YAIE_IMAGE_PULL_POLICY", "Sometimes"),
         ("YAIE_ROUTER_SERVICE_TYPE", "External"),
+        ("YAIE_ROUTER_ALLOWED_ORIGINS", "a.example"),
     ],
 )
 def test_a_wrong_variable_is_named(

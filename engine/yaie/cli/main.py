@@ -55,6 +55,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"yaie: {error.message}", file=sys.stderr)
         _leave(arguments, error.message)
         return 1
+    except ModuleNotFoundError as error:
+        sentence = _not_installed(arguments, error)
+        print(f"yaie: {sentence}", file=sys.stderr)
+        _leave(arguments, sentence)
+        return 1
     except WrongUsageExit as wrong:
         _leave(arguments, wrong.sentence)
         raise
@@ -78,6 +83,15 @@ def _run(arguments: Sequence[str]) -> int:
     status = run(args)
     sys.stdout.flush()
     return status
+
+
+def _not_installed(arguments: Sequence[str], error: ModuleNotFoundError) -> str:
+    """Name the missing package, and how to get it: yaie itself is in no package index."""
+    package = (error.name or str(error)).partition(".")[0]
+    return (
+        f"`yaie {command_of(arguments) or ''}` needs the Python package {package}, which is not "
+        'installed. In a checkout of yaie: pip install -e ".[all]"'
+    )
 
 
 def _leave(arguments: Sequence[str], sentence: str) -> None:

@@ -115,10 +115,12 @@ def test_a_port_in_use_is_told(tmp_path: Path) -> None:
 def test_a_folder_in_use_is_told(tmp_path: Path) -> None:
     state = tmp_path / "state"
     with up(state, "-f", str(model_file(tmp_path))) as running:
-        running.wait_for("Starting")
-        done = yaie("up", "--port", "0", state=state)
-        assert done.returncode == 1
-        assert f"another `yaie up` (pid {running.process.pid})" in done.stderr
+        running.wait_for("Ctrl-C")
+        for port in ("0", str(running.port)):  # the same port, too: the reason is the folder
+            done = yaie("up", "--port", port, state=state)
+            assert done.returncode == 1
+            assert f"another `yaie up` (pid {running.process.pid})" in done.stderr
+            assert "use `yaie apply` to add to it" in done.stderr
 
 
 def test_nothing_to_run_is_told(tmp_path: Path) -> None:
@@ -174,7 +176,9 @@ def test_a_missing_package_is_named_with_the_way_to_get_it(
     monkeypatch.setattr(sys, "meta_path", [Without("yaie_local.machine"), *sys.meta_path])
     monkeypatch.delitem(sys.modules, "yaie_local.machine", raising=False)
     assert main(["up", "-f", str(model_file(tmp_path)), "--state-dir", str(tmp_path)]) == 1
-    assert "pip install 'yaie[all]'" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "`yaie up` needs the Python package yaie_local" in told
+    assert 'pip install -e ".[all]"' in told
 
 
 class Without:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from yaie.cli.local.files import standard_input
 from yaie.cli.values import integer, number, positive
+from yaie_api.names import ENV_API_KEY
 
 if TYPE_CHECKING:
     from yaie.cli.chat.client import ChatOptions
     from yaie.cli.main import Subparsers
 
 ENV_ENDPOINT = "YAIE_ENDPOINT"
-ENV_API_KEY = "YAIE_API_KEY"
 DEFAULT_ENDPOINT = "http://127.0.0.1:8000"
 DESCRIPTION = """\
 Chat with a model. Ctrl-C stops an answer, /bye or Ctrl-D ends the program. What you write is kept

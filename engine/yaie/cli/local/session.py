@@ -12,18 +12,18 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from yaie.cli.local.files import DEFAULT_NAMESPACE, Loaded
+from yaie.cli.local.front import Front
 from yaie.cli.local.progress import ModelState, StartProgress
-from yaie_api import names
 from yaie_api.errors import InvalidRequestError, UnavailableError
 from yaie_local.kubelet import gpus
 from yaie_local.kubelet.containers import PROGRAMS
-from yaie_local.kubelet.publish import Published, bind
+from yaie_local.kubelet.publish import Published
 from yaie_local.machine import Machine, Settings
-from yaie_local.state import StateFolder
+from yaie_local.state import StateFolder, check_free
 from yaie_operator.cluster import RefusedError
 from yaie_operator.config import OperatorConfig
 from yaie_operator.manager import Manager
@@ -45,6 +45,7 @@ class Options:
     objects: tuple[Loaded, ...]
     timeout_s: float | None = None
     command: tuple[str, ...] = ()
+    front: Front = field(default_factory=Front)
 
 
 class Session:
@@ -67,7 +68,8 @@ class Session:
             UnavailableError: the models are not ready within the time limit.
 
         """
-        published = bind(self._options.namespace, names.ROUTER, self._options.port)
+        check_free(self._options.state)
+        published = self._options.front.bind(self._options.namespace, self._options.port)
         self._catch_signals()
         with contextlib.closing(published.socket):
             async with Machine.open(
@@ -75,7 +77,7 @@ class Session:
             ) as machine:
                 self._machine = machine
                 self._store_objects(machine)
-                async with _operating(machine, published) as operator:
+                async with _operating(machine, published, self._options.front) as operator:
                     status = await self._serve(machine, published, operator)
                 self._say("stopping")
         return status
@@ -140,7 +142,7 @@ class Session:
         """Run the command and return its exit status. Meanwhile only the command handles Ctrl-C."""
         program, *rest = self._options.command
         argv = [*PROGRAMS.get(program, (program,)), *rest]
-        env = {**os.environ, ENV_ENDPOINT: published.url}
+        env = {**self._options.front.environment(os.environ), ENV_ENDPOINT: published.url}
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, lambda: None)
         try:
             process = await asyncio.create_subprocess_exec(*argv, env=env)
@@ -160,7 +162,7 @@ class Session:
         where = _where(self._options)
         self._say(
             f"\nready after {elapsed_s:.1f} s\n"
-            f"  endpoint  {published.url}/v1\n"
+            f"  endpoint  {published.url}/v1\n{self._options.front.hint}"
             f"  chat      yaie chat --endpoint {published.url} --model {first}\n"
             f"  state     yaie ps{where}\n"
             f"  logs      yaie logs {first} --follow{where}\n"
@@ -191,9 +193,15 @@ class Session:
 
 
 @contextlib.asynccontextmanager
-async def _operating(machine: Machine, published: Published) -> AsyncIterator[asyncio.Task[None]]:
+async def _operating(
+    machine: Machine, published: Published, front: Front
+) -> AsyncIterator[asyncio.Task[None]]:
     """Run the operator on the machine; its failure, if any, is raised when the block ends."""
-    config = OperatorConfig(endpoint_format=f"{published.url}/v1", debounce_s=_DEBOUNCE_S)
+    config = OperatorConfig(
+        endpoint_format=f"{published.url}/v1",
+        debounce_s=_DEBOUNCE_S,
+        metrics_key=next(iter(front.access.keys), ""),  # the router asks for one
+    )
     ending = asyncio.Event()
     task = asyncio.create_task(Manager(machine.cluster, config).run(ending))
     try:

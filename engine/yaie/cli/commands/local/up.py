@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from yaie.cli.local.client import add_state_flags, state_folder
 from yaie.cli.local.files import add_files_flag, load
+from yaie.cli.local.front import add_front_flags, front_of
 from yaie.cli.values import not_negative, port
-from yaie_api.errors import UnavailableError
 
 if TYPE_CHECKING:
     from yaie.cli.main import Subparsers
@@ -30,8 +30,9 @@ def add_parser(subparsers: "Subparsers") -> None:
         "--port",
         type=port,
         default=8000,
-        help="port of the API on 127.0.0.1; 0 picks a free one (default: %(default)s)",
+        help="port of the API; 0 picks a free one (default: %(default)s)",
     )
+    add_front_flags(parser)
     add_state_flags(parser)
     flag(
         "--timeout",
@@ -56,21 +57,11 @@ def add_parser(subparsers: "Subparsers") -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the models of the files on this machine and return the exit status.
-
-    Raises:
-        UnavailableError: a Python package that `yaie up` needs is not installed.
-
-    """
+    """Run the models of the files on this machine and return the exit status."""
     objects = load(args.filename, args.namespace)
     import asyncio
 
-    try:
-        from yaie.cli.local.session import Options, Session
-    except ModuleNotFoundError as error:
-        raise UnavailableError(
-            f"`yaie up` needs the package {error.name}; install all: pip install 'yaie[all]'"
-        ) from error
+    from yaie.cli.local.session import Options, Session
     from yaie_api import logs
     from yaie_local.state import StateError
 
@@ -82,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
         objects=tuple(objects),
         timeout_s=args.timeout,
         command=tuple(args.command),
+        front=front_of(args),
     )
     try:
         return asyncio.run(Session(options).run())
