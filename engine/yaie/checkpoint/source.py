@@ -10,10 +10,13 @@ import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from yaie.checkpoint import remote_code
 from yaie_api.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from yaie.checkpoint.download.progress import Report
 
 BUILTIN = Path(__file__).parent / "builtin"
 MAX_JSON_BYTES = 64 * 2**20
@@ -26,11 +29,17 @@ REPOSITORY = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]*/[A-Za-z0-9][-A-Za-z0-9._]*"
 REVISION = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._/]*")
 
 
-def resolve(source: str, revision: str | None = None, *, with_weights: bool = True) -> Path:
+def resolve(
+    source: str,
+    revision: str | None = None,
+    *,
+    with_weights: bool = True,
+    report: "Report | None" = None,
+) -> Path:
     """Return the local folder of `source`, after the download if it is `hf://`.
 
     An unsupported model is refused before its weights are downloaded. `with_weights=False` does not
-    download weights.
+    download weights. `report` is told how far a download is; None: standard error is.
 
     Raises:
         InvalidRequestError: the model does not exist or is refused, or the source is malformed.
@@ -51,7 +60,7 @@ def resolve(source: str, revision: str | None = None, *, with_weights: bool = Tr
         return _existing(Path(rest), source)
     if scheme == "hf":
         repository, pinned = _pinned(rest, revision)
-        return _download(repository, pinned, with_weights=with_weights)
+        return _download(repository, pinned, with_weights=with_weights, report=report)
     raise InvalidRequestError(
         f"Unknown model source {source!r}. Use builtin://NAME, hf://org/name[@revision] or a "
         "local folder.",
@@ -254,15 +263,18 @@ def _pinned(rest: str, revision: str | None) -> tuple[str, str | None]:
     return repository, pinned
 
 
-def _download(repository: str, revision: str | None, *, with_weights: bool) -> Path:
+def _download(
+    repository: str, revision: str | None, *, with_weights: bool, report: "Report | None"
+) -> Path:
     from yaie.checkpoint import hub
+    from yaie.checkpoint.download.progress import Teller
 
     folder = hub.settings(repository, revision)
     read_config(folder)
     if not with_weights:
         return folder
     names = weight_files(folder)
-    hub.weights(repository, folder, names)
+    hub.weights(repository, folder, names, report or Teller())
     if not any((folder / name).exists() for name in names):
         _refuse_other_formats(hub.file_names(repository, folder))
     return folder

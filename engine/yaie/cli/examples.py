@@ -3,6 +3,11 @@
 from typing import Final
 
 EXAMPLES: Final = {
+    "run": (
+        "yaie run builtin://yaie-demo",
+        'yaie run Qwen/Qwen3-0.6B --prompt "What is Kubernetes?"',
+        "cat question.txt | yaie run ./my-model --temperature 0",
+    ),
     "serve": (
         "yaie serve builtin://yaie-demo",
         "yaie serve hf://Qwen/Qwen3-0.6B --max-model-len 8192",
@@ -24,11 +29,15 @@ EXAMPLES: Final = {
         'echo "What is a pod?" | yaie chat --model demo',
     ),
     "up": (
+        "yaie up Qwen/Qwen3-0.6B",
         "yaie up -f manifests/samples/demo.yaml",
         "yaie up -f chat.yaml -f code.yaml --port 9000",
         "yaie up -f model.yaml --port 0 -- yaie chat",
-        "yaie up                             # what the state folder holds",
+        "yaie up                             # what the state folder holds; waits if it is empty",
     ),
+    "pull": ("yaie pull Qwen/Qwen3-0.6B", "yaie pull Qwen/Qwen3-0.6B@main"),
+    "ls": ("yaie ls", "yaie ls -o json"),
+    "rm": ("yaie rm Qwen/Qwen3-0.6B",),
     "apply": ("yaie apply -f model.yaml", "cat model.yaml | yaie apply -f -"),
     "delete": ("yaie delete demo", "yaie delete -f model.yaml --ignore-not-found"),
     "scale": ("yaie scale demo --replicas 2", "yaie scale demo --replicas 0"),

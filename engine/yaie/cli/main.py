@@ -30,6 +30,7 @@ INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
 """Exit statuses that shells use for SIGINT and SIGPIPE."""
 COMMANDS: Final = {
+    "run": "chat with a model by its name",
     "serve": "serve one model with an OpenAI-compatible API",
     "warmup": "compile a model's kernels ahead of the first server",
     "run-batch": "answer an OpenAI batch file",
@@ -40,9 +41,12 @@ COMMANDS: Final = {
     "scale": "set the number of replicas of a model",
     "ps": "list models and their state",
     "logs": "print the logs of a model's pods",
+    "pull": "download a model of the hub",
+    "ls": "list the models on this machine's disk",
+    "rm": "delete downloaded models from the disk",
     "version": "print the version",
 }
-_LOCAL: Final = frozenset({"up", "apply", "delete", "scale", "ps", "logs"})
+_LOCAL: Final = frozenset({"run", "up", "apply", "delete", "scale", "ps", "logs"})
 """Commands about `yaie up`."""
 
 

@@ -121,10 +121,10 @@ def test_a_folder_in_use_is_told(tmp_path: Path) -> None:
         assert f"another `yaie up` (pid {running.process.pid})" in done.stderr
 
 
-def test_nothing_to_run_is_told(tmp_path: Path) -> None:
-    done = yaie("up", "--port", "0", state=tmp_path)
+def test_a_command_that_has_no_model_to_talk_to_is_refused(tmp_path: Path) -> None:
+    done = yaie("up", "--port", "0", "--", "true", state=tmp_path)
     assert done.returncode == 1
-    assert "nothing to run; name a file: yaie up -f model.yaml" in done.stderr
+    assert "nothing to run; name a model or a file: yaie up -f model.yaml" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_refused_file_stores_nothing(tmp_path: Path) -> None:
     bad = str(model_file(tmp_path, "bad", text="  rollout: {maxSurge: 0}\n"))
     state = tmp_path / "state"
     assert yaie("up", "-f", good, bad, "--port", "0", state=state).returncode == 1
-    assert "nothing to run" in yaie("up", "--port", "0", state=state).stderr
+    assert "nothing to run" in yaie("up", "--port", "0", "--", "true", state=state).stderr
 
 
 def test_a_missing_package_is_named_with_the_way_to_get_it(

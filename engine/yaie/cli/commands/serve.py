@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from yaie.cli import foreign_flags, serve_flags
+from yaie.cli.local.named_models import with_scheme
 from yaie.cli.serve_flags import ENV_API_KEY
 from yaie_api.errors import InvalidRequestError
 from yaie_api.foreign_settings.ollama import model_problem
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from yaie_api.engine_config import EngineConfig
 
 DESCRIPTION = """\
-Serve one model. MODEL is builtin://NAME, hf://org/name[@revision] or a local folder with
-safetensors weights. The server listens at once; GET /readyz says when the model is loaded.
+Serve one model. MODEL is a name of the hub (ORG/NAME[@REVISION]), builtin://NAME or a local folder
+with safetensors weights. The server listens at once; GET /readyz says when the model is loaded.
 """
 
 
@@ -119,7 +120,8 @@ def engine_config(args: argparse.Namespace) -> "EngineConfig":
 
     if told := model_problem(args.model):
         raise InvalidRequestError(told, param="model")
-    given = vars(args) | {"served_model_name": next(iter(args.served_model_name), None)}
+    given = vars(args) | {"model": with_scheme(args.model)}
+    given["served_model_name"] = next(iter(args.served_model_name), None)
     return EngineConfig(**{f.name: given[f.name] for f in fields(EngineConfig) if f.name in given})
 
 

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import msgspec
 
 from yaie.checkpoint import source
+from yaie.checkpoint.download.progress import Downloaded, Teller
 from yaie.config import ModelInfo
 from yaie.ipc.channel import EnginePort, Failed, Loading, Ready
 from yaie.logging import setup
@@ -41,8 +42,14 @@ class LoadedEngine(Protocol):
         """Create the loop that serves the commands of `port`."""
 
 
-Load = Callable[[EngineConfig, Callable[[str], None]], LoadedEngine]
-"""Builds the engine of a configuration; calls its second argument with the name of each stage."""
+class Stage(Protocol):
+    """Is told in which stage the start is, and how far, if that is known."""
+
+    def __call__(self, name: str, detail: str = "") -> None: ...
+
+
+Load = Callable[[EngineConfig, Stage], LoadedEngine]
+"""Builds the engine of a configuration; calls its second argument at each stage."""
 
 
 def main(argv: Sequence[str] | None = None, load: Load | None = None) -> int:
@@ -73,7 +80,7 @@ def serve(
 ) -> int:
     """Load the model and run the loop until `stop` is set. Returns the exit status."""
     try:
-        engine = load(config, lambda stage: port.send(Loading(stage)))
+        engine = load(config, lambda name, detail="": port.send(Loading(name, detail)))
         loop = engine.loop(port)
     except YaieError as error:
         port.send(Failed(error.message))
@@ -111,7 +118,7 @@ class LoopProgress:
         return self.loop.expected_step_s() if self.loop is not None else None
 
 
-def load_model(config: EngineConfig, stage: Callable[[str], None]) -> LoadedEngine:
+def load_model(config: EngineConfig, stage: Stage) -> LoadedEngine:
     """Load the model that the configuration names.
 
     Raises:
@@ -119,7 +126,7 @@ def load_model(config: EngineConfig, stage: Callable[[str], None]) -> LoadedEngi
 
     """
     stage("model folder")
-    check(config)
+    check(config, stage)
     stage("imports")  # torch, which takes seconds
     import torch
 
@@ -130,15 +137,22 @@ def load_model(config: EngineConfig, stage: Callable[[str], None]) -> LoadedEngi
     return factory.create(config, stage, put_off=True)
 
 
-def check(config: EngineConfig) -> None:
-    """Refuse a model that cannot be loaded, before the import of torch, which takes seconds.
+def check(config: EngineConfig, stage: Stage) -> None:
+    """Refuse a model that cannot be loaded, before the import of torch, which takes seconds. Tells
+    `stage` how far the download of a model is.
 
     Raises:
         InvalidRequestError: there is no such model, or its configuration or weights are refused.
 
     """
     with_weights = config.load_format != "dummy"
-    folder = source.resolve(config.model, config.revision, with_weights=with_weights)
+    told = Teller()
+
+    def report(state: Downloaded) -> None:
+        told(state)
+        stage("download", str(state))
+
+    folder = source.resolve(config.model, config.revision, with_weights=with_weights, report=report)
     registry.native(source.read_config(folder), config.model_impl)
     if with_weights:
         source.weight_paths(folder)
