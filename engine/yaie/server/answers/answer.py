@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from yaie.core.messages import TokenLogprobs, Tokens
+from yaie.server import figures
 from yaie.server.answers.output import Delta, FinishReason, Output
 from yaie.server.engine.generation import FAILED, Generation, Room, failure_of
 from yaie.server.metrics import ServerMetrics
@@ -83,6 +84,7 @@ class Answer:
         self._started_s = started_s
         self._record = record
         self._last_s: list[float | None] = [None] * len(outputs)
+        self._ttft_s: float | None = None
         self._cached_tokens = 0
         self._num_open = len(outputs)
         self._sink: Sink | None = None
@@ -200,11 +202,21 @@ class Answer:
         if last_s is not None:
             self._metrics.more_tokens(now - last_s, count)
         elif not any(self._last_s):
-            self._metrics.first_token(now - self._started_s)
+            self._ttft_s = now - self._started_s
+            self._metrics.first_token(self._ttft_s)
         self._last_s[index] = now
 
     def _finish(self, outcome: str) -> None:
-        """Count each output by its finish reason, or `outcome` if it has none."""
+        """Count each output by its finish reason, or `outcome` if it has none; note what all of
+        them took.
+        """
+        usage = self.usage
+        figures.note(
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+            cached_tokens=usage.cached_tokens,
+            ttft_s=self._ttft_s,
+        )
         seconds = time.monotonic() - self._started_s
         for output in self._outputs:
             self._metrics.finished(output.finish_reason or outcome, seconds)

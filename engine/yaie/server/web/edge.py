@@ -17,6 +17,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from yaie.server import figures
 from yaie.server.headers import key_of
 from yaie.server.metrics import ServerMetrics
 from yaie.server.options import Limits
@@ -73,10 +74,12 @@ class Edge:
             return
         exchange = Exchange(scope, receive, send, self._limits)
         token = request_id.set(exchange.id)
+        taken = figures.current.set(exchange.figures)
         try:
             await self._serve(exchange)
         finally:
             self._record(exchange)
+            figures.current.reset(taken)
             request_id.reset(token)
 
     async def _serve(self, exchange: "Exchange") -> None:
@@ -118,6 +121,7 @@ class Edge:
                 method=exchange.scope["method"],
                 path=route,
                 status=status,
+                **exchange.figures.as_fields(),
                 seconds=round(time.monotonic() - exchange.started_s, 4),
             ),
         )
@@ -130,6 +134,7 @@ class Exchange:
         self.scope = scope
         self.path: str = scope["path"]
         self.started_s = time.monotonic()
+        self.figures = figures.Figures()
         self.status = 0
         self._receive = receive
         self._send = send
