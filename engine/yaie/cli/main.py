@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from yaie.cli.examples import epilog
 from yaie.cli.foreign_commands import INSTEAD
 from yaie.cli.parser import WRONG_USAGE, Parser, WrongUsageExit
+from yaie.extras import is_foreign, missing
 from yaie_api import __version__, termination
 from yaie_api.errors import YaieError
 
@@ -48,6 +49,8 @@ COMMANDS: Final = {
 }
 _LOCAL: Final = frozenset({"run", "up", "apply", "delete", "scale", "ps", "logs"})
 """Commands about `yaie up`."""
+_WHOLE: Final = frozenset({"run", "up"})
+"""Commands that need the operator, the router and the engine."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,6 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"yaie: {error.message}", file=sys.stderr)
         _leave(arguments, error.message)
         return 1
+    except ModuleNotFoundError as error:
+        return _lacks(error, arguments)
     except WrongUsageExit as wrong:
         _leave(arguments, wrong.sentence)
         raise
@@ -82,6 +87,22 @@ def _run(arguments: Sequence[str]) -> int:
     status = run(args)
     sys.stdout.flush()
     return status
+
+
+def _lacks(error: ModuleNotFoundError, arguments: Sequence[str]) -> int:
+    """Say which of the project's extras a command needs.
+
+    Raises:
+        ModuleNotFoundError: a module of our own is missing.
+
+    """
+    command = command_of(arguments)
+    if not is_foreign(error):
+        raise error
+    sentence = missing(f"yaie {command}", error, "all" if command in _WHOLE else "engine")
+    print(f"yaie: {sentence}", file=sys.stderr)
+    _leave(arguments, sentence)
+    return 1
 
 
 def _leave(arguments: Sequence[str], sentence: str) -> None:

@@ -19,6 +19,7 @@ import msgspec
 from yaie.checkpoint import source
 from yaie.checkpoint.download.progress import Downloaded, Teller
 from yaie.config import ModelInfo
+from yaie.extras import is_foreign, missing
 from yaie.ipc.channel import EnginePort, Failed, Loading, Ready
 from yaie.logging import setup
 from yaie.models import registry
@@ -84,6 +85,11 @@ def serve(
         loop = engine.loop(port)
     except YaieError as error:
         port.send(Failed(error.message))
+        return 1
+    except ModuleNotFoundError as error:
+        if not is_foreign(error):
+            raise
+        port.send(Failed(missing("The engine", error, "engine")))
         return 1
     except Exception as error:
         log.exception("engine cannot start")

@@ -8,7 +8,6 @@ from yaie.cli.local.client import add_state_flags, state_folder
 from yaie.cli.local.files import add_files_flag, load
 from yaie.cli.local.named_models import MODEL_HELP, named_models
 from yaie.cli.values import not_negative, port
-from yaie_api.errors import UnavailableError
 
 if TYPE_CHECKING:
     from yaie.cli.main import Subparsers
@@ -63,20 +62,9 @@ def add_parser(subparsers: "Subparsers") -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the models of the files on this machine and return the exit status.
-
-    Raises:
-        UnavailableError: a Python package that `yaie up` needs is not installed.
-
-    """
     objects = load(args.filename, args.namespace)
-    try:
-        from yaie.cli.local.session import Options, main
-        from yaie_local.kubelet import gpus
-    except ModuleNotFoundError as error:
-        raise UnavailableError(
-            f"`yaie up` needs the package {error.name}; install all: pip install 'yaie[all]'"
-        ) from error
+    from yaie.cli.local.session import Options, main
+    from yaie_local.kubelet import gpus
     if args.models:
         has_gpu = bool(gpus.detect(os.environ))
         objects += named_models(args.models, args.namespace, has_gpu=has_gpu)
