@@ -1,7 +1,15 @@
 """Examples at the end of `yaie COMMAND --help`: commands to copy, one per line."""
 
+from collections.abc import Sequence
 from typing import Final
 
+FIRST: Final = (
+    "yaie run builtin://yaie-demo   # chat at once with the model that comes along",
+    "yaie run Qwen/Qwen3-0.6B       # or with one of the hub",
+    "yaie up Qwen/Qwen3-0.6B        # API and page on http://127.0.0.1:8000 until Ctrl-C",
+    "yaie ps                        # in another terminal: what runs",
+)
+"""At the end of `yaie --help`."""
 EXAMPLES: Final = {
     "run": (
         "yaie run builtin://yaie-demo",
@@ -38,6 +46,10 @@ EXAMPLES: Final = {
     "pull": ("yaie pull Qwen/Qwen3-0.6B", "yaie pull Qwen/Qwen3-0.6B@main"),
     "ls": ("yaie ls", "yaie ls -o json"),
     "rm": ("yaie rm Qwen/Qwen3-0.6B",),
+    "completion": (
+        "yaie completion bash   # in ~/.bashrc: source <(yaie completion bash)",
+        "yaie completion zsh    # in ~/.zshrc: source <(yaie completion zsh)",
+    ),
     "apply": ("yaie apply -f model.yaml", "cat model.yaml | yaie apply -f -"),
     "delete": ("yaie delete demo", "yaie delete -f model.yaml --ignore-not-found"),
     "scale": ("yaie scale demo --replicas 2", "yaie scale demo --replicas 0"),
@@ -48,5 +60,8 @@ EXAMPLES: Final = {
 
 def epilog(command: str) -> str:
     """The examples of a command as text; empty if there are none."""
-    lines = EXAMPLES.get(command, ())
+    return as_text(EXAMPLES.get(command, ()))
+
+
+def as_text(lines: Sequence[str]) -> str:
     return "\n".join(("examples:", *(f"  {line}" for line in lines))) if lines else ""

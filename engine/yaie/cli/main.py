@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from yaie.cli.examples import epilog
+from yaie.cli.examples import FIRST, as_text, epilog
 from yaie.cli.foreign_commands import INSTEAD
 from yaie.cli.parser import WRONG_USAGE, Parser, WrongUsageExit
 from yaie.extras import is_foreign, missing
@@ -32,19 +32,20 @@ PIPE_CLOSED: Final = 141
 """Exit statuses that shells use for SIGINT and SIGPIPE."""
 COMMANDS: Final = {
     "run": "chat with a model by its name",
-    "serve": "serve one model with an OpenAI-compatible API",
-    "warmup": "compile a model's kernels ahead of the first server",
-    "run-batch": "answer an OpenAI batch file",
-    "chat": "chat with a model behind an OpenAI-compatible endpoint",
     "up": "run InferenceModels on this machine, without a cluster",
-    "apply": "create or change objects of a running `yaie up`",
-    "delete": "delete objects of a running `yaie up`",
-    "scale": "set the number of replicas of a model",
-    "ps": "list models and their state",
-    "logs": "print the logs of a model's pods",
+    "chat": "chat with a model behind an OpenAI-compatible endpoint",
+    "serve": "serve one model with an OpenAI-compatible API",
     "pull": "download a model of the hub",
     "ls": "list the models on this machine's disk",
     "rm": "delete downloaded models from the disk",
+    "ps": "list models and their state",
+    "logs": "print the logs of a model's pods",
+    "apply": "create or change objects of a running `yaie up`",
+    "delete": "delete objects of a running `yaie up`",
+    "scale": "set the number of replicas of a model",
+    "run-batch": "answer an OpenAI batch file",
+    "warmup": "compile a model's kernels ahead of the first server",
+    "completion": "print a script that completes commands in bash or zsh",
     "version": "print the version",
 }
 _LOCAL: Final = frozenset({"run", "up", "apply", "delete", "scale", "ps", "logs"})
@@ -122,7 +123,7 @@ def build_parser(command: str | None) -> argparse.ArgumentParser:
     parser = Parser(
         prog="yaie",
         description="LLM inference: one command here, one kubectl apply in a cluster.",
-        epilog="`yaie COMMAND --help` describes a command.",
+        epilog=f"{as_text(FIRST)}\n\n`yaie COMMAND --help` describes a command.",
     )
     parser.add_argument(
         "-V", "--version", action="version", version=f"yaie {__version__}", help="print the version"

@@ -95,7 +95,7 @@ class Session:
                 self._store_objects(machine)
                 async with _operating(machine, published) as operator:
                     status = await self._serve(machine, published, operator)
-                self._say("stopping")
+                self._say("stopping (Ctrl-C again: at once)")
         return status
 
     async def _serve(

@@ -65,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
     objects = load(args.filename, args.namespace)
     from yaie.cli.local.session import Options, main
     from yaie_local.kubelet import gpus
+
     if args.models:
         has_gpu = bool(gpus.detect(os.environ))
         objects += named_models(args.models, args.namespace, has_gpu=has_gpu)
