@@ -36,6 +36,15 @@ class Loading(msgspec.Struct, frozen=True, tag="loading"):
     detail: str = ""
 
 
+class Located(msgspec.Struct, frozen=True, tag="located"):
+    """The engine process has found the model's folder and that of its tokenizer. The HTTP process
+    reads the tokenizer while the weights are loaded.
+    """
+
+    path: str
+    tokenizer_path: str
+
+
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """The model is loaded, and the engine accepts requests."""
 
@@ -66,7 +75,7 @@ class Beat(msgspec.Struct, frozen=True, tag="beat"):
     hangs: bool
 
 
-FromEngine = Loading | Ready | Failed | Events | Beat
+FromEngine = Loading | Located | Ready | Failed | Events | Beat
 
 _READABLE: Final = int(zmq.POLLIN)
 _encode: Final = msgspec.msgpack.Encoder().encode

@@ -5,7 +5,9 @@ The code is in order of execution: embedding, layers, final norm, logits. Llama,
 Gemma 1 are this class with different options of `ModelConfig`.
 """
 
+import copy
 import logging
+from typing import Self
 
 import torch
 
@@ -102,6 +104,19 @@ class Llama:
         for layer in self.layers[1:]:
             x, residual = layer(x, residual, step)
         return self.norm.add(x, residual)[0]
+
+    def shortened(self) -> Self:
+        """Keep the first layer, which gets no residual, and one more of each kind."""
+        kinds = {self._kind(index): layer for index, layer in enumerate(self.layers) if index}
+        short = copy.copy(self)
+        short.layers = [self.layers[0], *kinds.values()]
+        return short
+
+    def _kind(self, index: int) -> tuple[object, ...]:
+        """What the kernels of layer `index` depend on."""
+        config = self.config
+        sparse = config.moe is not None and config.moe.sparse[index]
+        return config.windows[index], config.ropes[index], sparse
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Hidden [N, hidden] -> [N, vocab] in the model's dtype."""

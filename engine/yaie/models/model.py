@@ -1,6 +1,6 @@
 """The interface of models, native or not, for the runner."""
 
-from typing import Protocol
+from typing import Protocol, Self
 
 import torch
 
@@ -26,6 +26,11 @@ class DecoderModel(Protocol):
 
     def forward(self, ids: torch.Tensor, step: StepInput) -> torch.Tensor:
         """Ids [T] int64 -> hidden states [T, hidden] after the final norm."""
+
+    def shortened(self) -> Self:
+        """Return a model with fewer layers, on the same memory, whose steps compile every kernel of
+        this model's steps and need as much memory for activations. Their results mean nothing.
+        """
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Hidden [N, hidden] -> [N, vocab] in the model's dtype, including any soft cap."""

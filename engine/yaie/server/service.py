@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from yaie.config import ModelInfo
+from yaie.ipc.channel import Located
 from yaie.server.answers.response_store import ResponseStore, Stored
 from yaie.server.engine.client import AsyncEngine, EngineState
 from yaie.server.metrics import ServerMetrics
@@ -41,23 +42,40 @@ class Service:
     reasoning_format: ReasoningFormat | None = None
     responses: ResponseStore = field(default_factory=ResponseStore)
     peers: Peers = field(default_factory=Peers)
+    _loading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
         self.names = self.options.names
 
-    async def load(self, info: ModelInfo) -> None:
-        """Read the tokenizer when the first engine process is ready; later calls keep it."""
-        options = self.options
-        if self.tokenizer_or_none is None:
-            folder = Path(info.path)
+    async def load_tokenizer(self, found: Located) -> None:
+        """Read the tokenizer and the folder's defaults; later calls wait for the first.
+
+        Raises:
+            InvalidRequestError: the tokenizer or the chat template cannot be read.
+
+        """
+        async with self._loading:
+            if self.tokenizer_or_none is not None:
+                return
+            options = self.options
             tokenizer = await asyncio.to_thread(
-                Tokenizer.load, Path(info.tokenizer_path or folder), options.chat_template
+                Tokenizer.load, Path(found.tokenizer_path), options.chat_template
             )
             source = tokenizer.template_source
             self.tool_format = tools.format_for(source, options.tool_call_parser)
             self.reasoning_format = reasoning.format_for(source, options.reasoning_parser)
-            self.defaults = generation_defaults(folder) if options.use_generation_config else {}
+            if options.use_generation_config:
+                self.defaults = generation_defaults(Path(found.path))
             self.tokenizer_or_none = tokenizer
+
+    async def load(self, info: ModelInfo) -> None:
+        """Take the name of the model that is loaded, and wait for its tokenizer.
+
+        Raises:
+            InvalidRequestError: the tokenizer or the chat template cannot be read.
+
+        """
+        await self.load_tokenizer(Located(info.path, info.tokenizer_path or info.path))
         self.names = self.names or (info.served_model_name,)
 
     @property

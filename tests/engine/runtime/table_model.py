@@ -43,6 +43,9 @@ class TableModel:
     def forward(self, ids: torch.Tensor, step: StepInput) -> torch.Tensor:
         return self.table[ids]
 
+    def shortened(self) -> "TableModel":
+        return self
+
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         return hidden.clone()
 

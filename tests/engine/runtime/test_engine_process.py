@@ -36,7 +36,7 @@ class Engine:
 
 
 def test_a_loop_that_fails_says_so_in_one_line() -> None:
-    status, sent = said(lambda config, stage: Engine())
+    status, sent = said(lambda config, report: Engine())
     assert status == 1
     assert sent == [Ready("the model"), Failed("RuntimeError: the device is lost")]  # type: ignore[arg-type]  # only carried
 
@@ -49,7 +49,7 @@ def test_a_loop_that_fails_says_so_in_one_line() -> None:
     ],
 )
 def test_a_model_that_cannot_be_loaded_is_told_in_words(error: Exception, told: str) -> None:
-    def load(config: EngineConfig, stage: Any) -> Any:
+    def load(config: EngineConfig, report: Any) -> Any:
         raise error
 
     assert said(load) == (1, [Failed(told)])

@@ -14,22 +14,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.runtime.rerun import RerunRecorder
-from engine.runtime.test_runner_metamorphic import REQUESTS, Answers
+from engine.runtime.test_runner_metamorphic import REQUESTS, Answer, Answers, Memory
 from yaie.core.batch import Row
 from yaie.runtime.graphs import mixed
 from yaie.runtime.graphs.capture import STAND_INS
-from yaie.runtime.graphs.mixed import CHUNKS, PADDING, _Layout, pack
+from yaie.runtime.graphs.mixed import CHUNKS, PADDING, MixedKey, _Layout, pack
 from yaie.runtime.tensors.inputs import prepare_inputs
 
 
 class Captured(Answers):
     """An engine whose steps are captured, as far as graphs hold them."""
 
-    def __init__(self, *, put_off: bool = False, **settings: object) -> None:
+    def __init__(self, *, put_off: bool = False, drafts: bool = False, **settings: object) -> None:
         super().__init__(**settings)
         runner = self.engine.runner
         self.recorder = RerunRecorder()
-        runner.capture_with(self.recorder, max_mixed_tokens=128)
+        runner.capture_with(self.recorder, max_mixed_tokens=128, drafts=drafts)
         assert runner.graphs is not None
         with torch.inference_mode():
             runner.warm_up(put_off=put_off)
@@ -122,6 +122,43 @@ def test_a_step_with_more_prompts_than_a_graph_has_rows_runs_eagerly() -> None:
     assert graphs.mixed.find(prepare_inputs(rows[:-1], tables, 16), "plain") is not None
 
 
+@pytest.mark.parametrize("depth", [0, 1])
+def test_steps_with_drafts_run_in_graphs_and_give_the_same_answers(
+    depth: int, alone: dict[str, Answer]
+) -> None:
+    captured = Captured(drafts=True)
+    memory = Memory(
+        [
+            (*REQUESTS[name].prompt_token_ids, *tokens)
+            for name, (outputs, _) in alone.items()
+            for tokens in outputs.values()
+        ]
+    )
+    captured.engine.scheduler.drafter = memory
+    captured.engine.runner.depth = depth
+    assert captured.of(REQUESTS) == alone
+    assert memory.n_guesses > 20
+    graphs = captured.engine.runner.graphs
+    assert graphs is not None
+    replays = [graph.graph.n_replays for key, graph in graphs.mixed.captured.items() if key.drafts]
+    assert sum(replays) > 5
+
+
+def test_more_drafts_than_chunks_fit_a_graph_and_without_its_kind_they_run_eagerly() -> None:
+    """16 rows of 3 tokens each: a graph of 64 tokens has 32 such rows."""
+    rows = [Row(i, i, 0, 4, 3, (1, 2, 3), True, n_draft=2) for i in range(CHUNKS + 4)]
+    tables = np.arange(4 * len(rows), dtype=np.int32).reshape(len(rows), 4)
+    arrays = prepare_inputs(rows, tables, 16)
+    for drafts in (True, False):
+        graphs = Captured(max_num_seqs=len(rows), drafts=drafts).engine.runner.graphs
+        assert graphs is not None
+        found = graphs.mixed.find(arrays, "plain")
+        assert (found is not None) is drafts
+        if found is not None:
+            assert (found.key.tokens, found.key.tail) == (64, "logits")
+            assert found.places(arrays).tolist() == list(range(3 * len(rows)))
+
+
 @st.composite
 def steps(draw: st.DrawFn) -> list[Row]:
     n_decode, n_chunks = draw(st.integers(0, 12)), draw(st.integers(0, CHUNKS))
@@ -140,7 +177,7 @@ def test_a_packed_step_says_what_the_step_says(rows: Sequence[Row]) -> None:
     arrays = prepare_inputs(rows, tables, 4)
     size, max_num_seqs, scratch = 128, 16, 99
     layout = _Layout.of(size, max_num_seqs)
-    buffer = pack(arrays, size, max_num_seqs, scratch)
+    buffer = pack(arrays, MixedKey(size, max_num_seqs, "plain"), scratch)
     n, tokens, chunks = arrays.n_decode, len(arrays.positions), arrays.n_chunks
     part = {name: buffer[where] for name, where in zip(layout._fields, layout, strict=True)}
 
@@ -183,8 +220,8 @@ def test_every_size_up_to_the_largest_finds_a_graph(captured: Captured) -> None:
                 ) and tail in {"greedy", "plain"}:
                     assert found is not None
                 if found is not None:
-                    assert found.tokens >= decodes + length
-                    assert found.rows >= decodes
+                    assert found.key.tokens >= decodes + length
+                    assert found.key.rows >= decodes
 
 
 def test_no_graph_is_larger_than_asked_for(captured: Captured) -> None:

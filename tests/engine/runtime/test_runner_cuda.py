@@ -9,8 +9,9 @@ import torch
 from engine.models.oracle import Reference, reference, save
 from engine.runtime.test_runner_metamorphic import Memory
 from yaie import LLM, SamplingParams
+from yaie.runtime.graphs.capture import CudaRecorder
 from yaie.runtime.graphs.decode import DecodeGraphs
-from yaie.runtime.graphs.mixed import MixedGraphs
+from yaie.runtime.graphs.mixed import MixedGraph, MixedGraphs, MixedKey
 
 pytestmark = [
     pytest.mark.gpu,
@@ -63,17 +64,32 @@ def test_preempted_sequences_match_transformers(variant: str, folder: Path) -> N
     assert [o.outputs[0].token_ids for o in outputs] == [one.greedy for one in expected]
 
 
-def test_guesses_change_no_token(variant: str, folder: Path) -> None:
+@pytest.mark.parametrize("captured", [False, True], ids=["eager", "graphs"])
+def test_guesses_change_no_token(
+    variant: str, folder: Path, captured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Steps with drafts run beside captured decodes, and hand the last token on to them."""
     expected = references(variant)
     llm = load(folder, "cuda")
     memory = Memory([(*one.prompt, *one.greedy) for one in expected])
-    llm._driver._loop._scheduler.drafter = memory
+    loop = llm._driver._loop
+    loop._scheduler.drafter = memory
+    replayed: list[MixedKey] = []
+    if captured:
+        loop._runner.capture_with(CudaRecorder(), 128, drafts=True)
+        loop._runner.warm_up()
+        places = MixedGraph.places
+        monkeypatch.setattr(
+            MixedGraph,
+            "places",
+            lambda self, arrays: replayed.append(self.key) or places(self, arrays),
+        )
     scored = SamplingParams(temperature=0.0, max_tokens=64, ignore_eos=True, logprobs=0)
     params = [GREEDY, scored, GREEDY]
     outputs = llm.generate([one.prompt for one in expected], params)
     assert [o.outputs[0].token_ids for o in outputs] == [one.greedy for one in expected]
     assert memory.n_guesses > 60
+    assert (sum(key.drafts for key in replayed) > 10) is captured
 
 
 def test_seeds_give_the_cpus_tokens(variant: str, folder: Path) -> None:

@@ -25,6 +25,7 @@ from engine_harness import make_scheduler
 from fakes.stub_runner import StubRunner, _StepHandle, hashed
 from yaie.config import ModelInfo
 from yaie.core.batch import Batch, Row, StepResult
+from yaie.ipc.channel import Loading, Located
 from yaie.runtime.loop.engine_loop import EngineLoop, Port
 from yaie.runtime.loop.step_budget import StepBudget, StepLimits
 from yaie.runtime.process import engine_process, watchdog
@@ -104,8 +105,8 @@ def main() -> int:
     args = parser.parse_args()
     watchdog.LIMIT_S = watchdog.FIRST_LIMIT_S = args.limit_s  # type: ignore[misc]  # shorter tests
 
-    def load(config: EngineConfig, stage: Callable[[str], None]) -> FaultyEngine:
-        stage("weights")
+    def load(config: EngineConfig, report: Callable[[Loading | Located], None]) -> FaultyEngine:
+        report(Loading("weights"))
         engine = FaultyEngine(args.folder)
         with args.journal.open("a") as file:
             file.write(json.dumps({"event": "start", "pid": os.getpid()}) + "\n")

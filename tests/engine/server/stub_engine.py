@@ -41,7 +41,7 @@ from yaie.core.messages import (
     Tokens,
 )
 from yaie.core.outputs import NO_TOKEN_ALLOWED
-from yaie.ipc.channel import EnginePort, Failed, Loading, Ready
+from yaie.ipc.channel import EnginePort, Failed, Loading, Located, Ready
 from yaie.runtime.process.parent import end_with_parent
 
 HIDDEN_SIZE = 8
@@ -187,6 +187,7 @@ def main() -> None:
     parser.add_argument("--journal", type=Path, required=True)
     parser.add_argument("--refuse-to-load", action="store_true")
     parser.add_argument("--loading-s", type=float, default=0.0)
+    parser.add_argument("--tokenizer", type=Path)
     parser.add_argument("--tasks", nargs="+", default=["generate", "embed"])
     parser.add_argument("--labels", type=int, default=0)
     args = parser.parse_args()
@@ -194,6 +195,7 @@ def main() -> None:
     end_with_parent(stop)
     port = EnginePort(args.address)
     port.send(Loading("weights"))
+    port.send(Located(str(args.folder), str(args.tokenizer or args.folder)))
     time.sleep(args.loading_s)
     if args.refuse_to_load:
         port.send(Failed("The model folder has pickled weights."))

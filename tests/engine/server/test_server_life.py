@@ -57,6 +57,17 @@ def test_a_model_that_cannot_be_loaded_ends_the_server_with_the_reason(
     assert (tmp_path / "termination-log").read_text() == "The model folder has pickled weights."
 
 
+def test_a_tokenizer_that_cannot_be_read_is_refused_before_the_weights_are_loaded(
+    tmp_path: Path,
+) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "tokenizer.json").write_text("{")
+    with serving(tmp_path, engine=["--loading-s", "30", "--tokenizer", str(broken)]) as server:
+        assert server.process.wait(10) == 1
+        assert "tokenizer.json" in server.log_text()
+
+
 def test_a_dead_engine_ends_its_streams_with_an_event_and_is_replaced(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         server.wait_ready()

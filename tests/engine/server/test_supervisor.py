@@ -52,7 +52,7 @@ async def test_silence_is_told_once_and_ends_a_process_once(
     monkeypatch.setattr(supervisor, "POLL_S", 0.005)
     monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
     engine = AsyncEngine(clock=count(step=3600).__next__)
-    kept = Supervisor(lambda address: ["engine", address], engine, ready, backoff_s=0.0)
+    kept = Supervisor(lambda address: ["engine", address], engine, ready, ready, backoff_s=0.0)
     with caplog.at_level(logging.CRITICAL):
         task = asyncio.create_task(kept.run())
         await asyncio.wait_for(restarted.wait(), 10)
@@ -88,7 +88,7 @@ async def test_an_engine_that_dies_too_often_is_told_in_its_last_words(
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
     engine = AsyncEngine()
-    kept = Supervisor(lambda address: [address], engine, ready, max_deaths=1, backoff_s=0.0)
+    kept = Supervisor(lambda address: [address], engine, ready, ready, max_deaths=1, backoff_s=0.0)
     with caplog.at_level(logging.ERROR), pytest.raises(UnavailableError) as ended:
         await asyncio.wait_for(kept.run(), 20)
     said = "AcceleratorError: an illegal memory access"
@@ -108,7 +108,7 @@ async def test_who_waits_for_the_first_process_goes_on_where_none_can_be_started
         raise AssertionError("it never said so")
 
     monkeypatch.setattr(supervisor if what == "private_folder" else asyncio, what, refuse)
-    kept = Supervisor(lambda address: ["engine", address], AsyncEngine(), ready)
+    kept = Supervisor(lambda address: ["engine", address], AsyncEngine(), ready, ready)
     task = asyncio.create_task(kept.run())
     await asyncio.wait_for(kept.started(), 10)
     with pytest.raises(OSError, match="no room"):

@@ -22,8 +22,9 @@ class Wrapper:
 
     def __init__(self, columns: Callable[[], int]) -> None:
         self._columns = columns
-        self._width = 0
         self._in_code = False
+        self._width = self._column = self._word_width = 0
+        self._line = self._word = ""
         self._begin_line()
 
     def feed(self, piece: str) -> str:

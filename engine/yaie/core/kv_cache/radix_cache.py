@@ -1,6 +1,6 @@
 """The prefix cache: owns the page pools and the radix tree. Callers see block tables only.
 
-    admit ──▶ BlockTable ──▶ extend* ──▶ commit* ──▶ release   finished, aborted or preempted
+    allocate ──▶ BlockTable ──▶ extend* ──▶ commit* ──▶ release   finished, aborted or preempted
                   │                         └─▶ discard        its logits were not finite
                   └─▶ shared_prompt ──▶ fork*                  outputs of a prompt share its pages
 
@@ -88,7 +88,7 @@ class RadixCache:
         """Number of leading tokens of a packed prompt that are cached now. Changes nothing."""
         return self._tree.lookup(salt, key, self._reusable(key)) * self.page_size
 
-    def admit(
+    def allocate(
         self, salt: str, key: bytes, *, reserve: int, most: int | None = None, wait: bool = True
     ) -> BlockTable | PrefixPending | None:
         """Give a sequence its cached prefix and pages for all its known tokens (packed in `key`).
@@ -102,7 +102,7 @@ class RadixCache:
             reusable = min(reusable, most // self.page_size)
         node, n_cached = self._tree.hold(salt, key, reusable)
         shared = self._pending_owner(node, key, n_cached, reusable) if wait else None
-        outcome = shared or self._allocate(node, key, n_cached, reserve)
+        outcome = shared or self._new_table(node, key, n_cached, reserve)
         if not isinstance(outcome, BlockTable):
             self._tree.release(node)
         return outcome
@@ -213,7 +213,7 @@ class RadixCache:
         shared = min(common_pages(primary.key, key, self._page_bytes), reusable)
         return PrefixPending(primary, shared * self.page_size)
 
-    def _allocate(self, node: Node, key: bytes, n_cached: int, reserve: int) -> BlockTable | None:
+    def _new_table(self, node: Node, key: bytes, n_cached: int, reserve: int) -> BlockTable | None:
         n_new = -(-len(key) // self._page_bytes) - n_cached
         if self._tree.cached_pages + self.free_pages < n_new + reserve or not self._obtain(n_new):
             return None

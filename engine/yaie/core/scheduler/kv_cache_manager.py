@@ -64,7 +64,7 @@ class KVCacheManager:
 
     # -- admission --------------------------------------------------------------------------
 
-    def admit(
+    def allocate(
         self, sequence: Sequence, group: SequenceGroup, *, reserve: int
     ) -> Allocation | PrefixPending | None:
         """Allocate pages for all known tokens of `sequence`; `reserve` pages must remain available
@@ -73,7 +73,7 @@ class KVCacheManager:
         shared_prompt = self._shared_prompts.get(group) if sequence is group.next else None
         if shared_prompt is not None:
             return self._fork(sequence, shared_prompt, reserve)
-        outcome = self.kv.admit(
+        outcome = self.kv.allocate(
             sequence.request.salt,
             sequence.key,
             reserve=reserve,

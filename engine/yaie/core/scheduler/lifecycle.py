@@ -69,9 +69,9 @@ class RequestLifecycle:
         runs, release shared prompts for it. None: there are not enough pages now.
         """
         group = self._groups[sequence.request_id]
-        allocation = self.kv_cache.admit(sequence, group, reserve=len(self.running))
+        allocation = self.kv_cache.allocate(sequence, group, reserve=len(self.running))
         while allocation is None and not self.running and self.kv_cache.reclaim():
-            allocation = self.kv_cache.admit(sequence, group, reserve=0)
+            allocation = self.kv_cache.allocate(sequence, group, reserve=0)
         return allocation
 
     def start(self, sequence: Sequence, allocation: Allocation) -> None:

@@ -2,7 +2,7 @@
 `backbone_split`, and no classes.
 """
 
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -33,6 +33,10 @@ class HalvedTransformer:
         self._split = Split(self._model, **arguments)
         self.vocab_size = self._split.vocab_size
         self.hidden_size = self._split.hidden_size
+
+    def shortened(self) -> Self:
+        """Return this model: its body cannot run in part."""
+        return self
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Hidden [N, hidden] -> [N, vocab] in the model's dtype."""

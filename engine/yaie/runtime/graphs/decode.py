@@ -108,6 +108,7 @@ class DecodeGraphs:
         max_model_len: int,
     ) -> None:
         self.model = model
+        self._shortened = model.shortened()
         self.kv = kv
         self.slots = slots
         largest = slots.scratch
@@ -158,12 +159,12 @@ class DecodeGraphs:
         return key.tail == "logits" or (usual and key.rows in {*MAIN_SIZES, self.sizes[-1]})
 
     def prepare(self, key: DecodeKey) -> None:
-        """Run the step outside a graph, on the scratch slot, so that its kernels are compiled."""
+        """Compile the step's kernels: run them outside a graph, on the scratch slot."""
         rows = key.rows
         self._slots[:rows] = self.slots.scratch
         self._positions[:rows] = 0
         if (rows, key.context) not in self._ran:
-            self._recorder.run(partial(self._step, key, every_draw=True))
+            self._recorder.run(partial(self._step, key, self._shortened, every_draw=True))
             self._ran.add((rows, key.context))
 
     def capture(self, key: DecodeKey) -> None:
@@ -175,7 +176,7 @@ class DecodeGraphs:
         """
         self.prepare(key)
         rows = key.rows
-        graph, drawn = self._recorder.record(lambda: self._step(key))
+        graph, drawn = self._recorder.record(lambda: self._step(key, self.model))
         self.captured[key] = DecodeGraph(
             rows,
             self.slots.scratch,
@@ -195,7 +196,9 @@ class DecodeGraphs:
             if usual and key.rows in self._few:
                 yield StepShape(key.rows), self._recorder.seconds(graph.graph)
 
-    def _step(self, key: DecodeKey, *, every_draw: bool = False) -> SamplerOutput | None:
+    def _step(
+        self, key: DecodeKey, model: DecoderModel, *, every_draw: bool = False
+    ) -> SamplerOutput | None:
         rows, page_size = key.rows, self.kv.page_size
         slots, positions = self._slots[:rows], self._positions[:rows]
         page = self.slots.tables[slots, positions // page_size]
@@ -212,8 +215,7 @@ class DecodeGraphs:
             rows=slots,
         )
         step = StepInput(positions, slot_mapping, (segment,), self.kv.caches)
-        hidden = self.model.forward(self.slots.last_token[slots], step)
-        logits = self.model.logits(hidden)
+        logits = model.logits(model.forward(self.slots.last_token[slots], step))
         if every_draw:  # compiles the kernels of all draws before any capture
             for tail in ("greedy", "plain", "filtered"):
                 draw(logits, self.slots, slots, seq_lens, how=tail)

@@ -17,7 +17,7 @@ from yaie.core.batch import Row
 from yaie.models.model import DecoderModel
 from yaie.runtime.graphs.capture import Recorder, StepGraph, Tail
 from yaie.runtime.graphs.decode import DecodeGraphs
-from yaie.runtime.graphs.mixed import CHUNKS, MixedGraphs
+from yaie.runtime.graphs.mixed import CHUNKS, DRAFT_TOKENS, MixedGraphs
 from yaie.runtime.loop.step_cost import StepShape
 from yaie.runtime.sampling.metadata import SamplingMetadata
 from yaie.runtime.tensors.device_slots import Slots
@@ -49,6 +49,7 @@ class StepGraphs:
         model, kv, slots: the runner's.
         max_model_len: longest sequence in tokens.
         max_mixed_tokens: maximum tokens of a mixed graph; 0: only decodes are captured.
+        drafts: capture steps with drafts, too.
 
     """
 
@@ -61,15 +62,23 @@ class StepGraphs:
         *,
         max_model_len: int,
         max_mixed_tokens: int,
+        drafts: bool,
     ) -> None:
         self._recorder = recorder
-        options, rows = model.options, slots.scratch + CHUNKS
+        options = model.options
+        rows = max(slots.scratch + CHUNKS, DRAFT_TOKENS if drafts else 0)
         logits = torch.empty((rows, model.vocab_size), dtype=options.dtype, device=options.device)
         self.decode = DecodeGraphs(
             recorder, model, kv, slots, logits=logits, max_model_len=max_model_len
         )
         self.mixed = MixedGraphs(
-            recorder, model, kv, slots, logits=logits, max_tokens=max_mixed_tokens
+            recorder,
+            model,
+            kv,
+            slots,
+            logits=logits,
+            max_tokens=max_mixed_tokens,
+            drafts=drafts,
         )
         self._main: deque[Callable[[], None]] = deque()
         self._rest: deque[Callable[[], None]] = deque()
@@ -81,8 +90,8 @@ class StepGraphs:
         """Return the graph that runs a step; None: run it eagerly."""
         tail: Tail = plan.how if plan.plain else "logits"
         chunks = rows[arrays.n_decode :]
-        if not rows or any(row.pool or row.targets or row.n_draft for row in chunks):
-            return None  # graphs keep only the hidden state of a chunk's last token
+        if not rows or any(row.pool or row.targets for row in chunks):
+            return None  # graphs keep only the hidden states of the tokens that are sampled after
         if arrays.n_decode == len(arrays.sampled) == len(rows):
             return self.decode.find(arrays, tail)
         return self.mixed.find(arrays, tail)

@@ -16,11 +16,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from yaie.checkpoint import source
+from yaie.checkpoint import source, tokenizer_files
 from yaie.checkpoint.download.progress import Downloaded, Teller
 from yaie.config import ModelInfo
 from yaie.extras import is_foreign, missing
-from yaie.ipc.channel import EnginePort, Failed, Loading, Ready
+from yaie.ipc.channel import EnginePort, Failed, Loading, Located, Ready
 from yaie.logging import setup
 from yaie.models import registry
 from yaie.runtime import phases
@@ -43,14 +43,9 @@ class LoadedEngine(Protocol):
         """Create the loop that serves the commands of `port`."""
 
 
-class Stage(Protocol):
-    """Is told in which stage the start is, and how far, if that is known."""
-
-    def __call__(self, name: str, detail: str = "") -> None: ...
-
-
-Load = Callable[[EngineConfig, Stage], LoadedEngine]
-"""Builds the engine of a configuration; calls its second argument at each stage."""
+Report = Callable[[Loading | Located], None]
+Load = Callable[[EngineConfig, Report], LoadedEngine]
+"""Builds the engine of a configuration; reports its progress to its second argument."""
 
 
 def main(argv: Sequence[str] | None = None, load: Load | None = None) -> int:
@@ -81,7 +76,7 @@ def serve(
 ) -> int:
     """Load the model and run the loop until `stop` is set. Returns the exit status."""
     try:
-        engine = load(config, lambda name, detail="": port.send(Loading(name, detail)))
+        engine = load(config, port.send)
         loop = engine.loop(port)
     except YaieError as error:
         port.send(Failed(error.message))
@@ -124,44 +119,46 @@ class LoopProgress:
         return self.loop.expected_step_s() if self.loop is not None else None
 
 
-def load_model(config: EngineConfig, stage: Stage) -> LoadedEngine:
-    """Load the model that the configuration names.
+def load_model(config: EngineConfig, report: Report) -> LoadedEngine:
+    """Load the model that the configuration names, and report each stage when it begins.
 
     Raises:
         InvalidRequestError: the model does not exist or is refused, or a setting does not fit it.
 
     """
-    stage("model folder")
-    check(config, stage)
-    stage("imports")  # torch, which takes seconds
+    report(Loading("model folder"))
+    report(check(config, report))
+    report(Loading("imports"))  # torch, which takes seconds
     import torch
 
     from yaie.runtime.startup import factory
 
     if torch.cuda.is_available() and config.device != "cpu":
         phases.declare_compilations()
-    return factory.create(config, stage, put_off=True)
+    return factory.create(config, lambda stage: report(Loading(stage)), put_off=True)
 
 
-def check(config: EngineConfig, stage: Stage) -> None:
-    """Refuse a model that cannot be loaded, before the import of torch, which takes seconds. Tells
-    `stage` how far the download of a model is.
+def check(config: EngineConfig, report: Report) -> Located:
+    """Find a model, or refuse it before the import of torch, which takes seconds. Reports how far
+    the download of a model is.
 
     Raises:
-        InvalidRequestError: there is no such model, or its configuration or weights are refused.
+        InvalidRequestError: there is no such model, or its configuration, weights or tokenizer are
+            refused.
 
     """
     with_weights = config.load_format != "dummy"
     told = Teller()
 
-    def report(state: Downloaded) -> None:
+    def tell(state: Downloaded) -> None:
         told(state)
-        stage("download", str(state))
+        report(Loading("download", str(state)))
 
-    folder = source.resolve(config.model, config.revision, with_weights=with_weights, report=report)
+    folder = source.resolve(config.model, config.revision, with_weights=with_weights, report=tell)
     registry.native(source.read_config(folder), config.model_impl)
     if with_weights:
         source.weight_paths(folder)
+    return Located(str(folder), str(tokenizer_files.folder_of(folder, config.tokenizer)))
 
 
 def _parser() -> argparse.ArgumentParser:

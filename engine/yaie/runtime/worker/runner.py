@@ -63,6 +63,7 @@ class ModelRunner:
         max_model_len: longest sequence in tokens; the size of the block tables.
         capture_graphs: replay CUDA graphs if there is a GPU; `warm_up` captures them.
         max_mixed_tokens: maximum tokens of a captured step with prefill.
+        drafts: capture steps with drafts, too.
 
     """
 
@@ -75,6 +76,7 @@ class ModelRunner:
         max_model_len: int,
         capture_graphs: bool = True,
         max_mixed_tokens: int = 1024,
+        drafts: bool = False,
     ) -> None:
         self.model = model
         self.kv = kv
@@ -88,9 +90,11 @@ class ModelRunner:
         self.pooler = Pooler(model, max_num_seqs)
         self.graphs: StepGraphs | None = None
         if self.cuda and capture_graphs:
-            self.capture_with(CudaRecorder(), max_mixed_tokens)
+            self.capture_with(CudaRecorder(), max_mixed_tokens, drafts=drafts)
 
-    def capture_with(self, recorder: Recorder, max_mixed_tokens: int) -> None:
+    def capture_with(
+        self, recorder: Recorder, max_mixed_tokens: int, *, drafts: bool = False
+    ) -> None:
         """Let `warm_up` capture steps with `recorder`."""
         # Latent attention gathers pages, for which segments must not overlap: no mixed graphs.
         tables_in_place = all(layer.value_size for layer in self.model.caches)
@@ -101,6 +105,7 @@ class ModelRunner:
             self.slots,
             max_model_len=self.max_model_len,
             max_mixed_tokens=max_mixed_tokens if tables_in_place else 0,
+            drafts=drafts,
         )
 
     @torch.inference_mode()

@@ -79,7 +79,11 @@ async def _run(
         await Batch(app, concurrency=concurrency, finished=finished).run(lines, write)
 
     supervisor = Supervisor(
-        options.command, service.engine, service.load, backoff_s=options.restart_backoff_s
+        options.command,
+        service.engine,
+        service.load_tokenizer,
+        service.load,
+        backoff_s=options.restart_backoff_s,
     )
     tasks = [asyncio.ensure_future(supervisor.run()), asyncio.ensure_future(work())]
     try:

@@ -8,7 +8,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from yaie.config import ModelInfo
-from yaie.ipc.channel import Beat, EngineChannel, Events, Failed, FromEngine, Loading, Ready
+from yaie.ipc.channel import (
+    Beat,
+    EngineChannel,
+    Events,
+    Failed,
+    FromEngine,
+    Loading,
+    Located,
+    Ready,
+)
 from yaie.server.engine.client import AsyncEngine
 from yaie_api.errors import UnavailableError, YaieError
 
@@ -18,8 +27,9 @@ class OutputHandler:
 
     Args:
         engine: updated with every message.
-        on_ready: awaited before the engine takes requests (it loads the tokenizer).
-        on_failure: called when the process, or `on_ready`, cannot go on.
+        on_located: awaited when the model's folder is known (it loads the tokenizer).
+        on_ready: awaited before the engine takes requests.
+        on_failure: called when the process, `on_located` or `on_ready` cannot go on.
         on_stage: called with the name of each stage of the process's start.
 
     """
@@ -27,11 +37,13 @@ class OutputHandler:
     def __init__(
         self,
         engine: AsyncEngine,
+        on_located: Callable[[Located], Awaitable[None]],
         on_ready: Callable[[ModelInfo], Awaitable[None]],
         on_failure: Callable[[YaieError], None],
         on_stage: Callable[[str], None],
     ) -> None:
         self._engine = engine
+        self._on_located = on_located
         self._on_ready = on_ready
         self._on_failure = on_failure
         self._on_stage = on_stage
@@ -63,10 +75,18 @@ class OutputHandler:
             self._engine.stage, self._engine.stage_detail = message.stage, message.detail
             if is_new:
                 self._on_stage(message.stage)
+        elif isinstance(message, Located):
+            self._hold(asyncio.get_running_loop().create_task(self._located(message)))
         elif isinstance(message, Failed):
             self._on_failure(UnavailableError(message.message))
         elif isinstance(message, Ready):
             self._hold(asyncio.get_running_loop().create_task(self._ready(message.info)))
+
+    async def _located(self, message: Located) -> None:
+        try:
+            await self._on_located(message)
+        except YaieError as error:
+            self._on_failure(error)
 
     async def _ready(self, info: ModelInfo) -> None:
         channel = self._channel

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from yaie.config import ModelInfo
-from yaie.ipc.channel import EXIT_HANGS
+from yaie.ipc.channel import EXIT_HANGS, Located
 from yaie.server.engine.api_server_pool import ApiServerPool
 from yaie.server.engine.client import AsyncEngine, EngineState
 from yaie.server.engine.output_handler import OutputHandler
@@ -41,7 +41,8 @@ class Supervisor:
     Args:
         command: returns the argument list of an engine process that connects to an address.
         engine: updated with the process's messages, and with its start and end.
-        on_ready: awaited before requests are taken (loads the tokenizer).
+        on_located: awaited when the model's folder is known (loads the tokenizer).
+        on_ready: awaited before requests are taken.
         max_deaths: deaths within `window_s` after which the server gives up.
         silent_s: a serving process that sends nothing for this long is killed.
         api_servers: the other HTTP processes that the engine process serves.
@@ -52,6 +53,7 @@ class Supervisor:
         self,
         command: Callable[[str], Sequence[str]],
         engine: AsyncEngine,
+        on_located: Callable[[Located], Awaitable[None]],
         on_ready: Callable[[ModelInfo], Awaitable[None]],
         *,
         max_deaths: int = 3,
@@ -60,7 +62,7 @@ class Supervisor:
         silent_s: float = SILENT_S,
         api_servers: ApiServerPool | None = None,
     ) -> None:
-        self._outputs = OutputHandler(engine, on_ready, self._fail, _log_stage)
+        self._outputs = OutputHandler(engine, on_located, on_ready, self._fail, _log_stage)
         self._api_servers = api_servers or ApiServerPool()
         self._command = command
         self._engine = engine

@@ -70,7 +70,9 @@ async def _serve(
 ) -> None:
     service = create_service(options, AsyncEngine(), peers)
     server = DrainingServer(public_app(options, service), service, drain_s=options.drain_s)
-    outputs = OutputHandler(service.engine, service.load, _leave_failure, _leave_stage)
+    outputs = OutputHandler(
+        service.engine, service.load_tokenizer, service.load, _leave_failure, _leave_stage
+    )
     orders = asyncio.ensure_future(_obey(control, service.engine, outputs, server))
     orders.add_done_callback(lambda _: server.end_now())
     try:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from yaie.config import ModelInfo
+from yaie.ipc.channel import Located
 from yaie.server.engine.api_server_pool import ApiServerPool
 from yaie.server.engine.client import AsyncEngine, EngineState
 from yaie.server.engine.private_folder import private_folder
@@ -65,6 +66,9 @@ async def _serve(
 ) -> int:
     engine = AsyncEngine()
 
+    async def on_located(model: Located) -> None:
+        await service.load_tokenizer(model)
+
     async def on_ready(info: ModelInfo) -> None:
         await service.load(info)
         log.info("ready", extra=_describe(info, service.names, listener))
@@ -72,6 +76,7 @@ async def _serve(
     supervisor = Supervisor(
         options.command,
         engine,
+        on_located,
         on_ready,
         backoff_s=options.restart_backoff_s,
         silent_s=options.silent_s,
