@@ -5,6 +5,7 @@ The cache is the hub library's own, shared with other programs: `models--ORG--NA
 """
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from yaie.checkpoint import source
 from yaie_api.errors import InvalidRequestError, NotFoundError
 
 _PREFIX: Final = "models--"
+_NAME: Final = re.compile(r"(?:[A-Za-z0-9][-\w.]*/)?[A-Za-z0-9][-\w.]*", re.ASCII)
+"""Old models of the hub have no ORG."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ def remove(folder: Path, name: str) -> int:
 
     """
     name = name.removeprefix("hf://")
-    if not source.REPOSITORY.fullmatch(name):
+    if not _NAME.fullmatch(name):
         raise InvalidRequestError(f"{name!r} is not the name of a model of the hub: ORG/NAME")
     path = folder / (_PREFIX + name.replace("/", "--"))
     if not path.is_dir():

@@ -274,7 +274,11 @@ def _download(
     if not with_weights:
         return folder
     names = weight_files(folder)
-    hub.weights(repository, folder, names, report or Teller())
+    told = Teller()
+    try:
+        hub.weights(repository, folder, names, report or told)
+    finally:
+        told.end()
     if not any((folder / name).exists() for name in names):
         _refuse_other_formats(hub.file_names(repository, folder))
     return folder

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from yaie.cli.commands.serve import batch_options, engine_config
 from yaie.cli.local.named_models import named_models, object_name, source_of
+from yaie.cli.main import build_parser
 from yaie_api import names
 from yaie_api.errors import InvalidRequestError
 
@@ -65,6 +67,23 @@ def test_clients_may_use_the_name_that_the_user_typed() -> None:
     spec = loaded.object["spec"]
     assert spec["model"]["aliases"] == ["Qwen/Qwen3-0.6B", "Qwen3-0.6B"]
     assert spec["resources"] == {"gpu": {"count": 1}}
+
+
+@pytest.mark.parametrize(
+    ("model", "source", "served"),
+    [
+        ("Qwen/Qwen3-0.6B@v1", "hf://Qwen/Qwen3-0.6B@v1", ("Qwen/Qwen3-0.6B", "Qwen3-0.6B")),
+        ("hf://Qwen/Qwen3-0.6B", "hf://Qwen/Qwen3-0.6B", ()),
+        ("./folder", "./folder", ()),
+        ("Qwen/Qwen3-0.6B --served-model-name mine", "hf://Qwen/Qwen3-0.6B", ("mine",)),
+    ],
+)
+def test_serve_takes_a_name_of_the_hub_and_serves_it_under_that_name(
+    model: str, source: str, served: tuple[str, ...]
+) -> None:
+    args = build_parser("serve").parse_args(["serve", *model.split()])
+    assert engine_config(args).model == source
+    assert batch_options(args).names == served
 
 
 def test_the_built_in_model_leaves_the_gpu_to_others() -> None:

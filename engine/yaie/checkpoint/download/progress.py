@@ -138,6 +138,12 @@ class Teller:
             self._told_s = self._clock()
             self._tell(state)
 
+    def end(self) -> None:
+        """Remove the line from a terminal."""
+        if self._is_terminal:
+            self._stream.write("\033[K")
+            self._stream.flush()
+
     def _tell(self, state: Downloaded) -> None:
         left_s = state.left_s
         log.info(
@@ -154,12 +160,6 @@ class Teller:
 
 class LineTeller(Teller):
     """Tells people who wait for a download alone: plain lines where there is no terminal."""
-
-    def end(self) -> None:
-        """Remove the line of a terminal."""
-        if self._is_terminal:
-            self._stream.write("\033[K")
-            self._stream.flush()
 
     def _tell(self, state: Downloaded) -> None:
         self._stream.write(f"{state.model}: {state}\n")

@@ -48,6 +48,7 @@ def _fetch(repository: str, commit: str, name: str, blobs: Path, meter: Meter) -
     with blob.with_name(f"{blob.name}.partial").open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # another engine of this machine may be at it
         if blob.exists():
+            Path(file.name).unlink(missing_ok=True)
             return
         begun = file.tell()
         meter.stored(begun)

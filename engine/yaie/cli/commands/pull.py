@@ -50,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
         print("yaie: stopped; the same command goes on from here", file=sys.stderr)
         sys.stderr.flush()
         os._exit(INTERRUPTED)  # threads of the download would be waited for
-    teller.end()
+    finally:
+        teller.end()
     print(f"{args.model}: {folder}")
     return 0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from yaie.cli import foreign_flags, serve_flags
-from yaie.cli.local.named_models import with_scheme
+from yaie.cli.local.named_models import names_of, with_scheme
 from yaie.cli.serve_flags import ENV_API_KEY
 from yaie_api.errors import InvalidRequestError
 from yaie_api.foreign_settings.ollama import model_problem
@@ -90,7 +90,7 @@ def batch_options(args: argparse.Namespace) -> "ServeOptions":
     config = engine_config(args)
     return ServeOptions(
         command=engine_command(config, args.log_level, args.log_format),
-        names=tuple(args.served_model_name),
+        names=tuple(args.served_model_name) or names_of(args.model),
         use_generation_config=args.generation_config == "auto",
         log_prompts=args.log_prompts,
         chat_template=args.chat_template,

@@ -40,6 +40,16 @@ def with_scheme(text: str) -> str:
     return f"hf://{text}" if _HUB_NAME.fullmatch(text) and not is_folder else text
 
 
+def names_of(text: str) -> tuple[str, ...]:
+    """Names by which clients ask for a model that was named without a scheme, as in vLLM: the text
+    without a revision, and its last part. None for any other text.
+    """
+    if with_scheme(text) == text:
+        return ()
+    name = text.partition("@")[0]
+    return name, name.rpartition("/")[2]
+
+
 def named_models(texts: Iterable[str], namespace: str, *, has_gpu: bool) -> list[Loaded]:
     """An InferenceModel for each of the names: on a GPU if there is one, but a built-in one.
 

@@ -154,7 +154,12 @@ def check(config: EngineConfig, report: Report) -> Located:
         told(state)
         report(Loading("download", str(state)))
 
-    folder = source.resolve(config.model, config.revision, with_weights=with_weights, report=tell)
+    try:
+        folder = source.resolve(
+            config.model, config.revision, with_weights=with_weights, report=tell
+        )
+    finally:
+        told.end()
     registry.native(source.read_config(folder), config.model_impl)
     if with_weights:
         source.weight_paths(folder)
