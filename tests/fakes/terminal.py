@@ -17,7 +17,7 @@ class Terminal:
     """A command on a terminal of 100 columns; its output is collected as it comes."""
 
     def __init__(self, *command: str, env: Mapping[str, str]) -> None:
-        own = {"TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
+        own = {"TERM": "xterm", "COLUMNS": "100", "LINES": "40", "PROMPT_TOOLKIT_NO_CPR": "1"}
         self.process = subprocess.Popen(
             [sys.executable, "-c", SPAWN, *command],
             env={**env, **own},
@@ -50,6 +50,14 @@ class Terminal:
             assert self.process.poll() is None, self.text
             assert time.monotonic() < deadline, self.text
             time.sleep(0.05)
+
+    def leave(self, keys: str) -> int:
+        """Type keys until the program has ended: between two prompts nobody takes them."""
+        for _ in range(10):
+            self.press(keys)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return self.end(5)
+        raise AssertionError(self.text)
 
     def end(self, timeout_s: float = 30.0) -> int:
         """Wait for the program's end; its exit status."""

@@ -36,6 +36,7 @@ def test_run_leads_to_a_chat_in_one_command_and_ends_with_it(
     folder = StateFolder(tmp_path / "yaie").of_run.path
     with terminal(*YAIE, "run", DEMO, env=env) as chat:
         chat.wait_for("Talking to yaie-demo. /help lists commands")
+        chat.wait_for(">>>")
         assert "\033[1F\033[J" in chat.shown  # the progress is gone from the screen
         started = pids(folder)
         assert len(started) == 2
@@ -46,8 +47,7 @@ def test_run_leads_to_a_chat_in_one_command_and_ends_with_it(
         chat.wait_for("pod is the smallest unit that Kubernetes runs")
         chat.press("/stats\r")
         chat.wait_for("tokens/s")
-        chat.press("\x04")
-        assert chat.end() == 0
+        assert chat.leave("\x04") == 0
     assert gone(started)
 
 

@@ -46,6 +46,13 @@ def test_a_loop_that_fails_says_so_in_one_line() -> None:
     [
         (InvalidRequestError("There is no model folder."), "There is no model folder."),
         (ValueError("x"), "The engine cannot start: ValueError: x"),
+        (
+            ModuleNotFoundError("no torch", name="torch"),
+            (
+                "The engine needs the Python package torch, which is not installed. In the folder "
+                'of the project run: pip install -e ".[engine]"'
+            ),
+        ),
     ],
 )
 def test_a_model_that_cannot_be_loaded_is_told_in_words(error: Exception, told: str) -> None:
