@@ -117,6 +117,7 @@ class Session:
             await self._until_ready(machine, operator, began)
         finally:
             asking.cancel()
+            self._stages = {}
         if not self._was_ready:
             return 130
         if self._options.command:

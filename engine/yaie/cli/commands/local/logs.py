@@ -87,10 +87,10 @@ def together(streams: Sequence[Iterator[bytes]]) -> Iterator[bytes]:
 
 
 def _arrived(found: "queue.Queue[Item]") -> "list[Item]":
-    """What comes within a moment; waits for the first of it."""
+    """What comes within a moment, a limited number of lines; waits for the first of it."""
     items = [found.get()]
     time.sleep(_TOGETHER_S)
-    while not found.empty():
+    while len(items) < _MOST_WAITING and not found.empty():
         items.append(found.get())
     return items
 
