@@ -32,7 +32,6 @@ FIELD_MANAGER: Final = "yaie-operator"
 OPERATOR_LEASE: Final = "yaie-operator"
 
 # Objects that a namespace shares.
-ANCHOR: Final = "yaie-router-anchor"
 ROUTER: Final = "yaie-router"
 """Name of the router's Deployment, Service, ServiceAccount and RoleBinding in each namespace."""
 ROUTER_SECRET: Final = "yaie-router-keys"  # noqa: S105 - the name of a Secret, not a secret

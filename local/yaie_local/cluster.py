@@ -10,7 +10,7 @@ from yaie_local import kinds
 from yaie_local.apiserver.api_verbs import Verbs
 from yaie_local.apiserver.store import ExpiredError
 from yaie_local.objects import Ref, labels_of, name_of, ref, seconds_of, timestamp
-from yaie_operator.cluster import ConflictError, Kind, Object, WatchEvent
+from yaie_operator.cluster import ConflictError, Kind, Object, WatchEvent, replacement
 
 EVENT_TTL_S: Final = 3600.0
 
@@ -59,6 +59,10 @@ class LocalCluster:
             guard = {"uid": seen["uid"], "resourceVersion": seen["resourceVersion"]}
             guarded = {**manifest, "metadata": {**manifest["metadata"], **guard}}
         return self._verbs.apply(guarded, manager=names.FIELD_MANAGER, force=True)
+
+    async def replace(self, manifest: Object, *, observed: Object) -> Object:
+        body = replacement(manifest, observed)
+        return self._verbs.replace(body, manager=names.FIELD_MANAGER)
 
     async def delete(self, observed: Object) -> None:
         self._verbs.delete(observed)

@@ -20,7 +20,11 @@ class Kind:
     api_version: str
     kind: str
     plural: str
-    namespaced: bool = True
+
+    @property
+    def group(self) -> str:
+        """The API group; "" for the core group."""
+        return self.api_version.rpartition("/")[0]
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,16 @@ class Cluster(Protocol):
         """Forced server-side apply as `names.FIELD_MANAGER`; returns the stored object.
 
         `observed` is the live object as last seen: its uid and resourceVersion make the write fail
-        if the object changed since. None: the object must not exist yet.
+        if the object changed since. None: no object of this name was found; the write does not
+        take over a field to which somebody else has given another value meanwhile.
+        """
+        ...
+
+    async def replace(self, manifest: Object, *, observed: Object) -> Object:
+        """Replace everything but metadata by the manifest's; returns the stored object.
+
+        Fields that others have added go, which an apply would keep. Labels and annotations of
+        others stay. Guarded as `apply` is.
         """
         ...
 
@@ -96,3 +109,13 @@ class Cluster(Protocol):
     ) -> None:
         """Record a Kubernetes Event about an object."""
         ...
+
+
+def replacement(manifest: Object, observed: Object) -> Object:
+    """The object that `Cluster.replace` stores: the manifest, with the identity, labels,
+    annotations and finalizers of the observed object.
+    """
+    live, ours = observed["metadata"], manifest["metadata"]
+    both = {key: {**live.get(key, {}), **ours.get(key, {})} for key in ("labels", "annotations")}
+    kept = {key: live[key] for key in ("uid", "resourceVersion", "finalizers") if key in live}
+    return {**manifest, "metadata": {**ours, **both, **kept}}

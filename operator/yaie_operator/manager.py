@@ -52,7 +52,7 @@ class Manager:
         metrics: Metrics | None = None,
     ) -> None:
         self.metrics = metrics or Metrics()
-        self.synced = False
+        self._synced = asyncio.Event()
         self._cluster = cluster
         self._config = config
         self._store = Store()
@@ -64,6 +64,11 @@ class Manager:
         )
         self.metrics.queue_depth.set_function(lambda: float(len(self._queue)))
         self.metrics.models.set_function(lambda: float(len(self._store.models())))
+
+    @property
+    def synced(self) -> bool:
+        """Whether all objects have been listed once. Before that, nothing is reconciled."""
+        return self._synced.is_set()
 
     async def run(self, stop: asyncio.Event) -> None:
         """List, watch and reconcile until `stop` is set.
@@ -96,14 +101,15 @@ class Manager:
             UnreachableError: the API server does not answer.
 
         """
-        for kind in (*kinds.CHILDREN, kinds.INFERENCE_MODEL):
+        for kind in (*kinds.WATCHED, kinds.INFERENCE_MODEL):
             since = self._store.mark()
             labels = None if kind == kinds.INFERENCE_MODEL else kinds.OURS
             objects = await self._cluster.list(kind, labels=labels)
             self._store.replace(kind, objects, since=since)
-        self.synced = True
+        self._synced.set()
+        for namespace in self._store.namespaces():
+            self._wake(namespace_key(namespace))
         for metadata in (model["metadata"] for model in self._store.models()):
-            self._wake(namespace_key(metadata["namespace"]))
             self._wake(model_key(metadata["namespace"], metadata["name"]))
 
     def _wake(self, key: str) -> None:
@@ -134,6 +140,7 @@ class Manager:
             log.warning("cannot observe", extra=fields(error=str(error)))
 
     async def _work(self) -> None:
+        await self._synced.wait()
         while True:
             key = await self._queue.get()
             try:

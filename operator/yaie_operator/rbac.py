@@ -7,31 +7,38 @@ them.
 from typing import Any, Final
 
 from yaie_api import names
+from yaie_operator.cluster import Kind
+from yaie_operator.watch import kinds
 
 _READ: Final = ["get", "list", "watch"]
-_KEEP: Final = [*_READ, "create", "patch"]
+_KEEP: Final = [*_READ, "create", "patch", "update"]
+
+
+def _rule(kind: Kind, verbs: list[str], *only: str) -> dict[str, Any]:
+    rule = {"apiGroups": [kind.group], "resources": [kind.plural]}
+    return rule | ({"resourceNames": list(only)} if only else {}) | {"verbs": verbs}
+
+
+def _children() -> list[dict[str, Any]]:
+    """Rights on the children: on one name where there is only one, and deletion of the shared
+    objects alone.
+    """
+    rules = [
+        _rule(kind, [*_KEEP, "delete"], kinds.ONLY_NAMES[kind])
+        if kind in kinds.ONLY_NAMES
+        else _rule(kind, _KEEP)
+        for kind in kinds.WRITTEN
+    ]
+    shared = (child for child in kinds.OF_NAMESPACE if child.kind not in kinds.ONLY_NAMES)
+    return [*rules, *(_rule(child.kind, ["delete"], child.name) for child in shared)]
+
 
 OPERATOR: Final[list[dict[str, Any]]] = [
-    {"apiGroups": [names.GROUP], "resources": [names.PLURAL], "verbs": _READ},
+    _rule(kinds.INFERENCE_MODEL, _READ),
     {"apiGroups": [names.GROUP], "resources": [f"{names.PLURAL}/status"], "verbs": ["patch"]},
-    # Needed on the owner if the cluster enforces OwnerReferencesPermissionEnforcement.
-    {"apiGroups": [names.GROUP], "resources": [f"{names.PLURAL}/finalizers"], "verbs": ["update"]},
-    {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": _KEEP},
-    {
-        "apiGroups": [""],
-        "resources": ["services", "configmaps", "serviceaccounts"],
-        "verbs": _KEEP,
-    },
-    {"apiGroups": [""], "resources": ["pods"], "verbs": _READ},
+    *_children(),
+    _rule(kinds.POD, _READ),
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
-    # Restricted to one name: no other Secret can be read.
-    {
-        "apiGroups": [""],
-        "resources": ["secrets"],
-        "resourceNames": [names.ROUTER_SECRET],
-        "verbs": _KEEP,
-    },
-    {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["rolebindings"], "verbs": _KEEP},
     {
         "apiGroups": ["rbac.authorization.k8s.io"],
         "resources": ["clusterroles"],

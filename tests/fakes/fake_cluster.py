@@ -19,6 +19,7 @@ from yaie_operator.cluster import (
     RefusedError,
     UnreachableError,
     WatchEvent,
+    replacement,
 )
 from yaie_operator.reconcile.observe import Ref
 
@@ -110,6 +111,18 @@ class FakeCluster:
         changed = merged.get("spec") != known.get("spec")
         merged["metadata"]["generation"] = known["metadata"]["generation"] + changed
         return copy.deepcopy(self._store(merged, "MODIFIED"))
+
+    async def replace(self, manifest: Object, *, observed: Object) -> Object:
+        ref = Ref.of(manifest)
+        self._write("replace", ref)
+        known = self.objects.get(ref)
+        self._guard(known, observed)
+        assert known is not None
+        new = copy.deepcopy(dict(replacement(manifest, observed)))
+        new["metadata"]["generation"] = known["metadata"]["generation"] + 1
+        if ref.kind in SERVER_DEFAULTS:
+            new["spec"] |= SERVER_DEFAULTS[ref.kind]
+        return copy.deepcopy(self._store({**new, "status": known.get("status", {})}, "MODIFIED"))
 
     async def delete(self, observed: Object) -> None:
         ref = Ref.of(observed)

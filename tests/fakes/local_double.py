@@ -21,7 +21,7 @@ from yaie_operator.cluster import Kind, Object
 from yaie_operator.reconcile.observe import Ref
 from yaie_operator.watch import kinds
 
-ALL = (kinds.INFERENCE_MODEL, *kinds.CHILDREN)
+ALL = (kinds.INFERENCE_MODEL, *kinds.WATCHED)
 
 
 class LocalDouble:
@@ -72,6 +72,10 @@ class LocalDouble:
     async def apply(self, manifest: Object, *, observed: Object | None) -> Object:
         self._note("apply", manifest)
         return await self._cluster.apply(manifest, observed=observed)
+
+    async def replace(self, manifest: Object, *, observed: Object) -> Object:
+        self._note("replace", manifest)
+        return await self._cluster.replace(manifest, observed=observed)
 
     async def delete(self, observed: Object) -> None:
         self._note("delete", observed)

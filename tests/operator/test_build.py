@@ -9,8 +9,9 @@ from yaie_api import names
 from yaie_operator.cluster import Object
 from yaie_operator.config import OperatorConfig
 from yaie_operator.model import ServedModel
-from yaie_operator.resources import anchor, model_objects, router_objects
+from yaie_operator.resources import model_objects, router_objects
 from yaie_operator.resources.engine import arguments, hash_of
+from yaie_operator.watch import kinds
 
 CONFIG = OperatorConfig(engine_image="engine:1", router_image="control-plane:1")
 
@@ -250,27 +251,24 @@ def test_the_service_is_labelled_so_that_routers_find_its_endpoint_slices() -> N
     assert service["spec"]["ports"][0]["port"] == 8000
 
 
-def test_the_anchor_lists_its_owners_in_one_order() -> None:
-    models = [{"metadata": {"name": n, "uid": u}} for n, u in (("a", "2"), ("b", "1"))]
-    one, other = anchor("ns", models), anchor("ns", reversed(models))
-    assert one == other
-    assert [o["uid"] for o in one["metadata"]["ownerReferences"]] == ["1", "2"]
-
-
 def _shared(secret: Object | None = None, key: bytes = bytes(32)) -> tuple[Object, ...]:
-    return router_objects("ns", CONFIG, anchor_uid="a", secret=secret, new_key=lambda: key)
+    return router_objects("ns", CONFIG, secret=secret, new_key=lambda: key)
 
 
 def _router() -> Object:
     return _shared()[-1]
 
 
-def test_the_routers_objects_belong_to_the_anchor() -> None:
-    assert {o["kind"] for o in _shared()} == {
-        "Secret", "ServiceAccount", "RoleBinding", "Service", "Deployment",
-    }  # fmt: skip
+def test_the_registry_lists_every_object_that_is_built() -> None:
+    built = [(obj["kind"], obj["metadata"]["name"]) for obj in _shared()]
+    assert built == [(child.kind.kind, child.name) for child in kinds.OF_NAMESPACE]
+    children = model_objects(model(), CONFIG, deployment=None)
+    assert [obj["kind"] for obj in children] == [child.kind.kind for child in kinds.OF_MODEL]
+
+
+def test_shared_objects_have_no_owner_whose_loss_would_take_them_along() -> None:
     for obj in _shared():
-        assert [o["uid"] for o in obj["metadata"]["ownerReferences"]] == ["a"]
+        assert "ownerReferences" not in obj["metadata"]
 
 
 def test_the_router_binds_the_one_cluster_role_for_its_own_account() -> None:

@@ -34,8 +34,10 @@ def test_children_are_selected_by_the_server_and_nothing_is_posted() -> None:
     assert set(settings.watching.label_selectors.values()) == {
         "app.kubernetes.io/managed-by=yaie-operator"
     }
-    assert len(settings.watching.label_selectors) == len(kinds.CHILDREN)
-    assert list(settings.watching.field_selectors.values()) == ["metadata.name=yaie-router-keys"]
+    assert len(settings.watching.label_selectors) == len(kinds.WATCHED)
+    assert list(settings.watching.field_selectors.values()) == [
+        "metadata.name=yaie-router-keys", "metadata.name=yaie-router", "metadata.name=yaie-router",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("namespaces", "clusterwide"), [((), True), (("a", "b"), False)])

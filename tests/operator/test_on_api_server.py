@@ -266,8 +266,7 @@ def test_a_model_lives_from_apply_to_garbage_collection(
         wanted = {
             "Deployment/demo", "Service/demo", f"Deployment/{names.ROUTER}",
             f"Service/{names.ROUTER}", f"ServiceAccount/{names.ROUTER}",
-            f"RoleBinding/{names.ROUTER}", f"ConfigMap/{names.ANCHOR}",
-            f"Secret/{names.ROUTER_SECRET}",
+            f"RoleBinding/{names.ROUTER}", f"Secret/{names.ROUTER_SECRET}",
         }  # fmt: skip
         assert {child for child in scene.children() if not child.startswith("Pod/")} == wanted
         slices = scene.get("endpointslices", "-l", f"{names.LABEL_MODEL}=demo")["items"]
@@ -371,16 +370,54 @@ def test_a_second_model_shares_the_router_which_outlives_the_first(
         until(lambda: names.ROUTER in scene.names("deployments"))
         uid = scene.get("deployment", names.ROUTER)["metadata"]["uid"]
         scene.apply("second")
-        until(lambda: len(_anchor_owners(scene)) == 2)
+        scene.becomes("EnginesReady", "False", "Unschedulable", "second")
         scene.kubectl("delete", "ym", "first", "-n", scene.namespace)
-        until(lambda: _anchor_owners(scene) == ["second"])
         until(lambda: "first" not in scene.names("deployments"), timeout_s=COLLECTED_S)
         assert scene.get("deployment", names.ROUTER)["metadata"]["uid"] == uid
 
 
-def _anchor_owners(scene: Scene) -> list[str]:
-    owners = scene.get("configmap", names.ANCHOR)["metadata"]["ownerReferences"]
-    return sorted(owner["name"] for owner in owners)
+FOREIGN = {
+    "deployment": {
+        "spec": {
+            "template": {
+                "spec": {
+                    "hostNetwork": True,
+                    "initContainers": [{"name": "stray", "image": "stray"}],
+                    "containers": [
+                        {"name": "engine", "env": [{"name": "LD_PRELOAD", "value": "/x.so"}]}
+                    ],
+                }
+            }
+        }
+    },
+    "service": {"spec": {"selector": {"stray": "yes"}, "externalIPs": ["192.0.2.1"]}},
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_what_others_add_to_a_child_is_removed_within_seconds(
+    kind: str, scene: Scene, kubeconfig: Path, tmp_path: Path
+) -> None:
+    with operator(kubeconfig, tmp_path):
+        scene.apply()
+        scene.becomes_ready()
+        wanted = scene.get(kind, "demo")["spec"]
+        patch = ("--type=strategic", "-p", json.dumps(FOREIGN[kind]))
+        scene.kubectl("patch", kind, "demo", "-n", scene.namespace, *patch)
+        until(lambda: scene.get(kind, "demo")["spec"] == wanted, timeout_s=5.0)
+        assert [write for write in scene.writes(3.0) if write.resource == f"{kind}s"] == []
+
+
+def test_a_restart_of_the_engines_by_kubectl_stays(
+    scene: Scene, kubeconfig: Path, tmp_path: Path
+) -> None:
+    with operator(kubeconfig, tmp_path):
+        scene.apply()
+        scene.becomes_ready()
+        scene.kubectl("rollout", "restart", "deployment/demo", "-n", scene.namespace)
+        time.sleep(3.0)
+        template = scene.get("deployment", "demo")["spec"]["template"]
+        assert "kubectl.kubernetes.io/restartedAt" in template["metadata"]["annotations"]
 
 
 def test_an_operator_of_one_namespace_needs_no_right_outside_of_it(
@@ -489,8 +526,11 @@ async def _stale_writes(scene: Scene, cluster: KubeCluster) -> None:
         "spec": {"ports": [{"port": 80, "protocol": "TCP"}]},
     }  # fmt: skip
     first = await cluster.apply(service, observed=None)
+    scene.kubectl("create", "service", "clusterip", "taken", "--tcp=80:81", "-n", scene.namespace)
+    taken = {**service, "metadata": service["metadata"] | {"name": "taken"}}
+    taken["spec"] = {"ports": [{"port": 80, "protocol": "TCP", "targetPort": 82}]}
     with pytest.raises(ConflictError):
-        await cluster.apply(service, observed=None)
+        await cluster.apply(taken, observed=None)
     labelled = {**service, "metadata": {**service["metadata"], "labels": {"a": "b"}}}
     await cluster.apply(labelled, observed=first)
     with pytest.raises(ConflictError):

@@ -11,7 +11,7 @@ from yaie_operator.reconcile.plan import (
     Apply,
     differs,
     foreign_shared,
-    is_our_anchor,
+    is_our_shared,
     is_ours,
     plan,
 )
@@ -143,40 +143,28 @@ def test_the_applied_hash_is_part_of_every_manifest() -> None:
     assert len(annotations[ANNOTATION_APPLIED]) == 16
 
 
-def anchor(owner: dict[str, str] | None) -> dict[str, Any]:
-    metadata = {"name": names.ANCHOR, "namespace": "ns", "uid": "a"}
-    return {
-        "kind": "ConfigMap",
-        "metadata": metadata | {"ownerReferences": [owner] if owner else []},
-    }
-
-
 @pytest.mark.parametrize(
-    ("owner", "expected"),
+    ("metadata", "expected"),
     [
-        (OWNER, True),
-        ({**OWNER, "uid": "of a deleted model"}, True),
-        (None, False),
-        ({**OWNER, "kind": "Deployment"}, False),
-        ({**OWNER, "apiVersion": "yaie.example.com/v1"}, False),
+        ({"labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY}}, True),
+        ({"annotations": {ANNOTATION_APPLIED: "x"}}, True),
+        ({"labels": {names.LABEL_MANAGED_BY: "Helm"}, "annotations": {}}, False),
+        ({}, False),
     ],
 )
-def test_an_anchor_is_ours_when_any_model_owns_it(
-    owner: dict[str, str] | None, expected: bool
+def test_a_shared_object_is_ours_by_its_label_or_by_its_annotation(
+    metadata: dict[str, Any], expected: bool
 ) -> None:
-    assert is_our_anchor(anchor(owner)) is expected
+    assert is_our_shared({"metadata": metadata}) is expected
 
 
 def test_shared_names_in_foreign_hands_are_listed() -> None:
-    mine = {"uid": "a", "kind": "ConfigMap", "apiVersion": "v1"}
     metadata = {"name": names.ROUTER, "namespace": "ns"}
-    router = {"kind": "Deployment", "metadata": metadata | {"ownerReferences": [mine]}}
+    ours = {"labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY}}
+    router = {"kind": "Deployment", "metadata": metadata | ours}
     service = {"kind": "Service", "metadata": metadata}
-    objects = {Ref.of(o): o for o in (anchor(OWNER), router, service)}
-    view = SharedView("ns", (), objects)
+    view = SharedView("ns", (), {Ref.of(o): o for o in (router, service)})
     assert foreign_shared(view) == (Ref("Service", "ns", names.ROUTER),)
-    objects[Ref("ConfigMap", "ns", names.ANCHOR)] = anchor(None)
-    assert foreign_shared(view) == (Ref("ConfigMap", "ns", names.ANCHOR),)
 
 
 @pytest.mark.parametrize(

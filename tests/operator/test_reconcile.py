@@ -21,7 +21,7 @@ from yaie_operator.watch import kinds
 MODEL = Ref(names.KIND, "ns", "demo")
 DEPLOYMENT = Ref("Deployment", "ns", "demo")
 ROUTER = Ref("Deployment", "ns", names.ROUTER)
-ANCHOR = Ref("ConfigMap", "ns", names.ANCHOR)
+SERVICE = Ref("Service", "ns", names.ROUTER)
 
 
 class World:
@@ -42,7 +42,7 @@ class World:
         )  # fmt: skip
 
     async def look(self) -> None:
-        for kind in (*kinds.CHILDREN, kinds.INFERENCE_MODEL):
+        for kind in (*kinds.WATCHED, kinds.INFERENCE_MODEL):
             since = self.store.mark()
             self.store.replace(kind, await self.cluster.list(kind), since=since)
 
@@ -50,9 +50,10 @@ class World:
         """One pass over every key; the writes that it made."""
         self.cluster.writes.clear()
         await self.look()
+        for namespace in self.store.namespaces():
+            await self.reconciler.reconcile(f"namespace/{namespace}")
         for model in self.store.models():
             metadata = model["metadata"]
-            await self.reconciler.reconcile(f"namespace/{metadata['namespace']}")
             await self.reconciler.reconcile(f"model/{metadata['namespace']}/{metadata['name']}")
         return list(self.cluster.writes)
 
@@ -94,7 +95,7 @@ async def test_a_new_model_gets_its_children_and_its_namespace_a_router(world: W
     await world.settle()
     assert {(ref.kind, ref.name) for ref in world.cluster.objects} == {
         (names.KIND, "demo"), ("Service", "demo"), ("Deployment", "demo"),
-        ("ConfigMap", names.ANCHOR), ("Secret", names.ROUTER_SECRET),
+        ("Secret", names.ROUTER_SECRET),
         ("ServiceAccount", names.ROUTER), ("RoleBinding", names.ROUTER),
         ("Service", names.ROUTER), ("Deployment", names.ROUTER),
     }  # fmt: skip
@@ -211,7 +212,7 @@ async def test_a_foreign_router_is_reported_and_left_alone(world: World) -> None
     world.cluster.put(foreign)
     await world.settle()
     assert world.cluster.objects[Ref("Service", "ns", names.ROUTER)]["spec"] == {"foreign": True}
-    assert ANCHOR not in world.cluster.objects
+    assert ROUTER not in world.cluster.objects
     assert world.condition("RouterReady")[:2] == ("False", "NameConflict")
 
 
@@ -241,24 +242,63 @@ async def test_a_spec_of_another_version_is_reported_with_its_field(fake_world: 
     assert fake_world.status()["phase"] == "Invalid"
 
 
-async def test_the_anchor_follows_the_models_and_the_router_stays(world: World) -> None:
+async def test_the_router_outlives_every_model_but_the_last(world: World) -> None:
     await world.settle()
     world.cluster.put(inference_model("second"))
     await world.settle()
-    owners = world.cluster.objects[ANCHOR]["metadata"]["ownerReferences"]
-    assert sorted(owner["name"] for owner in owners) == ["demo", "second"]
     world.cluster.remove(MODEL)
     writes = await world.settle()
-    owners = world.cluster.objects[ANCHOR]["metadata"]["ownerReferences"]
-    assert [owner["name"] for owner in owners] == ["second"]
-    assert ("apply", f"Deployment/{names.ROUTER}") not in writes
+    assert {verb for verb, _ in writes} <= {"status", "event"}
+    world.cluster.remove(Ref(names.KIND, "ns", "second"))
+    assert {verb for verb, _ in await world.settle()} == {"delete"}
+    assert world.cluster.objects == {}
 
 
-async def test_the_last_model_takes_everything_with_it(world: World) -> None:
+async def test_nothing_is_deleted_while_a_live_list_has_a_model(world: World) -> None:
+    """The store may lack a model whose event is late, or that a wrong list did not have."""
+    await world.make_ready()
+    world.store.forget(MODEL)
+    world.cluster.writes.clear()
+    await world.reconciler.reconcile("namespace/ns")
+    assert world.cluster.writes == []
+    assert "namespace/ns" in world.woken
+    assert [model["metadata"]["name"] for model in world.store.models("ns")] == ["demo"]
+
+
+async def test_a_foreign_object_with_a_shared_name_survives_the_last_model(world: World) -> None:
+    world.cluster.put(
+        {
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": names.ROUTER, "namespace": "ns"}, "spec": {"foreign": True},
+        }
+    )  # fmt: skip
     await world.settle()
     world.cluster.remove(MODEL)
-    assert await world.settle() == []
-    assert world.cluster.objects == {}
+    await world.settle()
+    assert set(world.cluster.objects) == {SERVICE}
+
+
+async def test_an_edit_that_overtakes_a_status_is_acted_on_at_once(world: World) -> None:
+    """The status meets a conflict although the watch has brought the newer model already: the
+    model stays known, and its namespace keeps its models.
+    """
+    await world.make_ready()
+    patch = world.cluster.patch_status
+
+    async def overtaken(observed: Any, status: Any) -> Any:
+        world.cluster.patch_status = patch
+        model = inference_model(replicas=3)
+        world.cluster.put({**model, "metadata": {**observed["metadata"], **model["metadata"]}})
+        return await patch(observed, status)
+
+    world.cluster.patch_status = overtaken
+    world.cluster.put(inference_model(replicas=2))
+    await world.look()
+    with pytest.raises(ConflictError):
+        await world.reconciler.reconcile("model/ns/demo")
+    assert [model["spec"]["replicas"] for model in world.store.models("ns")] == [3]
+    await world.reconciler.reconcile("model/ns/demo")
+    assert world.cluster.objects[DEPLOYMENT]["spec"]["replicas"] == 3
 
 
 async def test_a_model_that_is_being_deleted_is_left_alone(fake_world: World) -> None:
@@ -291,6 +331,44 @@ async def test_drift_of_a_child_is_mended(
     await world.settle()
     assert world.cluster.objects[DEPLOYMENT]["spec"] == wanted
     assert await world.settle() == []
+
+
+@pytest.mark.parametrize(
+    ("ref", "field", "damage"),
+    [
+        (DEPLOYMENT, {"f:template": {"f:spec": {"f:hostNetwork": {}}}},
+         lambda d: d["spec"]["template"]["spec"].update(hostNetwork=True)),
+        (DEPLOYMENT,
+         {"f:template": {"f:spec": {"f:initContainers": {'k:{"name":"x"}': {".": {}}}}}},
+         lambda d: d["spec"]["template"]["spec"].update(initContainers=[{"name": "x"}])),
+        (DEPLOYMENT,
+         {"f:template": {"f:spec": {"f:containers": {'k:{"name":"engine"}': {
+             "f:env": {'k:{"name":"LD_PRELOAD"}': {".": {}}}}}}}},
+         lambda d: d["spec"]["template"]["spec"]["containers"][0]["env"].append(
+             {"name": "LD_PRELOAD", "value": "/x.so"})),
+        (Ref("Service", "ns", "demo"), {"f:selector": {"f:stray": {}}},
+         lambda d: d["spec"]["selector"].update(stray="yes")),
+    ],
+    ids=["hostNetwork", "initContainers", "env", "selector"],
+)  # fmt: skip
+async def test_what_others_add_to_a_child_is_removed(
+    world: World, ref: Ref, field: dict[str, Any], damage: Callable[[dict[str, Any]], None]
+) -> None:
+    if "f:initContainers" in str(field) and isinstance(world.cluster, LocalDouble):
+        pytest.skip("the local API server refuses init containers")
+    await world.make_ready()
+    wanted = world.cluster.objects[ref]["spec"]
+    live = await world.cluster.get(kinds.BY_NAME[ref.kind], namespace=ref.namespace, name=ref.name)
+    assert isinstance(live, dict)
+    damage(live)
+    entry = {"manager": "kubectl-edit", "operation": "Update", "fieldsV1": {"f:spec": field}}
+    live["metadata"].setdefault("managedFields", []).append(entry)
+    live["metadata"]["labels"]["of"] = "somebody"
+    world.cluster.put(live)
+    assert ("replace", f"{ref.kind}/{ref.name}") in await world.settle()
+    assert world.cluster.objects[ref]["spec"] == wanted
+    assert world.cluster.objects[ref]["metadata"]["labels"]["of"] == "somebody"
+    assert "replace" not in [verb for verb, _ in await world.settle()]
 
 
 async def test_the_routers_key_survives_every_change(world: World) -> None:

@@ -39,11 +39,10 @@ def view(
     model["metadata"] |= {"uid": "u", "generation": 3}
     if status is not None:
         model["status"] = status
-    owner = {"uid": "u", "kind": names.KIND, "apiVersion": names.API_VERSION}
-    anchor = owned("ConfigMap", names.ANCHOR, "u")
-    anchor["metadata"] |= {"uid": "a", "ownerReferences": [owner]}
     available = {"availableReplicas": 1} if router else {}
-    shared = [anchor, owned("Deployment", names.ROUTER, "a", status=available)]
+    deployment = owned("Deployment", names.ROUTER, "nobody", status=available)
+    deployment["metadata"]["labels"] = {names.LABEL_MANAGED_BY: names.MANAGED_BY}
+    shared = [deployment]
     objects = [owned("Deployment", "demo", "u", status=engines)] if engines is not None else []
     return ModelView(
         model=model,

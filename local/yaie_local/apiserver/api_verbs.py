@@ -77,6 +77,24 @@ class Verbs:
         admitted = self._admission.admit(merged, live)
         return admitted if dry_run else self.store.update(admitted)
 
+    def replace(self, obj: Object, *, manager: str) -> Object:
+        """Update a whole object except its status.
+
+        Raises:
+            NotFoundError: it does not exist.
+            ConflictError: its uid or resourceVersion is outdated.
+
+        """
+        live = self.get(ref(obj))
+        _check_identity(live, obj)
+        status = {"status": live["status"]} if "status" in live else {}
+        managed = {"managedFields": live["metadata"].get("managedFields")}
+        kept = ("uid", "creationTimestamp", "generation", "resourceVersion")
+        own = {key: live["metadata"][key] for key in kept if key in live["metadata"]}
+        new = {**_without_status(obj), "metadata": {**obj["metadata"], **own, **managed}, **status}
+        admitted = self._admission.admit(new, live)
+        return self.store.update(managed_fields.record_update(live, admitted, manager=manager))
+
     def merge_patch(self, target: Ref, patch: Mapping[str, Any], *, manager: str) -> Object:
         """RFC 7386 merge patch of all fields but the status.
 

@@ -8,10 +8,11 @@ because an object without the operator's label may have its name.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from yaie_api import names
 from yaie_operator.cluster import Cluster, Kind, Object
+from yaie_operator.reconcile.drift import writers
 from yaie_operator.watch import kinds
 
 
@@ -60,6 +61,10 @@ class Store:
         )
         every = (obj for bucket in buckets for obj in bucket.values())
         return [obj for obj in every if not obj["metadata"].get("deletionTimestamp")]
+
+    def namespaces(self) -> set[str]:
+        """Namespaces with objects of ours, with or without models."""
+        return {namespace for _, namespace, _ in self._buckets}
 
     def pods(self, namespace: str, model: str) -> list[Object]:
         """Pods of one model's engines; `model=""`: pods of the router."""
@@ -138,20 +143,15 @@ def _bucket(ref: Ref, obj: Object) -> tuple[str, str, str]:
 
 
 def _slim(obj: Object) -> Object:
-    """The object without managedFields, which may be half of its size and are not used here."""
-    metadata = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
-    return {**obj, "metadata": metadata}
+    """The object without managedFields, which may be half of its size, unless others wrote to it
+    (`reconcile.drift`).
+    """
+    rest = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
+    written = obj["kind"] in _WRITTEN and writers(obj)
+    return {**obj, "metadata": rest | ({"managedFields": written} if written else {})}
 
 
-SHARED = (
-    Ref("ConfigMap", "", names.ANCHOR),
-    Ref("Secret", "", names.ROUTER_SECRET),
-    Ref("ServiceAccount", "", names.ROUTER),
-    Ref("RoleBinding", "", names.ROUTER),
-    Ref("Service", "", names.ROUTER),
-    Ref("Deployment", "", names.ROUTER),
-)
-"""Objects that a namespace's models share, without the namespace."""
+_WRITTEN: Final = frozenset(kind.kind for kind in kinds.WRITTEN)
 
 
 @dataclass(frozen=True)
@@ -167,10 +167,6 @@ class SharedView:
 
     def get(self, kind: str, name: str) -> Object | None:
         return self.objects.get(Ref(kind, self.namespace, name))
-
-    @property
-    def anchor(self) -> Object | None:
-        return self.get("ConfigMap", names.ANCHOR)
 
     @property
     def router(self) -> Object | None:
@@ -205,7 +201,7 @@ async def observe_model(
     model = store.get(Ref(names.KIND, namespace, name))
     if model is None or model["metadata"].get("deletionTimestamp"):
         return None
-    refs = (Ref("Service", namespace, name), Ref("Deployment", namespace, name))
+    refs = [Ref(child.kind.kind, namespace, name) for child in kinds.OF_MODEL]
     return ModelView(
         model=model,
         objects=await _objects(store, cluster, refs),
@@ -215,7 +211,7 @@ async def observe_model(
 
 
 async def observe_shared(store: Store, cluster: Cluster, namespace: str) -> SharedView:
-    refs = [ref._replace(namespace=namespace) for ref in SHARED]
+    refs = [Ref(child.kind.kind, namespace, child.name) for child in kinds.OF_NAMESPACE]
     return SharedView(
         namespace=namespace,
         models=tuple(store.models(namespace)),

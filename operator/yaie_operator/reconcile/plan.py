@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from yaie_api import names
 from yaie_operator.cluster import Object
+from yaie_operator.reconcile.drift import has_foreign_fields
 from yaie_operator.reconcile.observe import Ref, SharedView
 from yaie_operator.reconcile.quantity import amount
 from yaie_operator.resources.shared import ANNOTATION_APPLIED
@@ -17,10 +18,13 @@ from yaie_operator.resources.shared import ANNOTATION_APPLIED
 
 @dataclass(frozen=True)
 class Apply:
-    """Write `manifest`. `observed`: the object as last seen; None: it does not exist."""
+    """Write `manifest`. `observed`: the object as last seen; None: it does not exist. `replaces`:
+    with an update, because others have added fields, which an apply would keep.
+    """
 
     manifest: Object
     observed: Object | None
+    replaces: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,10 +46,16 @@ def plan(
     )
     if conflicts:
         return WritePlan(conflicts=conflicts)
-    pairs = [(obj, observed.get(Ref.of(obj))) for obj in desired]
-    return WritePlan(
-        tuple(Apply(obj, live) for obj, live in pairs if live is None or differs(obj, live))
-    )
+    writes = (_write(obj, observed.get(Ref.of(obj))) for obj in desired)
+    return WritePlan(tuple(write for write in writes if write is not None))
+
+
+def _write(desired: Object, live: Object | None) -> Apply | None:
+    if live is None:
+        return Apply(desired, None)
+    if has_foreign_fields(desired, live):
+        return Apply(desired, live, replaces=True)
+    return Apply(desired, live) if differs(desired, live) else None
 
 
 def is_ours(live: Object, owner_uid: str) -> bool:
@@ -53,22 +63,19 @@ def is_ours(live: Object, owner_uid: str) -> bool:
     return any(owner["uid"] == owner_uid for owner in _owners(live))
 
 
-def is_our_anchor(live: Object) -> bool:
-    """Whether any owner is an InferenceModel: the anchor outlives each single model."""
-    return any(
-        owner["kind"] == names.KIND and owner["apiVersion"].startswith(f"{names.GROUP}/")
-        for owner in _owners(live)
-    )
+def is_our_shared(live: Object) -> bool:
+    """Whether the operator has written this object, which has no owner: by label or annotation, so
+    that the loss of one of them is mended.
+    """
+    metadata = live["metadata"]
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    is_labelled = labels.get(names.LABEL_MANAGED_BY) == names.MANAGED_BY
+    return is_labelled or ANNOTATION_APPLIED in annotations
 
 
 def foreign_shared(view: SharedView) -> tuple[Ref, ...]:
     """Objects of other owners that have shared names of a namespace."""
-    anchor = view.anchor
-    if anchor is not None and not is_our_anchor(anchor):
-        return (Ref.of(anchor),)
-    uid = anchor["metadata"]["uid"] if anchor is not None else ""
-    rest = (ref for ref in view.objects if ref.name != names.ANCHOR)
-    return tuple(ref for ref in rest if not is_ours(view.objects[ref], uid))
+    return tuple(ref for ref, obj in view.objects.items() if not is_our_shared(obj))
 
 
 def _owners(live: Object) -> Sequence[Mapping[str, Any]]:

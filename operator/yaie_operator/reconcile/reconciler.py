@@ -32,6 +32,7 @@ from yaie_operator.reconcile.observe import (
     SharedView,
     Store,
     model_key,
+    namespace_key,
     observe_model,
     observe_shared,
 )
@@ -39,13 +40,14 @@ from yaie_operator.reconcile.plan import (
     Apply,
     WritePlan,
     foreign_shared,
-    is_our_anchor,
+    is_our_shared,
     is_ours,
     plan,
 )
 from yaie_operator.reconcile.reasons import ConditionState, Reason, false, true
 from yaie_operator.reconcile.status import Transition, flips, name_conflict, summarise
-from yaie_operator.resources import anchor, model_objects, router_objects
+from yaie_operator.resources import model_objects, router_objects
+from yaie_operator.watch import kinds
 
 log = logging.getLogger(__name__)
 
@@ -101,18 +103,47 @@ class Reconciler:
 
     async def _namespace(self, namespace: str) -> float | None:
         view = await observe_shared(self._store, self._cluster, namespace)
-        if not view.models or foreign_shared(view):
+        if not view.models:
+            await self._delete_shared(view)
+            return None
+        if foreign_shared(view):
             self._remember(view, refusal="")
-            return self._config.recheck_s if view.models else None
-        outcome = await self._write_all(plan_anchor(view))
-        view = await observe_shared(self._store, self._cluster, namespace)
-        if outcome.is_true and view.anchor is not None:
-            decided = plan_router(view, self._config, self._new_key)
-            outcome = await self._write_all(decided)
-            if decided.writes:
-                self._wake_models(view)
+            return self._config.recheck_s
+        decided = plan_router(view, self._config, self._new_key)
+        outcome = await self._write_all(decided)
+        if decided.writes:
+            self._wake_models(view)
         self._remember(view, refusal="" if outcome.is_true else outcome.message)
         return None if outcome.is_true else self._config.recheck_s
+
+    async def _delete_shared(self, view: SharedView) -> None:
+        """Delete what the models of a namespace shared, if a live list has no model either."""
+        self._refusals.pop(view.namespace, None)
+        ours = {ref: obj for ref, obj in view.objects.items() if is_our_shared(obj)}
+        if not ours:
+            return
+        models = await self._cluster.list(kinds.INFERENCE_MODEL, namespace=view.namespace)
+        if models:  # their events are still to come
+            for model in models:
+                self._store.put(model)
+            self._wake(namespace_key(view.namespace))
+            return
+        for ref, obj in ours.items():
+            await self._delete(ref, obj)
+
+    async def _delete(self, ref: Ref, obj: Object) -> None:
+        about = fields(kind=ref.kind, namespace=ref.namespace, object=ref.name)
+        try:
+            await self._cluster.delete(obj)
+        except NotFoundError:
+            log.info("already deleted", extra=about)
+        except ConflictError:
+            self._store.forget(ref)
+            raise
+        else:
+            self._metrics.writes.labels(kind=ref.kind).inc()
+            log.info("deleted", extra=about)
+        self._store.remove(obj)
 
     async def _observe(self, namespace: str, name: str) -> ModelView | None:
         view = await observe_model(self._store, self._cluster, namespace, name)
@@ -135,7 +166,7 @@ class Reconciler:
     async def _write(self, write: Apply) -> None:
         ref = Ref.of(write.manifest)
         try:
-            applied = await self._cluster.apply(write.manifest, observed=write.observed)
+            applied = await self._send(write)
         except (ConflictError, NotFoundError):
             self._store.forget(ref)
             raise
@@ -143,6 +174,11 @@ class Reconciler:
         self._metrics.writes.labels(kind=ref.kind).inc()
         about = fields(kind=ref.kind, namespace=ref.namespace, object=ref.name)
         log.info("applied", extra=about)
+
+    async def _send(self, write: Apply) -> Object:
+        if write.replaces and write.observed is not None:
+            return await self._cluster.replace(write.manifest, observed=write.observed)
+        return await self._cluster.apply(write.manifest, observed=write.observed)
 
     async def _report(
         self, view: ModelView, model: ServedModel | None, accepted: ConditionState
@@ -154,12 +190,24 @@ class Reconciler:
         try:
             patched = await self._cluster.patch_status(view.model, status)
         except (ConflictError, NotFoundError):
-            self._store.forget(Ref.of(view.model))
+            await self._read_again(view.model)
             raise
         self._store.put(patched)
         self._metrics.writes.labels(kind="InferenceModel/status").inc()
         for transition in flips(view.model, status):
             await self._tell(view.model, transition)
+
+    async def _read_again(self, model: Object) -> None:
+        """Store the live state of a model whose stored state is outdated. It stays in the store
+        meanwhile: without it, the namespace would seem to have one model less.
+        """
+        ref = Ref.of(model)
+        kind = kinds.INFERENCE_MODEL
+        live = await self._cluster.get(kind, namespace=ref.namespace, name=ref.name)
+        if live is None:
+            self._store.remove(model)
+        else:
+            self._store.put(live)
 
     async def _tell(self, model: Object, transition: Transition) -> None:
         """Emit an Event for a transition. A failure is only logged: the condition is stored."""
@@ -213,27 +261,14 @@ def plan_model(model: ServedModel, view: ModelView, config: OperatorConfig) -> W
     return plan(model_objects(model, config, deployment=deployment), view.objects, ours)
 
 
-def plan_anchor(view: SharedView) -> WritePlan:
-    return plan((anchor(view.namespace, view.models),), view.objects, is_our_anchor)
-
-
 def plan_router(
     view: SharedView, config: OperatorConfig, new_key: Callable[[], bytes]
 ) -> WritePlan:
-    """Plan the objects that the anchor owns; each refers to the anchor's uid.
-
-    Raises:
-        NotFoundError: the anchor does not exist.
-
-    """
-    if view.anchor is None:
-        raise NotFoundError(f"the anchor of namespace {view.namespace}")
-    uid: str = view.anchor["metadata"]["uid"]
-    secret = _secret(view)
+    """Plan the objects that the models of a namespace share."""
     desired: Sequence[Object] = router_objects(
-        view.namespace, config, anchor_uid=uid, secret=secret, new_key=new_key
+        view.namespace, config, secret=_secret(view), new_key=new_key
     )
-    return plan(desired, view.objects, partial(is_ours, owner_uid=uid))
+    return plan(desired, view.objects, is_our_shared)
 
 
 def _secret(view: SharedView) -> Object | None:

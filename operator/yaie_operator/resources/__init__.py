@@ -4,10 +4,10 @@ from yaie_operator.cluster import Object
 from yaie_operator.config import OperatorConfig
 from yaie_operator.model import ServedModel
 from yaie_operator.resources.engine import deployment as engine_deployment
-from yaie_operator.resources.router import anchor, router_objects
+from yaie_operator.resources.router import router_objects
 from yaie_operator.resources.service import engine_service
 
-__all__ = ["anchor", "model_objects", "router_objects"]
+__all__ = ["model_objects", "router_objects"]
 
 
 def model_objects(

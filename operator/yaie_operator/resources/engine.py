@@ -91,10 +91,8 @@ def hash_of(model: ServedModel) -> str:
     Default values are omitted, so a field that a later version adds does not change the hash.
     """
     spec = model.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    rollout = {"drain": model.spec.rollout.drain_seconds}
-    deadline = {"deadline": model.spec.rollout.progress_deadline_seconds}
     seen = {key: spec.get(key) for key in ("model", "engine", "resources")}
-    return digest([model.name, seen, rollout | deadline])
+    return digest([model.name, seen, {"drain": model.spec.rollout.drain_seconds}])
 
 
 def _recorded(observed: Object | None, template_hash: str) -> dict[str, Any] | None:

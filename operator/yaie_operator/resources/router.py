@@ -1,12 +1,12 @@
-"""The objects that a namespace's models share: the anchor, the router and the objects it needs.
+"""The objects that a namespace's models share: the router and the objects it needs.
 
-Every InferenceModel of the namespace is an owner of the anchor, and the anchor owns the other
-objects, so the garbage collector removes all of them with the last model.
+They have no owner. An owner that is deleted by mistake would take the router with it, so the
+operator deletes them itself, after the last model.
 """
 
 import base64
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 from yaie_api import names
@@ -21,7 +21,6 @@ from yaie_operator.resources.shared import (
     http_service,
     labels,
     manifest,
-    owner,
 )
 
 CONTAINER: Final = "router"
@@ -32,28 +31,10 @@ SELECTOR: Final = {names.LABEL_COMPONENT: names.COMPONENT_ROUTER}
 _LABELS: Final = labels(names.COMPONENT_ROUTER)
 
 
-def anchor(namespace: str, models: Iterable[Object]) -> Object:
-    """The ConfigMap whose owners are all InferenceModels of the namespace, sorted by uid."""
-    metadata = sorted((model["metadata"] for model in models), key=lambda m: str(m["uid"]))
-    return manifest(
-        "v1",
-        "ConfigMap",
-        name=names.ANCHOR,
-        namespace=namespace,
-        labels=_LABELS,
-        owners=[
-            owner(names.API_VERSION, names.KIND, m["name"], m["uid"], controller=False)
-            for m in metadata
-        ],
-        data={"purpose": "Owned by every InferenceModel here; owns what their router needs."},
-    )
-
-
 def router_objects(
     namespace: str,
     config: OperatorConfig,
     *,
-    anchor_uid: str,
     secret: Object | None,
     new_key: Callable[[], bytes],
 ) -> tuple[Object, ...]:
@@ -61,8 +42,7 @@ def router_objects(
 
     `secret`: the live Secret, whose key is kept if it is valid. `new_key()`: bytes of a new key.
     """
-    owners = [owner("v1", "ConfigMap", names.ANCHOR, anchor_uid, controller=True)]
-    common: dict[str, Any] = {"namespace": namespace, "labels": _LABELS, "owners": owners}
+    common: dict[str, Any] = {"namespace": namespace, "labels": _LABELS}
     key = _key(secret) or base64.b64encode(new_key().hex().encode()).decode()
     return (
         manifest(

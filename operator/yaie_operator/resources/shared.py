@@ -71,7 +71,7 @@ def manifest(
     name: str,
     namespace: str,
     labels: Mapping[str, str],
-    owners: Sequence[Mapping[str, Any]],
+    owners: Sequence[Mapping[str, Any]] = (),
     annotations: Mapping[str, str] | None = None,
     **body: Any,
 ) -> Object:
@@ -81,8 +81,9 @@ def manifest(
         "namespace": namespace,
         "labels": dict(labels),
         "annotations": dict(annotations or {}),
-        "ownerReferences": list(owners),
     }
+    if owners:
+        metadata["ownerReferences"] = list(owners)
     whole = {"apiVersion": api_version, "kind": kind, "metadata": metadata, **body}
     metadata["annotations"] = {**metadata["annotations"], ANNOTATION_APPLIED: digest(whole)}
     return whole
@@ -103,8 +104,8 @@ def http_service(
     name: str,
     namespace: str,
     labels: Mapping[str, str],
-    owners: Sequence[Mapping[str, Any]],
     selector: Mapping[str, str],
+    owners: Sequence[Mapping[str, Any]] = (),
     service_type: str = "ClusterIP",
 ) -> Object:
     """A Service that publishes the HTTP port of the selected pods."""

@@ -1,5 +1,11 @@
-"""The resource types that the operator reads or writes."""
+"""The registry of resource types: what the operator reads, and every child that it writes.
 
+From it follow the watches and full lists, what one reconcile observes, the operator's rights
+(`yaie_operator.rbac`), and what is deleted after a namespace's last model. The manifests are built
+in `yaie_operator.resources`.
+"""
+
+from dataclasses import dataclass
 from typing import Final
 
 from yaie_api import names
@@ -14,12 +20,41 @@ SECRET: Final = Kind("v1", "Secret", "secrets")
 SERVICE_ACCOUNT: Final = Kind("v1", "ServiceAccount", "serviceaccounts")
 ROLE_BINDING: Final = Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
 
-CHILDREN: Final = (
-    DEPLOYMENT, SERVICE, POD, CONFIG_MAP, SECRET, SERVICE_ACCOUNT, ROLE_BINDING,
-)  # fmt: skip
+
+@dataclass(frozen=True)
+class Child:
+    """One object that the operator writes. `name`: its fixed name; "": the model's name."""
+
+    kind: Kind
+    name: str = ""
+
+
+OF_MODEL: Final = (Child(SERVICE), Child(DEPLOYMENT))
+"""Owned by their model: the garbage collector deletes them with it."""
+
+OF_NAMESPACE: Final = (
+    Child(SECRET, names.ROUTER_SECRET),
+    Child(SERVICE_ACCOUNT, names.ROUTER),
+    Child(ROLE_BINDING, names.ROUTER),
+    Child(SERVICE, names.ROUTER),
+    Child(DEPLOYMENT, names.ROUTER),
+)
+"""Shared by a namespace's models, in the order in which they are written. They have no owner: the
+operator deletes them when a live list shows no model.
+"""
+
+WRITTEN: Final = tuple(dict.fromkeys(child.kind for child in (*OF_MODEL, *OF_NAMESPACE)))
+WATCHED: Final = (*WRITTEN, POD)
 """Kinds whose objects carry the operator's label; Deployment controllers create the pods."""
+
+ONLY_NAMES: Final = {
+    child.kind: child.name
+    for child in OF_NAMESPACE
+    if child.kind not in {other.kind for other in OF_MODEL}
+}
+"""Kinds of which the operator may read and write one name only; lists and watches select it."""
 
 OURS: Final = {names.LABEL_MANAGED_BY: names.MANAGED_BY}
 """Label selector of all objects that the operator created."""
 
-BY_NAME: Final = {kind.kind: kind for kind in (INFERENCE_MODEL, *CHILDREN)}
+BY_NAME: Final = {kind.kind: kind for kind in (INFERENCE_MODEL, *WATCHED)}

@@ -89,10 +89,10 @@ def _settings() -> kopf.OperatorSettings:
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
     selector = ",".join(f"{key}={value}" for key, value in kinds.OURS.items())
-    for kind in kinds.CHILDREN:
+    for kind in kinds.WATCHED:
         settings.watching.label_selectors[_resource(kind)] = selector
-    only = f"metadata.name={names.ROUTER_SECRET}"
-    settings.watching.field_selectors[_resource(kinds.SECRET)] = only
+    for kind, name in kinds.ONLY_NAMES.items():
+        settings.watching.field_selectors[_resource(kind)] = f"metadata.name={name}"
     return settings
 
 
@@ -103,7 +103,7 @@ def _registry(push: Push, kubeconfig: str | None) -> kopf.OperatorRegistry:
     async def login(**_: Any) -> kopf.ConnectionInfo:
         return await connection(kubeconfig)
 
-    for kind in (kinds.INFERENCE_MODEL, *kinds.CHILDREN):
+    for kind in (kinds.INFERENCE_MODEL, *kinds.WATCHED):
         kopf.on.event(*_resource(kind), registry=registry)(_handler(kind, push))
     return registry
 

@@ -6,14 +6,12 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from yaie_api import names
-from yaie_operator.cluster import ConflictError, Kind, NotFoundError, Object, WatchEvent
-from yaie_operator.watch.kinds import BY_NAME, INFERENCE_MODEL
+from yaie_operator.cluster import Kind, NotFoundError, Object, WatchEvent, replacement
+from yaie_operator.watch.kinds import BY_NAME, INFERENCE_MODEL, ONLY_NAMES
 from yaie_operator.watch.kube_api import KubeApi, Request
 
 APPLY: Final = "application/apply-patch+yaml"
 PAGE: Final = "500"
-ONLY_NAMES: Final = {"secrets": names.ROUTER_SECRET}
-"""Kinds of which RBAC lets the operator read only one name; lists select that name."""
 
 
 class ChangeQueue:
@@ -57,7 +55,7 @@ class KubeCluster:
         query = [("limit", PAGE)]
         if labels:
             query.append(("labelSelector", ",".join(f"{k}={v}" for k, v in labels.items())))
-        if only := ONLY_NAMES.get(kind.plural):
+        if only := ONLY_NAMES.get(kind):
             query.append(("fieldSelector", f"metadata.name={only}"))
         found: Sequence[Object] = ()
         token = ""
@@ -89,8 +87,6 @@ class KubeCluster:
         """As in `Cluster`. A new object is applied without force: if another owner creates one of
         this name meanwhile, the field values differ and the API server answers 409.
         """
-        if observed is None:
-            await self._must_be_free(manifest)
         query = (
             ("fieldManager", names.FIELD_MANAGER),
             ("force", str(observed is not None).lower()),
@@ -100,6 +96,12 @@ class KubeCluster:
             Request("PATCH", _path_to(manifest), query, body, APPLY)
         )
         return applied
+
+    async def replace(self, manifest: Object, *, observed: Object) -> Object:
+        query = (("fieldManager", names.FIELD_MANAGER),)
+        body = replacement(manifest, observed)
+        replaced: Object = await self._api.send(Request("PUT", _path_to(manifest), query, body))
+        return replaced
 
     async def delete(self, observed: Object) -> None:
         body = {
@@ -130,12 +132,6 @@ class KubeCluster:
         namespace = about["metadata"]["namespace"]
         event = _event(about, severity, reason, message)
         await self._api.send(Request("POST", f"/api/v1/namespaces/{namespace}/events", body=event))
-
-    async def _must_be_free(self, manifest: Object) -> None:
-        kind, metadata = BY_NAME[manifest["kind"]], manifest["metadata"]
-        name = metadata["name"]
-        if await self.get(kind, namespace=metadata["namespace"], name=name) is not None:
-            raise ConflictError(f"{kind.kind} {name} exists")
 
 
 async def serves_models(api: KubeApi) -> bool:

@@ -1,0 +1,74 @@
+"""Finds fields that others have added to an object of ours. Pure.
+
+A server-side apply keeps them, for instance a container or a selector's key that somebody has
+patched into a child. `metadata.managedFields` names the writer of every field; fields without a
+writer are the API server's defaults and an admission policy's changes, which stay.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from yaie_api import names
+from yaie_operator.cluster import Object
+
+SERVERS: Final = frozenset({"f:metadata", "f:status"})
+"""Labels and annotations of others are theirs; the status belongs to controllers."""
+
+RESTARTED: Final = "f:kubectl.kubernetes.io/restartedAt"
+"""`kubectl rollout restart` sets this annotation of the pod template: a wish of the user."""
+
+
+def writers(obj: Object) -> Sequence[Mapping[str, Any]]:
+    """The entries of managedFields that are not our applies nor of a status."""
+    entries: Sequence[Mapping[str, Any]] = obj["metadata"].get("managedFields") or ()
+    return [
+        entry
+        for entry in entries
+        if (entry["manager"], entry["operation"]) != (names.FIELD_MANAGER, "Apply")
+        and entry.get("subresource") != "status"
+        and not SERVERS.issuperset(entry.get("fieldsV1", {}))
+    ]
+
+
+def has_foreign_fields(desired: Object, live: Object) -> bool:
+    """Whether another writer has set a field of `live` that `desired` does not set."""
+    for entry in writers(live):
+        fields = {key: sub for key, sub in entry["fieldsV1"].items() if key not in SERVERS}
+        if _exceeds(fields, desired):
+            return True
+    return False
+
+
+def _exceeds(fields: Mapping[str, Any], desired: Any) -> bool:
+    """Whether the field set (FieldsV1) has a field that `desired` lacks."""
+    for step, below in fields.items():
+        if step in (".", RESTARTED) or set(below) - {"."} == {RESTARTED}:
+            continue
+        found = _at(desired, step)
+        if found is None or (below and _exceeds(below, found)):
+            return True
+    return False
+
+
+def _at(desired: Any, step: str) -> Any:
+    """What `desired` has at one step of a path: f:KEY, k:{KEYS}, v:VALUE or i:INDEX; or None."""
+    kind, _, name = step.partition(":")
+    if kind == "f":
+        return desired.get(name) if isinstance(desired, Mapping) else None
+    items = desired if isinstance(desired, list | tuple) else ()
+    if kind == "k":
+        keys = json.loads(name)
+        matching = (item for item in items if _has_keys(item, keys))
+        return next(matching, None)
+    if kind == "v":
+        value = json.loads(name)
+        return value if value in items else None
+    return None
+
+
+def _has_keys(item: Mapping[str, Any], keys: Mapping[str, Any]) -> bool:
+    """Whether a list's item has these keys. A port's protocol is TCP if it is not set."""
+    return all(
+        item.get(key, "TCP" if key == "protocol" else None) == value for key, value in keys.items()
+    )
