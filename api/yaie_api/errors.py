@@ -6,6 +6,7 @@
     ├── AuthenticationError          401
     ├── NotFoundError                404  unknown model or path
     ├── MethodNotAllowedError        405
+    ├── BodyTimeoutError             408  the request's body came too slowly
     ├── PayloadTooLargeError         413
     ├── UnsupportedEncodingError     415  the body is compressed
     ├── OverloadedError              429  the queue is full: retry later
@@ -105,6 +106,11 @@ class AuthenticationError(YaieError):
     type = "authentication_error"
     default_code = "invalid_api_key"
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """How to show a key, as RFC 9110 requires for a 401."""
+        return {"www-authenticate": "Bearer"}
+
 
 class NotFoundError(YaieError):
     """No such model or path."""
@@ -119,6 +125,14 @@ class MethodNotAllowedError(YaieError):
     status = 405
     type = "invalid_request_error"
     default_code = "method_not_allowed"
+
+
+class BodyTimeoutError(YaieError):
+    """The request's body came too slowly."""
+
+    status = 408
+    type = "invalid_request_error"
+    default_code = "body_timeout"
 
 
 class PayloadTooLargeError(YaieError):

@@ -72,3 +72,12 @@ ENV_PREFIX_KEY: Final = "YAIE_PREFIX_KEY"
 ENV_LISTEN_FD: Final = "YAIE_LISTEN_FD"
 """Number of an inherited listening socket on which a router accepts connections, in addition to its
 own address; set by `yaie up`, which publishes the router on 127.0.0.1."""
+
+# Environment variables that users set, and that `yaie up` sets on its router.
+ENV_API_KEY: Final = "YAIE_API_KEY"
+"""Keys that a server accepts, one a line; for clients, the key that they show."""
+ENV_ALLOWED_ORIGINS: Final = "YAIE_ALLOWED_ORIGINS"
+ENV_ALLOWED_METHODS: Final = "YAIE_ALLOWED_METHODS"
+ENV_ALLOWED_HEADERS: Final = "YAIE_ALLOWED_HEADERS"
+ENV_ALLOW_CREDENTIALS: Final = "YAIE_ALLOW_CREDENTIALS"
+"""Which pages of other origins may use a router, and how; lists as JSON or with commas."""

@@ -100,17 +100,41 @@ class StateLock:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            owner = self._path.read_text().strip() or "unknown"
             os.close(self._fd)
-            raise StateError(
-                f"another `yaie up` (pid {owner}) already uses {folder.path}; stop it, use "
-                "`yaie apply` to add to it, or choose another --state-dir"
-            ) from None
+            raise _in_use(folder) from None
         os.ftruncate(self._fd, 0)
         os.write(self._fd, f"{os.getpid()}\n".encode())
 
     def release(self) -> None:
         os.close(self._fd)
+
+
+def check_free(folder: StateFolder) -> None:
+    """Look whether a `yaie up` has the folder, without taking it: the reason why its port is in use
+    would not say that.
+
+    Raises:
+        StateError: one has it.
+
+    """
+    try:
+        fd = os.open(folder.lock, os.O_RDONLY)
+    except OSError:
+        return  # nobody has ever had it, or creating it will say what is wrong
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise _in_use(folder) from None
+    finally:
+        os.close(fd)
+
+
+def _in_use(folder: StateFolder) -> StateError:
+    owner = folder.lock.read_text().strip() or "unknown"
+    return StateError(
+        f"another `yaie up` (pid {owner}) already uses {folder.path}; stop it, use `yaie apply` to "
+        "add to it, or choose another --state-dir"
+    )
 
 
 def _private_folder(folder: Path) -> None:

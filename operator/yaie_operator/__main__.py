@@ -21,8 +21,8 @@ examples:
   python -m yaie_operator --print-rbac                the rights that it needs, as JSON
 
 environment: YAIE_ENGINE_IMAGE, YAIE_ROUTER_IMAGE, YAIE_IMAGE_PULL_POLICY, YAIE_ROUTER_REPLICAS,
-YAIE_ROUTER_SERVICE_TYPE, YAIE_NAMESPACES, YAIE_LEADER_ELECT; YAIE_POD_NAME and YAIE_POD_NAMESPACE
-name the Lease's holder and place.
+YAIE_ROUTER_SERVICE_TYPE, YAIE_ROUTER_ALLOWED_ORIGINS, YAIE_NAMESPACES, YAIE_LEADER_ELECT;
+YAIE_POD_NAME and YAIE_POD_NAMESPACE name the Lease's holder and place.
 """
 
 

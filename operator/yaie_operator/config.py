@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, Self, TypeVar
 
 from yaie_api import __version__
+from yaie_api.http.access.cors import check_origin, parse_list
 
 ServiceType = Literal["ClusterIP", "NodePort", "LoadBalancer"]
 PullPolicy = Literal["Always", "IfNotPresent", "Never"]
@@ -22,6 +23,7 @@ class OperatorConfig:
         image_pull_policy: image pull policy of engines and routers.
         router_replicas: routers per namespace.
         router_service_type: type of the Service in front of the routers.
+        router_allowed_origins: origins whose web pages may use the routers (CORS).
         endpoint_format: template of `status.endpoint`; {namespace} is replaced.
         workers: number of keys reconciled concurrently.
         resync_s: seconds between full lists; each wait varies by ±20 %.
@@ -39,6 +41,7 @@ class OperatorConfig:
     image_pull_policy: PullPolicy = "IfNotPresent"
     router_replicas: int = 1
     router_service_type: ServiceType = "ClusterIP"
+    router_allowed_origins: tuple[str, ...] = ()
     endpoint_format: str = "http://yaie-router.{namespace}.svc:8000/v1"
     workers: int = 4
     resync_s: float = 60.0
@@ -67,11 +70,22 @@ class OperatorConfig:
             router_service_type=_choice(
                 environ, "YAIE_ROUTER_SERVICE_TYPE", ("ClusterIP", "NodePort", "LoadBalancer")
             ),
+            router_allowed_origins=_origins(environ, "YAIE_ROUTER_ALLOWED_ORIGINS"),
         )
 
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _origins(environ: Mapping[str, str], name: str) -> tuple[str, ...]:
+    try:
+        origins = parse_list(environ.get(name, ""))
+        for origin in origins:
+            check_origin(origin)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    return origins
 
 
 def _choice(environ: Mapping[str, str], name: str, choices: tuple[Choice, ...]) -> Choice:

@@ -1,16 +1,13 @@
 """The router's own answers: JSON bodies and errors in their envelope, with their headers."""
 
 import json
-from math import ceil
-from typing import Any, Final
+from typing import Any
 
 from aiohttp import web
 
 from yaie_api.errors import YaieError
 from yaie_api.http import envelopes
 from yaie_api.names import HEADER_REQUEST_ID
-
-_RETRY_AFTER_S: Final = 1.0
 
 
 def json_answer(body: dict[str, Any], request_id: str, status: int = 200) -> web.Response:
@@ -19,8 +16,13 @@ def json_answer(body: dict[str, Any], request_id: str, status: int = 200) -> web
         status=status,
         body=json.dumps(body, ensure_ascii=False).encode("utf-8", "replace"),
         content_type="application/json",
-        headers={"server": "yaie", HEADER_REQUEST_ID: request_id},
+        headers=own_headers(request_id),
     )
+
+
+def own_headers(request_id: str) -> dict[str, str]:
+    """Headers of each answer of the router itself."""
+    return {"server": "yaie", HEADER_REQUEST_ID: request_id}
 
 
 def error_answer(
@@ -28,11 +30,7 @@ def error_answer(
 ) -> web.Response:
     """Make the response for an error, in the path's envelope. 429 and 503 say when to retry."""
     response = json_answer(envelopes.for_path(error, path, request_id), request_id, error.status)
-    if error.retryable:
-        after_s = error.retry_after_s if error.retry_after_s is not None else _RETRY_AFTER_S
-        response.headers["retry-after"] = str(max(1, ceil(after_s)))
+    response.headers.update(error.headers)
     if retried:
         response.headers["x-should-retry"] = "false"
-    if error.status in (408, 413):
-        response.force_close()  # the rest of the body is not read
     return response

@@ -17,14 +17,16 @@ from aiohttp import web
 
 from yaie_api import __version__, logs, names, prefix
 from yaie_api.errors import EngineError, MethodNotAllowedError, YaieError
-from yaie_api.http.origin import check_local
+from yaie_api.http.access.body import BodyLimits
+from yaie_api.http.access.gate import Gate
+from yaie_api.http.access.head import Head
 from yaie_api.http.paths import no_such_path
 from yaie_router import routes
 from yaie_router.admission import Admission
-from yaie_router.answers import error_answer, json_answer
+from yaie_router.answers import error_answer, json_answer, own_headers
 from yaie_router.config import Config
 from yaie_router.endpoints import Directory
-from yaie_router.headers import request_id
+from yaie_router.headers import add_headers, request_id
 from yaie_router.intake import find_holder, find_model, model_not_found, parse, read_body
 from yaie_router.metrics import CONTENT_TYPE, Metrics
 from yaie_router.objects import Endpoint, Model
@@ -41,6 +43,7 @@ class Exchange:
     """What is known of one request, for its log line and its metrics."""
 
     request_id: str
+    head: Head
     route: str = "other"
     model: str = ""
     call: Call | None = None
@@ -51,9 +54,7 @@ Handler = Callable[[web.BaseRequest, Exchange], Awaitable[web.StreamResponse]]
 
 
 class App:
-    """Answers every request of the router. `draining` turns readiness off. `local_only`: requests
-    that a web page of another machine may have caused are refused.
-    """
+    """Answers every request of the router that its `gate` lets in. `draining`: it is not ready."""
 
     def __init__(
         self,
@@ -64,12 +65,13 @@ class App:
         metrics: Metrics,
     ) -> None:
         self._config = config
+        self._body_limits = BodyLimits(config.max_body_bytes, config.body_timeout_s)
         self._directory = directory
         self._admission = admission
         self._proxy = proxy
         self._metrics = metrics
         self.draining = False
-        self.local_only = False
+        self.gate = Gate(config.api_keys, config.cors)
         self._routes: dict[str, dict[str, Handler]] = {
             **{path: {"POST": self._forward} for path in routes.FORWARDED},
             routes.STORED: {"GET": self._stored, "DELETE": self._stored},
@@ -89,19 +91,24 @@ class App:
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request: the server's only handler."""
         started_s = time.perf_counter()
-        exchange = Exchange(request_id(request.headers))
+        exchange = Exchange(request_id(request.headers), _head(request))
         logs.request_id.set(exchange.request_id)
         try:
             response = await self._answer(request, exchange)
             exchange.status = response.status
         finally:
             self._record(exchange, time.perf_counter() - started_s)
-        if self.draining:
-            response.force_close()
+        if not response.prepared:
+            add_headers(response.headers, self.gate.answer_headers(exchange.head))
+        if self.draining or not request.content.is_eof():
+            response.force_close()  # an answer before the whole body is the connection's last
         return response
 
     async def _answer(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
         try:
+            if (allowed := self.gate.preflight(exchange.head)) is not None:
+                exchange.route = "preflight"
+                return web.Response(status=204, headers=own_headers(exchange.request_id) | allowed)
             return await self._dispatch(request, exchange)(request, exchange)
         except YaieError as error:
             retried = exchange.call is not None and exchange.call.attempts > 1
@@ -117,8 +124,7 @@ class App:
             )
 
     def _dispatch(self, request: web.BaseRequest, exchange: Exchange) -> Handler:
-        if self.local_only:
-            check_local(request.headers.get("Host", ""), request.headers.get("Origin", ""))
+        self.gate.check(exchange.head)
         route = routes.route_of(request.path)
         methods = self._routes.get(route)
         if methods is None:
@@ -143,6 +149,7 @@ class App:
             holder=self._earlier_holder(request.path, body, model),
             request_id=exchange.request_id,
             arrived_s=arrived_s,
+            answer_headers=self.gate.answer_headers(exchange.head),
         )
         return await self._send(request, exchange, call)
 
@@ -162,15 +169,12 @@ class App:
             holder=holder.endpoint,
             request_id=exchange.request_id,
             arrived_s=arrived_s,
+            answer_headers=self.gate.answer_headers(exchange.head),
         )
         return await self._send(request, exchange, call)
 
     async def _read(self, request: web.BaseRequest) -> bytes:
-        return await read_body(
-            request,
-            most_bytes=self._config.max_body_bytes,
-            timeout_s=self._config.body_timeout_s,
-        )
+        return await read_body(request, self._body_limits)
 
     async def _send(
         self, request: web.BaseRequest, exchange: Exchange, call: Call
@@ -268,3 +272,8 @@ def _entry(name: str, directory: Directory) -> dict[str, Any]:
         "parent": None,
         **state,
     }
+
+
+def _head(request: web.BaseRequest) -> Head:
+    headers = [(name.lower(), value) for name, value in request.raw_headers]
+    return Head(request.method, request.path, headers)

@@ -2,12 +2,19 @@
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NoReturn
 
 from yaie_api import __version__
+from yaie_api.http.access.cors import CorsPolicy, policy_of
+from yaie_api.http.access.keys import parse_keys
 from yaie_api.names import (
+    ENV_ALLOW_CREDENTIALS,
+    ENV_ALLOWED_HEADERS,
+    ENV_ALLOWED_METHODS,
+    ENV_ALLOWED_ORIGINS,
+    ENV_API_KEY,
     ENV_API_SOCKET,
     ENV_LISTEN_FD,
     ENV_NAMESPACE,
@@ -19,6 +26,9 @@ _EXAMPLES = f"""\
 environment:
   {ENV_NAMESPACE}, {ENV_API_SOCKET}   defaults of --namespace and --api-socket
   {ENV_PREFIX_KEY}   hex key of the prefix hash; routers of one namespace share it
+  {ENV_API_KEY}   accept only requests with one of these keys, one a line; engines do not see them
+  {ENV_ALLOWED_ORIGINS}   origins whose pages may use this router: a JSON list, or with commas
+  {ENV_ALLOWED_METHODS}, {ENV_ALLOWED_HEADERS}, {ENV_ALLOW_CREDENTIALS}   how they may
 
 examples:
   python -m yaie_router --namespace default              in a cluster, with the pod's account
@@ -36,7 +46,9 @@ class Config:
     listen_fd: int | None = None
     api_socket: Path | None = None
     api_address: tuple[str, str] | None = None
-    prefix_key: bytes = b""
+    prefix_key: bytes = field(default=b"", repr=False)
+    api_keys: tuple[str, ...] = field(default=(), repr=False)
+    cors: CorsPolicy = field(default_factory=CorsPolicy)
     max_body_bytes: int = 8 << 20
     header_timeout_s: float = 10.0
     body_timeout_s: float = 30.0
@@ -66,6 +78,8 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Config:
         api_socket=socket,
         api_address=(host, port) if host else None,
         prefix_key=_key(parser, env.get(ENV_PREFIX_KEY, "")),
+        api_keys=parse_keys(env.get(ENV_API_KEY, "")),
+        cors=_cors(parser, env),
         max_body_bytes=given.max_body_bytes,
         header_timeout_s=given.header_timeout_s,
         body_timeout_s=given.body_timeout_s,
@@ -147,6 +161,13 @@ def _key(parser: argparse.ArgumentParser, text: str) -> bytes:
     if len(key) > 64:
         _refuse(parser, f"{ENV_PREFIX_KEY} must have at most 64 bytes")
     return key
+
+
+def _cors(parser: argparse.ArgumentParser, env: Mapping[str, str]) -> CorsPolicy:
+    try:
+        return policy_of(env)
+    except ValueError as error:
+        _refuse(parser, str(error))
 
 
 def _refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:

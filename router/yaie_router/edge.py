@@ -4,6 +4,7 @@ aiohttp's parser limits the number and the size of headers, and its timer limits
 This adds what it lacks:
 
 - A new connection must send a whole request head within `header_timeout_s`.
+- After an answer that came before the whole body, the connection ends within `LINGER_S`.
 - What is not HTTP is answered with the envelope of every other error, not with the library's name.
 - A client that reads nothing for `client_stall_s` is cut off. Through back-pressure it would hold
   its engine's slot until TCP gives the peer up.
@@ -20,6 +21,7 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 
 from yaie_api.errors import InvalidRequestError
+from yaie_api.http.access.body import LINGER_S
 from yaie_router.answers import error_answer
 
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -80,6 +82,7 @@ class Edge(web.Server):
             access_log=None,  # type: ignore[arg-type]  # as aiohttp's own servers do
             auto_decompress=False,
             keepalive_timeout=_IDLE_S,
+            lingering_time=LINGER_S,
         )
 
     def connection_made(self, handler: "RequestHandler", transport: asyncio.Transport) -> None:

@@ -2,10 +2,12 @@
 
 import re
 import uuid
+from collections.abc import Mapping
 from typing import Final
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from yaie_api.http.access.keys import KEY_HEADERS
 from yaie_api.names import HEADER_ENDPOINT, HEADER_PREFIX, HEADER_REQUEST_ID
 
 _HOP_BY_HOP: Final = frozenset(
@@ -22,6 +24,7 @@ _HOP_BY_HOP: Final = frozenset(
     )
 )
 _NOT_FORWARDED: Final = _HOP_BY_HOP | {"host", "content-length", "expect", HEADER_REQUEST_ID}
+_KEYS: Final = frozenset(name.decode() for name in KEY_HEADERS)
 _NOT_RETURNED: Final = _HOP_BY_HOP | {"server", "date", HEADER_REQUEST_ID}
 _SAFE_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -32,9 +35,13 @@ def request_id(headers: CIMultiDictProxy[str]) -> str:
     return given if _SAFE_ID.fullmatch(given) else uuid.uuid4().hex
 
 
-def to_engine(headers: CIMultiDictProxy[str], identity: str) -> CIMultiDict[str]:
-    """Return the headers of a client's request that go to the engine."""
-    out = _crossing(headers, _NOT_FORWARDED)
+def to_engine(
+    headers: CIMultiDictProxy[str], identity: str, *, with_keys: bool = True
+) -> CIMultiDict[str]:
+    """Return the headers of a client's request that go to the engine. `with_keys`: the API key,
+    too; without it where the router has checked it.
+    """
+    out = _crossing(headers, _NOT_FORWARDED if with_keys else _NOT_FORWARDED | _KEYS)
     out[HEADER_REQUEST_ID] = identity
     return out
 
@@ -49,6 +56,15 @@ def to_client(
     if retried:
         out["x-should-retry"] = "false"  # client libraries would multiply our retries by theirs
     return out
+
+
+def add_headers(headers: CIMultiDict[str], more: Mapping[str, str]) -> None:
+    """Set headers of a response; what caches must look at (`vary`) is added to what is there."""
+    for name, value in more.items():
+        if name == "vary":
+            headers.add(name, value)
+        else:
+            headers[name] = value
 
 
 def _crossing(headers: CIMultiDictProxy[str], dropped: frozenset[str]) -> CIMultiDict[str]:

@@ -10,29 +10,22 @@ from aiohttp import web
 from yaie_api.errors import (
     InvalidRequestError,
     NotFoundError,
-    PayloadTooLargeError,
     UnavailableError,
 )
+from yaie_api.http.access.body import BodyLimits, BodyMeter
 from yaie_router.endpoints import Directory, Holder
 from yaie_router.objects import Model
 
 _MOST_NAMES: Final = 20
 
 
-class BodyTimeoutError(InvalidRequestError):
-    """The client did not send its whole body in time."""
-
-    status = 408
-    default_code = "body_timeout"
-
-
-async def read_body(request: web.BaseRequest, *, most_bytes: int, timeout_s: float) -> bytes:
+async def read_body(request: web.BaseRequest, limits: BodyLimits) -> bytes:
     """Read the whole body.
 
     Raises:
-        BodyTimeoutError: it did not arrive within `timeout_s`.
+        BodyTimeoutError: it came too slowly.
         InvalidRequestError: it is compressed.
-        PayloadTooLargeError: it is larger than `most_bytes`.
+        PayloadTooLargeError: it is too large.
 
     """
     encoding = request.headers.get("content-encoding", "identity").lower()
@@ -40,23 +33,25 @@ async def read_body(request: web.BaseRequest, *, most_bytes: int, timeout_s: flo
         raise InvalidRequestError(
             f"Content-Encoding {encoding[:40]!r} is not supported: send the body uncompressed."
         )
-    if (request.content_length or 0) > most_bytes:
-        raise _too_large(most_bytes)
+    meter = BodyMeter(limits)
+    meter.declare(request.content_length or 0)
     if request.headers.get("expect", "").lower() == "100-continue":
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0  # the answer itself has not begun
     parts: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(timeout_s):
-            async for part in request.content.iter_any():
-                parts.append(part)
-                size += len(part)
-                if size > most_bytes:
-                    raise _too_large(most_bytes)
-    except TimeoutError:
-        raise BodyTimeoutError(f"The body did not arrive within {timeout_s:g} s.") from None
+    while part := await _next_part(request, meter):
+        meter.add(len(part))
+        parts.append(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def _next_part(request: web.BaseRequest, meter: BodyMeter) -> bytes:
+    """Wait for more of the body; b"": it has ended."""
+    try:
+        async with asyncio.timeout(meter.left_s()):
+            return await request.content.readany()
+    except TimeoutError:
+        raise meter.too_slow() from None
 
 
 def parse(body: bytes) -> dict[str, Any]:
@@ -151,7 +146,3 @@ def _available(directory: Directory) -> str:
         return "No model is deployed here yet."
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return f"Available models: {', '.join(names[:_MOST_NAMES])}{more}."
-
-
-def _too_large(most_bytes: int) -> PayloadTooLargeError:
-    return PayloadTooLargeError(f"The body is larger than {most_bytes} bytes.")

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from yaie_api.http import pages
 from yaie_api.http.paths import no_such_path
-from yaie_api.names import HEADER_REQUEST_ID
+from yaie_router.answers import own_headers
 
 _DOCUMENT: Final = "openapi.json"
 """Written by `tools/render_openapi.py`: the router does not load the types that check bodies."""
@@ -25,8 +25,8 @@ def page_answer(request: web.BaseRequest, request_id: str) -> web.Response:
     if page is None:
         raise no_such_path(request.path, ())
     found = pages.reply(page, request.headers.get("if-none-match", ""))
-    ours = {"server": "yaie", HEADER_REQUEST_ID: request_id}
-    return web.Response(status=found.status, headers=found.headers | ours, body=found.body)
+    headers = found.headers | own_headers(request_id)
+    return web.Response(status=found.status, headers=headers, body=found.body)
 
 
 def openapi_answer(request_id: str) -> web.Response:
@@ -34,7 +34,7 @@ def openapi_answer(request_id: str) -> web.Response:
     return web.Response(
         body=_document(),
         content_type="application/json",
-        headers={"server": "yaie", HEADER_REQUEST_ID: request_id},
+        headers=own_headers(request_id),
     )
 
 

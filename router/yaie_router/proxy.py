@@ -8,6 +8,7 @@ cancels the handler, and the connection to the engine closes at once.
 
 import itertools
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -34,7 +35,8 @@ NO_ENGINE_RETRY_S: Final = 5.0
 class Call:
     """One client request, parsed. `endpoint`, `attempts` and `tried` change with each attempt.
 
-    `holder`: the only engine that can answer, because it has the stored response.
+    `holder`: the only engine that can answer, because it has the stored response. `answer_headers`:
+    what the answer gets beside the engine's.
     """
 
     method: str
@@ -46,6 +48,7 @@ class Call:
     holder: Endpoint | None
     request_id: str
     arrived_s: float
+    answer_headers: Mapping[str, str] = field(default_factory=dict)
     endpoint: str = ""
     attempts: int = 0
     tried: set[str] = field(default_factory=set)
@@ -64,6 +67,7 @@ class Proxy:
         budget: RetryBudget,
         metrics: Metrics,
         silence_timeout_s: float,
+        forward_keys: bool = True,
     ) -> None:
         self._session = session
         self._directory = directory
@@ -72,6 +76,7 @@ class Proxy:
         self._budget = budget
         self._metrics = metrics
         self._silence_timeout_s = silence_timeout_s
+        self._forward_keys = forward_keys
         self._turn = itertools.count()
 
     async def forward(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
@@ -167,7 +172,7 @@ class Proxy:
                     call.method,
                     endpoint.base_url + call.path,
                     call.body,
-                    headers.to_engine(call.headers, call.request_id),
+                    headers.to_engine(call.headers, call.request_id, with_keys=self._forward_keys),
                     silence_timeout_s=call.model.timeout_s or self._silence_timeout_s,
                 )
             except AttemptError as failure:
@@ -199,6 +204,7 @@ class Proxy:
             ),
         )
         out.headers["server"] = "yaie"
+        headers.add_headers(out.headers, call.answer_headers)
         is_events = upstream.content_type == "text/event-stream"
         if is_events:
             out.headers.popall("content-length", None)  # an error event may follow

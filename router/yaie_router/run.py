@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 import aiohttp
 from aiohttp import web
 
-from yaie_api.http.origin import is_loopback
+from yaie_api.http.access.origin import is_loopback
 from yaie_api.logs import fields
 from yaie_api.names import GROUP, LABEL_MANAGED_BY, MANAGED_BY, PLURAL, VERSION
 from yaie_router.admission import Admission
@@ -58,6 +58,7 @@ async def run(config: Config, signals: "Signals") -> None:
             budget=RetryBudget(),
             metrics=metrics,
             silence_timeout_s=config.silence_timeout_s,
+            forward_keys=not config.api_keys,
         )
         app = App(config, directory, admission, proxy, metrics)
         edge = Edge(
@@ -100,7 +101,7 @@ async def _serve(
         sites = _sites(runner, config)
         for site in sites:
             await site.start()
-        app.local_only = all(is_loopback(str(address[0])) for address in runner.addresses)
+        app.gate.local_only = all(is_loopback(str(address[0])) for address in runner.addresses)
         log.info("serving", extra=fields(host=config.host, port=config.port))
         await signals.stop.wait()
         app.draining = True

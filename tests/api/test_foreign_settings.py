@@ -9,6 +9,7 @@ from yaie_api.engine_config import settings
 from yaie_api.foreign_settings import synonyms
 from yaie_api.foreign_settings.offline import OFFLINE
 from yaie_api.foreign_settings.ollama import OLLAMA, model_problem, unread_variables
+from yaie_api.foreign_settings.ollama_models import hub_name
 from yaie_api.foreign_settings.verdict import SWITCH, Foreign, Harmless, Mapped, Refused
 from yaie_api.foreign_settings.vllm import VLLM
 
@@ -113,6 +114,27 @@ def test_values_that_vllm_spells_otherwise_are_ours(name: str, given: Any, expec
 @pytest.mark.parametrize("model", ["hf://a/b", "builtin://x", "a/b", "./folder", "plain", "m@main"])
 def test_what_may_be_a_model_is_no_problem(model: str) -> None:
     assert model_problem(model) is None
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("llama3.2", "meta-llama/Llama-3.2-3B-Instruct"),
+        ("llama3.2:1b", "meta-llama/Llama-3.2-1B-Instruct"),
+        ("llama3.2:latest", "meta-llama/Llama-3.2-3B-Instruct"),
+        ("llama3.1:8b-instruct-q4_K_M", "meta-llama/Llama-3.1-8B-Instruct"),
+        ("qwen3:0.6b", "Qwen/Qwen3-0.6B"),
+        ("qwen3:30b-a3b", "Qwen/Qwen3-30B-A3B"),
+        ("Qwen2.5-Coder:1.5b", "Qwen/Qwen2.5-Coder-1.5B-Instruct"),
+        ("mixtral:8x7b", "mistralai/Mixtral-8x7B-Instruct-v0.1"),
+        ("library/gemma3", "google/gemma-3-4b-it"),
+        ("qwen3:235b", None),
+        ("my-model", None),
+        ("Qwen/Qwen3-0.6B", None),
+    ],
+)
+def test_well_known_names_of_ollama_have_one_on_the_hub(model: str, name: str | None) -> None:
+    assert hub_name(model) == name
 
 
 def test_a_folder_may_have_any_name(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from yaie_operator.config import OperatorConfig
+
 pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).parents[2]
@@ -128,6 +130,14 @@ def test_image_names_follow_registry_tag_and_digest(render: Render) -> None:
     assert container["image"] == "r.example/team/yaie/control-plane:v9"
     assert env["YAIE_ROUTER_IMAGE"] == container["image"]
     assert env["YAIE_ENGINE_IMAGE"] == f"r.example/team/yaie/engine@{digest}"
+
+
+def test_allowed_origins_reach_the_operator(render: Render) -> None:
+    objects = render('router.allowedOrigins=["https://a.example","http://localhost:3000"]')
+    (container,) = of_kind(objects, "Deployment")[0]["spec"]["template"]["spec"]["containers"]
+    env = {each["name"]: each.get("value") for each in container["env"]}
+    config = OperatorConfig.from_env({name: value for name, value in env.items() if value})
+    assert config.router_allowed_origins == ("https://a.example", "http://localhost:3000")
 
 
 def test_two_operators_get_a_disruption_budget_and_are_spread(render: Render) -> None:

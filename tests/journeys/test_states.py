@@ -43,8 +43,13 @@ def test_a_server_with_keys_asks_for_one(page: Browser, tmp_path: Path) -> None:
         expected(page, 401)
         page.go(f"{server.url}/docs")
         page.until(lambda: page.focused() == "key")
+        assert "YAIE_API_KEY" in page.text("article pre")
+        assert "{model}" in page.text("main")
         page.press(*"secret-key", ENTER)
-        page.until(lambda: page.shown("article"))
+        page.until(lambda: not page.shown("#access"))
+        assert "YAIE_API_KEY" in page.text("article pre")
+        assert '"model":"stub"' in page.text("main")
+        assert len(page.run("return document.querySelectorAll('#list > h2')")) < 12
         expected(page, 401)
 
 

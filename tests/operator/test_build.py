@@ -1,5 +1,6 @@
 import base64
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -297,3 +298,21 @@ def test_the_router_understands_its_arguments_and_its_key() -> None:
     parsed = parse(container["args"], env | {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
     assert (parsed.namespace, parsed.host, parsed.port) == ("ns", "0.0.0.0", 8000)
     assert parsed.prefix_key == b"\x01" * 32
+
+
+def test_the_router_understands_the_origins_that_it_gets() -> None:
+    from yaie_router.config import parse
+
+    origins = ("https://a.example", "http://localhost:3000")
+    config = replace(CONFIG, router_allowed_origins=origins)
+    made = router_objects("ns", config, secret=None, new_key=lambda: bytes(32))
+    container = made[-1]["spec"]["template"]["spec"]["containers"][0]
+    env = {one["name"]: one["value"] for one in container["env"] if "value" in one}
+    parsed = parse(container["args"], env | {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+    assert parsed.cors.origins == origins
+    assert not any("ALLOW" in one["name"] for one in container_env(_router()))
+
+
+def container_env(deployment: Object) -> list[dict[str, Any]]:
+    env: list[dict[str, Any]] = deployment["spec"]["template"]["spec"]["containers"][0]["env"]
+    return env

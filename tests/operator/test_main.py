@@ -28,6 +28,7 @@ def test_a_pods_environment_says_everything() -> None:
             "YAIE_IMAGE_PULL_POLICY": "Never",
             "YAIE_ROUTER_REPLICAS": "2",
             "YAIE_ROUTER_SERVICE_TYPE": "NodePort",
+            "YAIE_ROUTER_ALLOWED_ORIGINS": "https://a.example,http://localhost:3000",
             "YAIE_POD_NAME": "yaie-operator-1",
             "YAIE_POD_NAMESPACE": "yaie-system",
         }
@@ -39,6 +40,7 @@ def test_a_pods_environment_says_everything() -> None:
         image_pull_policy="Never",
         router_replicas=2,
         router_service_type="NodePort",
+        router_allowed_origins=("https://a.example", "http://localhost:3000"),
     )
     assert (found.identity, found.lease_namespace) == ("yaie-operator-1", "yaie-system")
     assert found.leader_elect
@@ -61,6 +63,7 @@ def test_flags_win_over_the_environment() -> None:
         ("YAIE_ROUTER_REPLICAS", "two"),
         ("YAIE_IMAGE_PULL_POLICY", "Sometimes"),
         ("YAIE_ROUTER_SERVICE_TYPE", "External"),
+        ("YAIE_ROUTER_ALLOWED_ORIGINS", "a.example"),
     ],
 )
 def test_a_wrong_variable_is_named(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from yaie_api.foreign_settings.ollama_models import hub_name
 from yaie_api.foreign_settings.verdict import SWITCH, Foreign, settings, table
 
 PER_REQUEST: Final = "It belongs to each request: clients send it, with OpenAI's or vLLM's name."
@@ -55,7 +56,7 @@ ENVIRONMENT: Final[Mapping[str, str]] = {
     "OLLAMA_KEEP_ALIVE": "the model stays loaded while the server runs",
     "OLLAMA_LOAD_TIMEOUT": "GET /readyz says when the model is loaded",
     "OLLAMA_MAX_LOADED_MODELS": "a server has one model; `yaie up` runs several",
-    "OLLAMA_ORIGINS": "answers have no CORS headers; let a proxy add them",
+    "OLLAMA_ORIGINS": "write --allowed-origins",
     "OLLAMA_KV_CACHE_TYPE": "the KV cache has the type of the weights, see --dtype",
     "OLLAMA_FLASH_ATTENTION": "kernels are chosen by YAIE_KERNELS",
     "OLLAMA_GPU_OVERHEAD": "write --gpu-memory-utilization",
@@ -80,6 +81,11 @@ def model_problem(model: str) -> str | None:
         return (
             f"{model!r} is a GGUF file, and GGUF is not read. Name the model's folder with "
             "safetensors weights, or hf://org/name of the model it was made from."
+        )
+    if hub := hub_name(model):
+        return (
+            f"{model!r} is a name of Ollama's library, whose files are not read: write hf://{hub} "
+            "for the model on the hub."
         )
     if _NAME.fullmatch(model):
         return (

@@ -46,9 +46,6 @@ TELEMETRY: Final = "There are no traces yet: measurements are at /metrics."
 MEASURED: Final = "What is measured is fixed: see /metrics."
 STATS: Final = "Statistics are metrics, never log lines."
 TLS: Final = "The server speaks plain HTTP: end TLS in a proxy or an ingress in front of it."
-CORS: Final = (
-    "No answer has CORS headers, so pages of other origins cannot read it: let a proxy add them."
-)
 LOG_LEVEL: Final = "One level holds for all that is logged: write --log-level."
 TOKENIZER: Final = "The tokenizer is tokenizer.json of the model's folder, or of --tokenizer."
 OVERRIDES: Final = "The checkpoint's config.json holds: change it in a copy of the folder."
@@ -293,10 +290,6 @@ VLLM: Final = table(
     settings(
         TLS, ssl_keyfile=(), ssl_certfile=(), ssl_ca_certs=(), enable_ssl_refresh=False,
         ssl_cert_reqs=0, ssl_ciphers=(),
-    ),
-    settings(
-        CORS, allow_credentials=False, allowed_origins="[]", allowed_methods=None,
-        allowed_headers=None,
     ),
     settings("Paths begin at /: let the proxy cut its prefix off.", root_path=("", "/")),
     settings("Every answer has the header x-request-id.", enable_request_id_headers=True),

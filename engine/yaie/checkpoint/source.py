@@ -8,7 +8,7 @@ folder refers to code and no native model has its architecture.
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,10 @@ PICKLED = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"})
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
-GGUF = "This model is in the GGUF format only, which is not supported. Name one with safetensors."
+GGUF = (
+    "This model is in the GGUF format, which is not supported. Name the safetensors of the model "
+    "that it was made from: a folder with them, or hf://org/name."
+)
 REPOSITORY = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]*/[A-Za-z0-9][-A-Za-z0-9._]*")
 REVISION = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._/]*")
 
@@ -34,11 +37,13 @@ def resolve(
     revision: str | None = None,
     *,
     with_weights: bool = True,
+    check: Callable[[Path], object] = lambda _: None,
     report: "Report | None" = None,
 ) -> Path:
     """Return the local folder of `source`, after the download if it is `hf://`.
 
-    An unsupported model is refused before its weights are downloaded. `with_weights=False` does not
+    An unsupported model is refused before its weights are downloaded, and so is one that `check`
+    refuses: it is called with a folder that has the model's settings. `with_weights=False` does not
     download weights. `report` is told how far a download is; None: standard error is.
 
     Raises:
@@ -46,21 +51,28 @@ def resolve(
         UnavailableError: the hub cannot be reached; a retry can help.
 
     """
-    scheme, separator, rest = source.partition("://")
+    scheme, _, rest = source.partition("://")
     if revision is not None and scheme != "hf":
         raise InvalidRequestError(
             "A revision belongs to hf:// sources only. Remove it, or name another folder.",
             param="revision",
         )
+    if scheme == "hf":
+        repository, pinned = _pinned(rest, revision)
+        return _download(repository, pinned, with_weights=with_weights, check=check, report=report)
+    folder = _local(source)
+    check(folder)
+    return folder
+
+
+def _local(source: str) -> Path:
+    scheme, separator, rest = source.partition("://")
     if not separator:
         return _existing(Path(source).expanduser(), source)
     if scheme == "builtin":
         return _builtin(rest)
     if scheme == "file":
         return _existing(Path(rest), source)
-    if scheme == "hf":
-        repository, pinned = _pinned(rest, revision)
-        return _download(repository, pinned, with_weights=with_weights, report=report)
     raise InvalidRequestError(
         f"Unknown model source {source!r}. Use builtin://NAME, hf://org/name[@revision] or a "
         "local folder.",
@@ -223,6 +235,12 @@ def eos_token_ids(folder: Path, raw: dict[str, Any]) -> tuple[int, ...]:
 
 
 def _existing(path: Path, source: str) -> Path:
+    if path.suffix.lower() == ".gguf" and not path.is_dir():
+        raise InvalidRequestError(GGUF, param="model")
+    if path.is_file():
+        raise InvalidRequestError(
+            f"{source!r} is a file. Name the model's folder: {str(path.parent)!r}.", param="model"
+        )
     if not path.is_dir():
         hint = (
             f" For a model of the hub write hf://{source}." if REPOSITORY.fullmatch(source) else ""
@@ -264,13 +282,19 @@ def _pinned(rest: str, revision: str | None) -> tuple[str, str | None]:
 
 
 def _download(
-    repository: str, revision: str | None, *, with_weights: bool, report: "Report | None"
+    repository: str,
+    revision: str | None,
+    *,
+    with_weights: bool,
+    check: Callable[[Path], object],
+    report: "Report | None",
 ) -> Path:
     from yaie.checkpoint import hub
     from yaie.checkpoint.download.progress import Teller
 
     folder = hub.settings(repository, revision)
     read_config(folder)
+    check(folder)
     if not with_weights:
         return folder
     names = weight_files(folder)

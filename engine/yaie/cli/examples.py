@@ -19,7 +19,7 @@ EXAMPLES: Final = {
     "serve": (
         "yaie serve builtin://yaie-demo",
         "yaie serve hf://Qwen/Qwen3-0.6B --max-model-len 8192",
-        "yaie serve ./my-model --host 0.0.0.0 --port 9000 --api-key secret",
+        "yaie serve ./my-model --host 0.0.0.0 --port 9000 --api-key-file keys.txt",
         "yaie serve hf://Qwen/Qwen3-8B --tool-call-parser hermes --reasoning-parser qwen3",
         "yaie serve ./my-model --admin-port 9001   # POST /reset_prefix_cache there",
     ),

@@ -5,12 +5,11 @@ The engine's flags are derived from `yaie_api.engine_config`.
 
 import argparse
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
+from yaie.cli.access_flags import add_cors_flags, add_key_flags
 from yaie.cli.values import not_negative, port, positive, value_of
 from yaie_api.engine_config import settings
-
-ENV_API_KEY: Final = "YAIE_API_KEY"
 
 
 def add_http_flags(group: "argparse._ArgumentGroup") -> None:
@@ -44,13 +43,8 @@ def add_http_flags(group: "argparse._ArgumentGroup") -> None:
         help="HTTP processes that share the port and the engine (default: %(default)s)",
     )
     add_name_flag(group)
-    flag(
-        "--api-key",
-        nargs="+",
-        default=[],
-        metavar="KEY",
-        help=f"accept only requests with one of these keys (or set {ENV_API_KEY})",
-    )
+    add_key_flags(group, several=True)
+    add_cors_flags(group)
     flag(
         "--shutdown-timeout",
         type=not_negative,

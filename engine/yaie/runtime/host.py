@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
+MEMINFO = Path("/proc/meminfo")
 
 
 def usable_cores(cgroup: Path = CGROUP) -> int:
@@ -23,8 +24,23 @@ def usable_memory_bytes(cgroup: Path = CGROUP) -> int:
     return min(total, int(limit)) if limit.isdecimal() else total
 
 
+def available_memory_bytes(cgroup: Path = CGROUP, meminfo: Path = MEMINFO) -> int:
+    """Memory that a new process could use, swap included: what the kernel calls available, or what
+    is left to the control group if that is less, in bytes.
+    """
+    told = dict(line.partition(":")[::2] for line in _read(meminfo).splitlines())
+    kib = [int(told.get(name, "0").split()[0]) for name in ("MemAvailable", "SwapFree")]
+    free = sum(kib) * 1024 or usable_memory_bytes(cgroup)
+    limit, used = _read(cgroup / "memory.max"), _read(cgroup / "memory.current")
+    if not limit.isdecimal() or not used.isdecimal():
+        return free
+    stat = dict(line.partition(" ")[::2] for line in _read(cgroup / "memory.stat").splitlines())
+    cached = int(stat.get("inactive_file", "0")) + int(stat.get("active_file", "0"))
+    return max(0, min(free, int(limit) - int(used) + cached))
+
+
 def _read(path: Path) -> str:
-    """Content of a one-line file; empty where there is no such file (other systems)."""
+    """Content of a small file; empty where there is no such file (other systems)."""
     try:
         return path.read_text(encoding="ascii").strip()
     except OSError:

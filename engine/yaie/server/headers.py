@@ -8,6 +8,7 @@ from typing import Final
 from yaie.server.options import ServiceOptions
 from yaie_api import names
 from yaie_api.errors import InvalidRequestError
+from yaie_api.http.access.keys import key_of
 
 MAX_TENANT_LENGTH: Final = 128
 
@@ -34,14 +35,6 @@ def tenant_and_timeout(
     if len(tenant) > MAX_TENANT_LENGTH:
         raise InvalidRequestError("The tenant's name is too long.", code="invalid_tenant")
     return tenant, _timeout_s(headers.get(names.HEADER_TIMEOUT))
-
-
-def key_of(authorization: str, x_api_key: str) -> str:
-    """Return the API key of a request, from OpenAI's header or Anthropic's; "": it has none."""
-    scheme, _, key = authorization.partition(" ")
-    if scheme:
-        return key.strip(" \t") if scheme.lower() == "bearer" else ""
-    return x_api_key.strip(" \t")
 
 
 def _timeout_s(given: str | None) -> float | None:

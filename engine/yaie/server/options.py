@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from yaie_api.http.access.body import LINGER_S, BodyLimits
+from yaie_api.http.access.cors import CorsPolicy
+
 SILENT_S: Final = 9.0
 """A serving engine process sends a message twice a second. After this long without one, it is
 checked once more and then killed, within ten seconds in all.
@@ -47,15 +50,14 @@ class ServiceOptions:
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one request: bytes, seconds and number of headers."""
+    """Limits of one request: of its body, and bytes and number of its headers."""
 
-    body_bytes: int = 4 * 1024 * 1024
-    body_s: float = 30.0
+    body: BodyLimits = field(default_factory=lambda: BodyLimits(most_bytes=4 * 1024 * 1024))
     headers: int = 100
     header_bytes: int = 64 * 1024
-    discard_bytes: int = 16 * 1024 * 1024
-    """How much of a too large body is read and dropped. Closing the connection at once would reset
-    it before the client has read the answer."""
+    linger_s: float = LINGER_S
+    linger_bytes: int = 16 * 1024 * 1024
+    """After an early answer, so much of the rest of a body is read and dropped."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +66,8 @@ class ServeOptions(ServiceOptions):
 
     Attributes:
         command: returns the argument list of an engine process that connects to an ipc address.
+        api_keys: those that are accepted; empty: none is needed.
+        cors: which pages of other origins may use the public port.
         admin_port: the port of the admin endpoints; None: they are off.
         drain_s: how long running requests may take after SIGTERM.
         restart_backoff_s: wait before the first restart of the engine; doubles with each one.
@@ -75,7 +79,8 @@ class ServeOptions(ServiceOptions):
     command: Callable[[str], Sequence[str]]
     host: str = "127.0.0.1"
     port: int = 8000
-    api_keys: tuple[str, ...] = ()
+    api_keys: tuple[str, ...] = field(default=(), repr=False)
+    cors: CorsPolicy = field(default_factory=CorsPolicy)
     admin_host: str = "127.0.0.1"
     admin_port: int | None = None
     drain_s: float = 30.0

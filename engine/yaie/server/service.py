@@ -1,6 +1,7 @@
 """What every endpoint needs: the engine, the tokenizer, the model's names, the metrics."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,6 +21,9 @@ from yaie.text.prompt.tokenizer import Tokenizer
 from yaie.text.reasoning import ReasoningFormat
 from yaie.text.tools import ToolFormat
 from yaie_api.errors import NotFoundError, UnavailableError
+from yaie_api.logs import fields
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 IN_THREAD_CHARACTERS: Final = 16_384
@@ -77,6 +81,9 @@ class Service:
         """
         await self.load_tokenizer(Located(info.path, info.tokenizer_path or info.path))
         self.names = self.names or (info.served_model_name,)
+        if "generate" in info.tasks and self.tokenizer.template is None:
+            hint = "give one with --chat-template FILE; completions need none"
+            log.warning("no chat template: chats are refused", extra=fields(hint=hint))
 
     @property
     def info(self) -> ModelInfo:

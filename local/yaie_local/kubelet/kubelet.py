@@ -67,7 +67,7 @@ class Kubelet:
     @property
     def is_publishing(self) -> bool:
         """Whether a pod's process has the published socket."""
-        return any(running.worker.has_listen_fd for running in self._running.values())
+        return any(running.worker.is_published for running in self._running.values())
 
     async def shutdown(self, grace_s: float) -> None:
         """End every pod within `grace_s`; a second call may shorten the time."""
@@ -104,7 +104,7 @@ class Kubelet:
 
     def _start(self, pod: Object, address: str, ids: list[str]) -> None:
         worker = PodWorker(
-            pod, self._host, address=address, gpus=ids, listen_fd=self._listen_fd(pod)
+            pod, self._host, address=address, gpus=ids, published=self._published_by(pod)
         )
         task = asyncio.create_task(self._run(worker), name=name_of(pod))
         self._running[uid_of(pod)] = Running(worker, task)
@@ -135,14 +135,13 @@ class Kubelet:
         status = unscheduled(pod, why, time.time())
         self._host.store.update({**pod, "status": status})
 
-    def _listen_fd(self, pod: Object) -> int | None:
+    def _published_by(self, pod: Object) -> Published | None:
+        """What the pod inherits, if it belongs to the published Service."""
         published = self._published
         if published is None:
             return None
         target = Ref("v1", "Service", published.namespace, published.service)
-        if not published.covers(pod, self._host.store.get(target)):
-            return None
-        return published.socket.fileno()
+        return published if published.covers(pod, self._host.store.get(target)) else None
 
 
 def _age_order(pod: Object) -> tuple[str, int]:

@@ -26,6 +26,7 @@ from yaie_local.kubelet import containers, processes, volumes
 from yaie_local.kubelet.containers import ConfigError, Lookup, Place
 from yaie_local.kubelet.pod_status import ContainerState, placed
 from yaie_local.kubelet.probes import EAGER_PERIOD_S, Probe, failure
+from yaie_local.kubelet.publish import Published
 from yaie_local.objects import Ref, name_of, ref
 from yaie_local.state import StateFolder
 from yaie_operator.cluster import Object
@@ -69,13 +70,13 @@ class PodWorker:
     """Runs one pod until `end` is called. `run` returns when no process is left."""
 
     def __init__(
-        self, pod: Object, host: Host, *, address: str, gpus: list[str], listen_fd: int | None
+        self, pod: Object, host: Host, *, address: str, gpus: list[str], published: Published | None
     ) -> None:
         self.pod = pod
         self._host = host
         self._address = address
         self._gpus = gpus
-        self._listen_fd = listen_fd
+        self._published = published
         self._container = ContainerState.creating()
         self._ending = asyncio.Event()
         self._deadline = float("inf")
@@ -92,9 +93,9 @@ class PodWorker:
         self._ending.set()
 
     @property
-    def has_listen_fd(self) -> bool:
+    def is_published(self) -> bool:
         """Whether the pod's process inherits the published socket."""
-        return self._listen_fd is not None
+        return self._published is not None
 
     @property
     def is_ending(self) -> bool:
@@ -151,7 +152,7 @@ class PodWorker:
             argv=containers.command(pod, env, place),
             env=env,
             cwd=volumes.folder_of(pod, state),
-            fds=() if self._listen_fd is None else (self._listen_fd,),
+            fds=() if self._published is None else (self._published.socket.fileno(),),
         )
 
     def _base_env(self) -> dict[str, str]:
@@ -161,8 +162,9 @@ class PodWorker:
             "CUDA_VISIBLE_DEVICES": ",".join(self._gpus),
             "PYTHONUNBUFFERED": "1",
         }
-        if self._listen_fd is not None:
-            env[names.ENV_LISTEN_FD] = str(self._listen_fd)
+        if self._published is not None:
+            env |= self._published.environ
+            env[names.ENV_LISTEN_FD] = str(self._published.socket.fileno())
         return env
 
     @property

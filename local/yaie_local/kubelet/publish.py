@@ -1,4 +1,4 @@
-"""Publishes the router's Service on a port of 127.0.0.1, without a forwarding process.
+"""Publishes the router's Service on a port of this machine, without a forwarding process.
 
 The listening socket belongs to `yaie up`. The router's process inherits it and accepts connections
 on it, in addition to its pod's address, so no data passes through `yaie up`. Clients that connect
@@ -9,7 +9,8 @@ import asyncio
 import errno
 import json
 import socket
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from yaie_api.errors import UnavailableError
@@ -17,6 +18,8 @@ from yaie_local.objects import matches
 from yaie_local.state import StateError
 from yaie_operator.cluster import Object
 
+LOCALHOST: Final = "127.0.0.1"
+_ANY: Final = {"0.0.0.0": LOCALHOST, "::": "::1"}  # noqa: S104 - a comparison
 _BACKLOG: Final = 1024
 _HEAD_TIMEOUT_S: Final = 5.0
 _EMPTY: Final = UnavailableError(
@@ -26,11 +29,14 @@ _EMPTY: Final = UnavailableError(
 
 @dataclass(frozen=True)
 class Published:
-    """A Service of a namespace and the listening socket that its pods inherit."""
+    """A Service of a namespace and what its pods, and no others, inherit: a listening socket and
+    variables, which may hold secrets.
+    """
 
     namespace: str
     service: str
     socket: socket.socket
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def port(self) -> int:
@@ -38,8 +44,10 @@ class Published:
 
     @property
     def url(self) -> str:
-        """Base URL of the published API."""
-        return f"http://127.0.0.1:{self.port}"
+        """Base URL of the published API on this machine."""
+        bound = str(self.socket.getsockname()[0])
+        host = _ANY.get(bound, bound)
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     def covers(self, pod: Object, service: Object | None) -> bool:
         """Whether a pod belongs to the published Service."""
@@ -48,31 +56,40 @@ class Published:
         return matches(pod, service["spec"].get("selector"))
 
 
-def bind(namespace: str, service: str, port: int) -> Published:
-    """Listen on 127.0.0.1:port (0: any free one).
+def bind(
+    namespace: str,
+    service: str,
+    port: int,
+    *,
+    host: str = LOCALHOST,
+    environ: Mapping[str, str] | None = None,
+) -> Published:
+    """Listen on a port (0: any free one) of an address. `environ`: as in `Published`.
 
     Raises:
-        StateError: the port is in use, or this user may not bind it.
+        StateError: the port is in use, this user may not bind it, or the address is none of this
+            machine.
 
     """
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind(("127.0.0.1", port))
+        listening.bind((host, port))
         listening.listen(_BACKLOG)
     except OSError as error:
         listening.close()
-        if error.errno == errno.EADDRINUSE:
-            why = "is in use"
-        elif error.errno == errno.EACCES:
-            why = "is not permitted for this user"
-        else:
-            raise
-        raise StateError(
-            f"port {port} on 127.0.0.1 {why}; choose another with --port, or --port 0 for any "
-            "free one"
-        ) from error
-    return Published(namespace, service, listening)
+        raise StateError(_why_not(error, host, port)) from error
+    return Published(namespace, service, listening, environ or {})
+
+
+def _why_not(error: OSError, host: str, port: int) -> str:
+    another = "choose another with --port, or --port 0 for any free one"
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} on {host} is in use; {another}"
+    if error.errno == errno.EACCES:
+        return f"port {port} on {host} is not permitted for this user; {another}"
+    return f"cannot listen on {host}: {error.strerror}; write an address of this machine as --host"
 
 
 class Doorman:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from yaie_api import names
+from yaie_api.http.access.cors import CorsPolicy
 from yaie_operator.cluster import Object
 from yaie_operator.config import OperatorConfig
 from yaie_operator.resources.shared import (
@@ -122,6 +123,7 @@ def _deployment(namespace: str, config: OperatorConfig, common: dict[str, Any]) 
 
 def _container(namespace: str, config: OperatorConfig) -> dict[str, Any]:
     key = {"secretKeyRef": {"name": names.ROUTER_SECRET, "key": SECRET_KEY}}
+    origins = CorsPolicy(config.router_allowed_origins).environment()
     return {
         "name": CONTAINER,
         "image": config.router_image,
@@ -136,6 +138,7 @@ def _container(namespace: str, config: OperatorConfig) -> dict[str, Any]:
             {"name": names.ENV_POD_NAME, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             {"name": names.ENV_NAMESPACE, "value": namespace},
             {"name": names.ENV_PREFIX_KEY, "valueFrom": key},
+            *({"name": name, "value": value} for name, value in origins.items()),
         ],
         "ports": [
             {

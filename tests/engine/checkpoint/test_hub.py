@@ -18,6 +18,8 @@ from engine.checkpoint.fake_hub import TOKEN, Hub, serving
 from yaie import LLM, SamplingParams
 from yaie.checkpoint import hub as downloads
 from yaie.checkpoint import source
+from yaie.runtime.process import engine_process
+from yaie_api.engine_config import EngineConfig
 from yaie_api.errors import InvalidRequestError, UnavailableError
 
 NAME = "org/tiny"
@@ -254,6 +256,26 @@ def test_code_in_a_repository_is_refused_before_its_weights_are_fetched(hub: Hub
     assert hub.fetched() == set(SETTINGS)
 
 
+@pytest.mark.parametrize(
+    ("tokenizer", "length", "told"),
+    [
+        (None, 4097, "4096 positions"),
+        (b"version https:", None, "tokenizer.json cannot be"),
+    ],
+    ids=["length", "tokenizer"],
+)
+def test_what_the_settings_show_is_refused_before_the_weights_are_fetched(
+    hub: Hub, tokenizer: bytes | None, length: int | None, told: str
+) -> None:
+    demo = source.BUILTIN / "yaie-demo"
+    files = {path.name: path.read_bytes() for path in demo.iterdir() if path.is_file()}
+    hub.push(NAME, files | ({"tokenizer.json": tokenizer} if tokenizer else {}))
+    config = EngineConfig(model=f"hf://{NAME}", device="cpu", max_model_len=length)
+    with pytest.raises(InvalidRequestError, match=told):
+        engine_process.check(config)
+    assert "model.safetensors" not in hub.fetched()
+
+
 def test_code_of_a_known_model_is_not_fetched(hub: Hub) -> None:
     config = {"architectures": ["Phi3ForCausalLM"], "auto_map": {"AutoModel": "modeling.Model"}}
     hub.push(NAME, FILES | UNWANTED | {"config.json": json.dumps(config).encode()})
@@ -298,6 +320,8 @@ RESOLVE = """
 import sys
 from yaie.logging import setup
 from yaie.checkpoint import source
+from yaie.runtime.process import engine_process
+from yaie_api.engine_config import EngineConfig
 setup(log_format="text")
 print(source.resolve(sys.argv[1]))
 """

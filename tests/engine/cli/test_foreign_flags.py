@@ -173,7 +173,9 @@ def test_the_help_shows_only_our_own_flags(parser: Parser) -> None:
 @pytest.mark.parametrize(
     ("model", "told"),
     [
-        ("qwen3:0.6b", "'qwen3:0.6b' is a name of Ollama's library. Write hf://org/name"),
+        ("qwen3:0.6b", "write hf://Qwen/Qwen3-0.6B"),
+        ("llama3.2", "write hf://meta-llama/Llama-3.2-3B-Instruct"),
+        ("nomic-embed-text:v1.5", "is a name of Ollama's library. Write hf://org/name"),
         ("hf.co/org/name-GGUF:Q4_K_M", "is a name of Ollama's library"),
         ("models/qwen3-0.6b-q4.gguf", "is a GGUF file, and GGUF is not read"),
     ],

@@ -1,5 +1,6 @@
 import argparse
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -58,22 +59,6 @@ def test_the_engine_process_gets_its_configuration_as_one_argument() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "environment", "keys"),
-    [
-        ([], None, ()),
-        ([], "", ()),
-        ([], "secret", ("secret",)),
-        (["a", "b"], "secret", ("a", "b")),
-        ([""], "secret", ()),
-    ],
-)
-def test_keys_come_from_flags_then_from_the_environment(
-    flags: list[str], environment: str | None, keys: tuple[str, ...]
-) -> None:
-    assert serve.api_keys(flags, environment) == keys
-
-
-@pytest.mark.parametrize(
     "arguments",
     [
         ["--port", "70000"],
@@ -110,6 +95,18 @@ def test_flags_reach_the_http_process() -> None:
     assert options.tenant_header == "x-tenant"
 
 
+def test_keys_and_origins_reach_the_http_process(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("one\ntwo\n")
+    options = serve.serve_options(
+        parse(
+            *("m", "--api-key-file", str(tmp_path / "keys")),
+            *("--allowed-origins", '["https://app.example"]', "--allow-credentials"),
+        )
+    )
+    assert options.api_keys == ("one", "two")
+    assert (options.cors.origins, options.cors.credentials) == (("https://app.example",), True)
+
+
 def test_there_is_no_admin_port_by_default() -> None:
     assert serve.serve_options(parse("m")).admin_port is None
 
@@ -128,6 +125,7 @@ def test_ids_of_responses_name_the_pod_that_has_them(monkeypatch: pytest.MonkeyP
 
 
 def test_the_settings_hold_no_key() -> None:
-    told = serve.serve_options(parse("m", "--api-key", "secret-key")).settings
-    assert told["model"] == "m"
-    assert "secret" not in json.dumps(told)
+    options = serve.serve_options(parse("m", "--api-key", "secret-key"))
+    assert options.settings["model"] == "m"
+    assert "secret" not in json.dumps(options.settings)
+    assert "secret" not in repr(options)

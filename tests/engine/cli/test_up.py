@@ -115,10 +115,12 @@ def test_a_port_in_use_is_told(tmp_path: Path) -> None:
 def test_a_folder_in_use_is_told(tmp_path: Path) -> None:
     state = tmp_path / "state"
     with up(state, "-f", str(model_file(tmp_path))) as running:
-        running.wait_for("Starting")
-        done = yaie("up", "--port", "0", state=state)
-        assert done.returncode == 1
-        assert f"another `yaie up` (pid {running.process.pid})" in done.stderr
+        running.wait_for("Ctrl-C")
+        for port in ("0", str(running.port)):  # the same port, too: the reason is the folder
+            done = yaie("up", "--port", port, state=state)
+            assert done.returncode == 1
+            assert f"another `yaie up` (pid {running.process.pid})" in done.stderr
+            assert "use `yaie apply` to add to it" in done.stderr
 
 
 def test_a_command_that_has_no_model_to_talk_to_is_refused(tmp_path: Path) -> None:

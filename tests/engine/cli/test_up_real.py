@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.running_up import gone, until
+from fakes.running_up import gone, model_file, until
 from fakes.running_up import up as up_with
 
 SAMPLE = Path(__file__).parents[3] / "manifests/samples/demo.yaml"
@@ -40,4 +40,19 @@ def test_the_sample_answers_through_the_router(
         assert 0 < usage["completion_tokens"] <= 32
         pids = running.pids()
         assert running.interrupt() == 0
+    until(lambda: gone(pids))
+
+
+def test_what_serve_refuses_is_in_the_status_of_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "real_main.py"
+    script.write_text(MAIN)
+    monkeypatch.setattr("fakes.running_up.SCRIPT", script)
+    long = "  engine:\n    maxModelLen: 5000\n"
+    file = str(model_file(tmp_path, text=long))
+    with up_with(tmp_path / "state", "-f", file) as running:
+        running.wait_for("this model has 4096 positions: write --max-model-len 4096 or less")
+        pids = running.pids()
+        assert running.interrupt() == 130
     until(lambda: gone(pids))

@@ -32,6 +32,20 @@ def test_memory_follows_the_limit(tmp_path: Path) -> None:
     assert host.usable_memory_bytes(tmp_path) == 1_000_000
 
 
+def test_free_memory_is_what_the_kernel_and_the_container_leave(tmp_path: Path) -> None:
+    told = tmp_path / "meminfo"
+    told.write_text("MemTotal: 100 kB\nMemAvailable:   50 kB\nSwapFree: 10 kB\n")
+    assert host.available_memory_bytes(tmp_path, told) == 60 * 1024
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "memory.current").write_text("30000\n")
+    assert host.available_memory_bytes(tmp_path, told) == 60 * 1024
+    (tmp_path / "memory.max").write_text("40000\n")
+    assert host.available_memory_bytes(tmp_path, told) == 10_000
+    (tmp_path / "memory.stat").write_text("anon 5\ninactive_file 2000\nactive_file 3000\n")
+    assert host.available_memory_bytes(tmp_path, told) == 15_000
+    assert host.available_memory_bytes(Path("/nowhere"), Path("/nowhere")) > 2**20
+
+
 class OnTheCpu:
     """As much of a model as sizing the cache looks at."""
 

@@ -9,6 +9,8 @@ from yaie.server.options import Limits
 from yaie.server.process import run
 from yaie.server.web.protocol import DeadlineH11
 from yaie_api import logs
+from yaie_api.http.access.body import BodyLimits
+from yaie_api.http.access.cors import CorsPolicy
 from yaie_api.response_id import mark_of_pod
 
 
@@ -17,9 +19,12 @@ def main() -> int:
     parser.add_argument("port_file", type=Path)
     parser.add_argument("stub")
     parser.add_argument("--api-key", action="append", default=[])
+    parser.add_argument("--allowed-origins", nargs="+", default=[])
     parser.add_argument("--drain-s", type=float, default=5.0)
     parser.add_argument("--log-prompts", action="store_true")
     parser.add_argument("--body-s", type=float, default=30.0)
+    parser.add_argument("--grace-s", type=float, default=5.0)
+    parser.add_argument("--linger-s", type=float, default=0.5)
     parser.add_argument("--header-s", type=float, default=10.0)
     parser.add_argument("--backoff-s", type=float, default=0.3)
     parser.add_argument("--admin", action="store_true")
@@ -47,13 +52,17 @@ def main() -> int:
             settings={"model": "stub"},
             names=("stub", "alias"),
             api_keys=tuple(args.api_key),
+            cors=CorsPolicy(tuple(args.allowed_origins)),
             drain_s=args.drain_s,
             log_prompts=args.log_prompts,
             restart_backoff_s=args.backoff_s,
             silent_s=args.silent_s,
             api_server_count=args.api_server_count,
             response_mark=mark_of_pod(args.pod),
-            limits=Limits(body_s=args.body_s),
+            limits=Limits(
+                BodyLimits(4 * 1024 * 1024, most_s=args.body_s, grace_s=args.grace_s),
+                linger_s=args.linger_s,
+            ),
         )
     )
 

@@ -208,10 +208,10 @@ def test_a_second_signal_ends_a_drain(tmp_path: Path) -> None:
 def test_keys_protect_everything_but_health(tmp_path: Path) -> None:
     with serving(tmp_path, "--api-key", "secret-1", "--api-key", "secret-2") as server:
         server.wait_ready()
-        for path in ("/livez", "/readyz", "/health", "/ping"):
+        for path in ("/livez", "/readyz", "/health", "/ping", "/openapi.json", "/docs"):
             assert server.call(path).status == 200
         closed = ["/v1/models", "/metrics", "/version", "/nope", "//livez", "/./livez", "/livez/"]
-        closed += ["/openapi.json", "/%2e/livez", "/livez%2f..", "/LIVEZ", "/"]
+        closed += ["/%2e/livez", "/livez%2f..", "/LIVEZ", "/"]
         for path in closed:
             answer = server.call(path)
             assert (answer.status, answer.error["code"]) == (401, "invalid_api_key"), path
@@ -221,6 +221,19 @@ def test_keys_protect_everything_but_health(tmp_path: Path) -> None:
             headers = {"authorization": f"Bearer {key}"}
             assert server.call("/version", headers=headers).status == 200
         assert "secret" not in server.log_text()
+
+
+def test_the_engine_process_does_not_get_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("YAIE_API_KEY", "secret-1")
+    monkeypatch.setenv("OTHER", "kept")
+    with serving(tmp_path, "--api-key", "secret-1") as server:
+        server.wait_ready()
+        process = Path(f"/proc/{engine_pid(server)}")
+        environment = process.joinpath("environ").read_text()
+        assert "secret-1" not in environment + process.joinpath("cmdline").read_text()
+        assert "OTHER=kept" in environment
 
 
 def test_an_empty_key_is_welcome_where_none_is_asked_for(tmp_path: Path) -> None:
@@ -260,7 +273,7 @@ def test_half_a_body_is_refused_after_a_while(tmp_path: Path) -> None:
             answer = raw.recv(4096)
             while not answer.endswith(b"}}"):
                 answer += raw.recv(4096)
-        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert answer.startswith(b"HTTP/1.1 408 ")
         assert b"too slowly" in answer
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 import aiohttp
 
 from yaie_api.errors import UnavailableError, YaieError
+from yaie_api.names import ENV_API_KEY
 
 CONNECT_S: Final = 5.0
 SILENCE_S: Final = 600.0
@@ -205,8 +206,9 @@ def message_of(body: Any) -> str:
 
 
 def _refusal(status: int, text: str) -> str:
+    hint = f" Give it with --api-key, or set {ENV_API_KEY}." if status == 401 else ""
     try:
-        return message_of(json.loads(text))
+        return message_of(json.loads(text)) + hint
     except ValueError:
         return f"The server answered {status}: {text[:200].strip()}"
 

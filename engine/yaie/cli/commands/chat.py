@@ -10,13 +10,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from yaie.cli.chat import flags
+from yaie_api.names import ENV_API_KEY
 
 if TYPE_CHECKING:
     from yaie.cli.chat.client import ChatOptions
     from yaie.cli.main import Subparsers
 
 ENV_ENDPOINT = "YAIE_ENDPOINT"
-ENV_API_KEY = "YAIE_API_KEY"
 DEFAULT_ENDPOINT = "http://127.0.0.1:8000"
 DESCRIPTION = """\
 Chat with a model. Ctrl-C stops an answer, /bye or Ctrl-D ends the program. What you write is kept

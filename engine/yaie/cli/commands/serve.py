@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from yaie.cli import foreign_flags, serve_flags
+from yaie.cli.access_flags import SECRETS, access_of
 from yaie.cli.local.named_models import names_of, with_scheme
-from yaie.cli.serve_flags import ENV_API_KEY
 from yaie_api.errors import InvalidRequestError
 from yaie_api.foreign_settings.ollama import model_problem
 from yaie_api.names import ENV_POD_NAME
@@ -53,14 +53,16 @@ def serve_options(args: argparse.Namespace) -> "ServeOptions":
     """The options of the HTTP process, from the flags.
 
     Raises:
-        InvalidRequestError: a parser or the chat template does not exist.
+        InvalidRequestError: a parser or the chat template does not exist, or it is none.
 
     """
+    access = access_of(args, os.environ)
     return replace(
         batch_options(args),
         host=args.host,
         port=args.port,
-        api_keys=api_keys(args.api_key, os.environ.get(ENV_API_KEY)),
+        api_keys=access.keys,
+        cors=access.cors,
         admin_host=args.admin_host,
         admin_port=args.admin_port,
         api_server_count=args.api_server_count,
@@ -77,7 +79,7 @@ def batch_options(args: argparse.Namespace) -> "ServeOptions":
     """The options that do not concern HTTP, from the flags: the engine and the form of answers.
 
     Raises:
-        InvalidRequestError: a parser or the chat template does not exist.
+        InvalidRequestError: a parser or the chat template does not exist, or it is none.
 
     """
     from yaie.server.options import ServeOptions
@@ -85,8 +87,10 @@ def batch_options(args: argparse.Namespace) -> "ServeOptions":
 
     tools.format_for(None, args.tool_call_parser)
     reasoning.format_for(None, args.reasoning_parser)
-    if args.chat_template is not None and not args.chat_template.is_file():
-        raise InvalidRequestError(f"There is no file {str(args.chat_template)!r}.")
+    if args.chat_template is not None:
+        from yaie.text.prompt.template import check_template_file
+
+        check_template_file(args.chat_template)
     config = engine_config(args)
     return ServeOptions(
         command=engine_command(config, args.log_level, args.log_format),
@@ -102,7 +106,7 @@ def batch_options(args: argparse.Namespace) -> "ServeOptions":
 
 def settings(args: argparse.Namespace) -> dict[str, Any]:
     """The flags for the admin port's /server_info: all except the API keys."""
-    hidden = ("run", "api_key", foreign_flags.NOTES)
+    hidden = ("run", *SECRETS, foreign_flags.NOTES)
     shown = {name: value for name, value in vars(args).items() if name not in hidden}
     return {name: str(v) if isinstance(v, Path) else v for name, v in shown.items()}
 
@@ -135,8 +139,3 @@ def engine_command(
     program = [sys.executable, "-m", "yaie.runtime.process.engine_process", "--config", encoded]
     logs = ["--log-level", log_level, "--log-format", log_format]
     return lambda address: [*program, *logs, "--address", address]
-
-
-def api_keys(flags: Sequence[str], environment: str | None) -> tuple[str, ...]:
-    """API keys from the flags, else from the environment variable; empty keys are ignored."""
-    return tuple(key for key in (flags or [environment or ""]) if key)

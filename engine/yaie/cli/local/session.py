@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final, TextIO
 
 from yaie.cli.local.files import DEFAULT_NAMESPACE, Loaded
+from yaie.cli.local.front import Front
 from yaie.cli.local.progress import ModelState, StartProgress
 from yaie.cli.local.stages import last_words, stages
 from yaie_api import logs, names
@@ -26,9 +27,9 @@ from yaie_api.logs import LogFormat
 from yaie_local import kinds
 from yaie_local.kubelet import gpus
 from yaie_local.kubelet.containers import PROGRAMS
-from yaie_local.kubelet.publish import Published, bind
+from yaie_local.kubelet.publish import Published
 from yaie_local.machine import Machine, Settings
-from yaie_local.state import StateError, StateFolder
+from yaie_local.state import StateError, StateFolder, check_free
 from yaie_operator.cluster import RefusedError
 from yaie_operator.config import OperatorConfig
 from yaie_operator.manager import Manager
@@ -61,6 +62,7 @@ class Options:
     command: tuple[str, ...] = ()
     stdin: bytes | None = None
     gives_up: bool = False
+    front: Front = field(default_factory=Front)
     news: TextIO = field(default_factory=lambda: sys.stdout)
 
 
@@ -85,6 +87,7 @@ class Session:
             UnavailableError: the models are not ready within the time limit.
 
         """
+        check_free(self._options.state)
         published = _bound(self._options)
         self._catch_signals()
         with contextlib.closing(published.socket):
@@ -191,7 +194,7 @@ class Session:
         """Run the command and return its exit status. Meanwhile only the command handles Ctrl-C."""
         (program, *rest), text = self._options.command, self._options.stdin
         argv = [*PROGRAMS.get(program, (program,)), *rest]
-        env = {**os.environ, ENV_ENDPOINT: published.url}
+        env = {**self._options.front.environment(os.environ), ENV_ENDPOINT: published.url}
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, lambda: None)
         try:
             process = await asyncio.create_subprocess_exec(
@@ -215,7 +218,7 @@ class Session:
         self._say(
             f"\nready after {elapsed_s:.1f} s\n"
             f"Open {published.url}/ in a browser: a chat, and the models and their state.\n"
-            f"  endpoint  {published.url}/v1\n"
+            f"  endpoint  {published.url}/v1\n{self._options.front.hint}"
             f"  chat      yaie chat --endpoint {published.url} --model {first}\n"
             f"  state     yaie ps{where}\n"
             f"  logs      yaie logs {first} --follow{where}\n"
@@ -284,11 +287,11 @@ def _bound(options: Options) -> Published:
 
     """
     if options.port is not None:
-        return bind(options.namespace, names.ROUTER, options.port)
+        return options.front.bind(options.namespace, options.port)
     try:
-        return bind(options.namespace, names.ROUTER, names.HTTP_PORT)
+        return options.front.bind(options.namespace, names.HTTP_PORT)
     except StateError:  # another program has it
-        return bind(options.namespace, names.ROUTER, 0)
+        return options.front.bind(options.namespace, 0)
 
 
 def _where(options: Options) -> str:

@@ -22,11 +22,11 @@ from yaie.config import ModelInfo
 from yaie.extras import is_foreign, missing
 from yaie.ipc.channel import EnginePort, Failed, Loading, Located, Ready
 from yaie.logging import setup
-from yaie.models import registry
 from yaie.runtime import phases
 from yaie.runtime.loop.engine_loop import EngineLoop, Port
 from yaie.runtime.process.parent import end_with_parent
 from yaie.runtime.process.watchdog import Watchdog
+from yaie.runtime.startup import preflight
 from yaie_api.engine_config import EngineConfig
 from yaie_api.errors import YaieError
 
@@ -143,12 +143,12 @@ def check(config: EngineConfig, report: Report) -> Located:
     the download of a model is.
 
     Raises:
-        InvalidRequestError: there is no such model, or its configuration, weights or tokenizer are
-            refused.
+        InvalidRequestError: there is no such model, its configuration, weights or tokenizer are
+            refused, or it cannot fit.
 
     """
     with_weights = config.load_format != "dummy"
-    told = Teller()
+    settings, told = preflight.Settings(config), Teller()
 
     def tell(state: Downloaded) -> None:
         told(state)
@@ -156,13 +156,19 @@ def check(config: EngineConfig, report: Report) -> Located:
 
     try:
         folder = source.resolve(
-            config.model, config.revision, with_weights=with_weights, report=tell
+            config.model,
+            config.revision,
+            with_weights=with_weights,
+            check=settings.check,
+            report=tell,
         )
     finally:
         told.end()
-    registry.native(source.read_config(folder), config.model_impl)
     if with_weights:
         source.weight_paths(folder)
+        if preflight.is_for_cpu(config):
+            memory = preflight.host_memory(config.dtype)
+            preflight.check_memory(config, folder, settings.shape, memory)
     return Located(str(folder), str(tokenizer_files.folder_of(folder, config.tokenizer)))
 
 

@@ -19,9 +19,9 @@ from yaie.runtime.host import usable_cores
 from yaie.runtime.loop.engine_loop import EngineLoop, GrammarBackend, Port
 from yaie.runtime.loop.step_budget import StepBudget
 from yaie.runtime.loop.step_cost import StepShape
-from yaie.runtime.startup import settings
+from yaie.runtime.startup import preflight, settings
 from yaie.runtime.startup.loading import LoadedModel, limited, plan
-from yaie.runtime.startup.memory import num_host_pages, num_pages
+from yaie.runtime.startup.memory import memory_for, num_host_pages, num_pages
 from yaie.runtime.tensors.kv_tensors import KVTensors, kv_spec
 from yaie.runtime.worker.runner import ModelRunner, StepHandle
 from yaie_api.engine_config import EngineConfig
@@ -94,9 +94,12 @@ def create(
     folder = source.resolve(config.model, config.revision, with_weights=with_weights)
     raw = source.read_config(folder)
     tokenizer = tokenizer_files.folder_of(folder, config.tokenizer)
+    preflight.check_tokenizer(tokenizer)
     how = pooling.wanted(folder) if config.pooling == "auto" else config.pooling
     planned = plan(config, raw)
     options = settings.tensor_options(config, planned.dtype)
+    preflight.check_memory(config, folder, planned.shape, memory_for(config, options))
+    asked_len = config.max_model_len or 0
     config = settings.complete(
         config, planned.max_positions, options.device, position_limit=planned.position_limit
     )
@@ -105,7 +108,7 @@ def create(
     config = limited(config, loaded)
     spec = kv_spec(loaded.model.caches, config.page_size, options.dtype)
     stage("KV cache")
-    pages = _pages(config, loaded, spec)
+    pages = _pages(config, loaded, spec, asked_len)
     eos = source.eos_token_ids(folder, raw)
     scheduler = _scheduler(config, loaded, spec, pages, eos)
     runner = _runner(config, loaded, pages, scheduler.max_model_len)
@@ -133,14 +136,21 @@ class _PageCounts(NamedTuple):
     host: int
 
 
-def _pages(config: EngineConfig, loaded: LoadedModel, spec: KVSpec) -> _PageCounts:
+def _pages(config: EngineConfig, loaded: LoadedModel, spec: KVSpec, asked_len: int) -> _PageCounts:
     """Compute the numbers of pages. A model that runs alone (`LoadedModel.alone`) keeps its own
     cache: its pages hold no data and only count its tokens.
     """
     longest, step_tokens = config.max_model_len or 1, config.max_num_batched_tokens or 1
     if loaded.alone:
         return _PageCounts(1 + -(-longest // spec.page_size), 0)
-    pages = num_pages(config, loaded.model, spec, max_model_len=longest, step_tokens=step_tokens)
+    pages = num_pages(
+        config,
+        loaded.model,
+        spec,
+        max_model_len=longest,
+        step_tokens=step_tokens,
+        asked_len=asked_len,
+    )
     return _PageCounts(pages, num_host_pages(config, spec))
 
 

@@ -53,10 +53,14 @@ class LoadedModel(NamedTuple):
 
 
 class LoadPlan(Protocol):
-    """A model that was recognised and is not loaded yet. `dtype`: the checkpoint's, None: unknown.
+    """A model that was recognised and is not loaded yet. `shape`: that of a native model, None: it
+    is not native. `dtype`: the checkpoint's, None: unknown.
     `max_positions`: default of the longest sequence, in tokens. `position_limit`: the longest
     sequence that a configuration may set.
     """
+
+    @property
+    def shape(self) -> ModelConfig | None: ...
 
     @property
     def dtype(self) -> str | None: ...
@@ -98,12 +102,12 @@ class NativePlan:
         self.dtype = shape.dtype
         self.max_positions = shape.max_positions
         self.position_limit = shape.position_limit
-        self._shape = shape
+        self.shape = shape
 
     @torch.inference_mode()
     def load(self, config: EngineConfig, options: TensorOptions, folder: Path) -> LoadedModel:
         form: Any = "absorbed" if config.mla_form == "auto" else config.mla_form
-        shape = with_mla_form(self._shape, form)
+        shape = with_mla_form(self.shape, form)
         longest = config.max_model_len or shape.max_positions
         model = registry.model_class(shape.architecture)(shape, options, longest)
         if config.load_format == "dummy":
@@ -116,6 +120,8 @@ class NativePlan:
 
 class TransformersPlan:
     """A model of transformers. Only such models import transformers."""
+
+    shape = None
 
     def __init__(self, raw: dict[str, Any]) -> None:
         from yaie.models.hf import load

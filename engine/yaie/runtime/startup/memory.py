@@ -8,6 +8,7 @@ from yaie.layers.options import TensorOptions
 from yaie.models.model import DecoderModel
 from yaie.runtime.host import usable_memory_bytes
 from yaie.runtime.sampling.logits_state import largest_bytes
+from yaie.runtime.startup.preflight import Memory, host_memory
 from yaie.runtime.tensors.kv_tensors import KVTensors
 from yaie_api.engine_config import EngineConfig
 from yaie_api.errors import InvalidRequestError
@@ -15,14 +16,23 @@ from yaie_api.errors import InvalidRequestError
 CPU_CACHE_BYTES = 2**30
 CPU_CACHE_SHARE = 0.25
 """On a CPU the cache takes at most this share of the memory, so that small containers can run."""
+LARGEST_SHARE = 0.95
+"""Of a GPU's memory; above it, other programs and the driver have too little."""
 GRAPH_SHARE = 0.025
 """Share of the GPU's memory that is reserved for captured graphs and their activations."""
 
 
 def num_pages(
-    config: EngineConfig, model: DecoderModel, spec: KVSpec, *, max_model_len: int, step_tokens: int
+    config: EngineConfig,
+    model: DecoderModel,
+    spec: KVSpec,
+    *,
+    max_model_len: int,
+    step_tokens: int,
+    asked_len: int = 0,
 ) -> int:
-    """Number of pages of the KV cache, the scratch page included.
+    """Number of pages of the KV cache, the scratch page included. `asked_len`: the longest sequence
+    that the user has asked for, in tokens; 0: it was left open.
 
     Raises:
         InvalidRequestError: there is no memory for a page.
@@ -36,6 +46,7 @@ def num_pages(
         per_sequence, max_num_seqs = -(-max_model_len // spec.page_size), config.max_num_seqs or 1
         cache_bytes = min(CPU_CACHE_BYTES, int(usable_memory_bytes() * CPU_CACHE_SHARE))
         pages = min(cache_bytes // spec.bytes_per_page, per_sequence * max_num_seqs)
+        pages = max(pages, -(-asked_len // spec.page_size))
     if pages < 1:
         raise InvalidRequestError(
             "There is no memory left for the KV cache. Use a smaller model or a larger "
@@ -43,6 +54,21 @@ def num_pages(
             param="gpu_memory_utilization",
         )
     return pages + 1
+
+
+def memory_for(config: EngineConfig, options: TensorOptions) -> Memory:
+    """The memory that is free for a model, before it is loaded."""
+    if options.device.type != "cuda":
+        return host_memory(str(options.dtype).removeprefix("torch."))
+    free, total = torch.cuda.mem_get_info(options.device)
+    share = config.gpu_memory_utilization
+    more = f"a --gpu-memory-utilization above {share:g}" if share < LARGEST_SHARE else ""
+    return Memory(
+        free_bytes=max(0, free - int(total * (1.0 - share))),
+        where=f"on the GPU (with --gpu-memory-utilization {share:g})",
+        item_bytes=options.dtype.itemsize,
+        more=more,
+    )
 
 
 def num_host_pages(config: EngineConfig, spec: KVSpec) -> int:

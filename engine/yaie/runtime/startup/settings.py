@@ -8,6 +8,7 @@ import torch
 from yaie.checkpoint import source
 from yaie.layers.options import TensorOptions
 from yaie.runtime.loop.step_budget import MIN_CHUNK, StepLimits
+from yaie.runtime.startup import preflight
 from yaie_api.engine_config import EngineConfig, problem, settings
 from yaie_api.errors import InvalidRequestError
 
@@ -73,11 +74,7 @@ def complete(
         InvalidRequestError: max_model_len is above `position_limit`.
 
     """
-    if config.max_model_len is not None and config.max_model_len > position_limit:
-        raise InvalidRequestError(
-            f"max_model_len is {config.max_model_len}; the model has {position_limit} positions.",
-            param="max_model_len",
-        )
+    preflight.check_length(config.max_model_len, position_limit)
     return msgspec.structs.replace(
         config,
         device=device.type,

@@ -9,6 +9,7 @@ process.
 
 import asyncio
 import logging
+import os
 import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,6 +25,7 @@ from yaie.server.engine.private_folder import private_folder
 from yaie.server.options import SILENT_S
 from yaie_api.errors import UnavailableError, YaieError
 from yaie_api.logs import fields
+from yaie_api.names import ENV_API_KEY
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +125,9 @@ class Supervisor:
         self._outputs.listen(address)
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *self._command(self._api_servers.listen(address)), stdin=asyncio.subprocess.PIPE
+                *self._command(self._api_servers.listen(address)),
+                stdin=asyncio.subprocess.PIPE,
+                env={name: text for name, text in os.environ.items() if name != ENV_API_KEY},
             )
             self._started.set()
             return await self._watch(self._process)

@@ -18,7 +18,8 @@ from yaie.server.peers import (
 from yaie.server.service import Service
 from yaie.server.web.app import create_app
 from yaie.server.web.edge import Edge
-from yaie_api.http.origin import is_loopback
+from yaie_api.http.access.gate import Gate
+from yaie_api.http.access.origin import is_loopback
 
 
 def create_service(
@@ -33,9 +34,8 @@ def public_app(options: ServeOptions, service: Service) -> Edge:
     """Make the application of the public port."""
     return create_app(
         service,
-        api_keys=options.api_keys,
+        gate=Gate(options.api_keys, options.cors, local_only=is_loopback(options.host)),
         limits=options.limits,
-        local_only=is_loopback(options.host),
         with_pages=True,
     )
 

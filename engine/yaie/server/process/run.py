@@ -25,7 +25,8 @@ from yaie.server.process.event_loop import loop_factory
 from yaie.server.web.sockets import bind, url_of
 from yaie_api import termination
 from yaie_api.errors import YaieError
-from yaie_api.http.origin import is_loopback
+from yaie_api.http.access.gate import Gate
+from yaie_api.http.access.origin import is_loopback
 from yaie_api.logs import fields
 
 if TYPE_CHECKING:
@@ -139,9 +140,8 @@ async def _admin(
     app = create_app(
         service,
         endpoints=admin.ENDPOINTS,
-        api_keys=options.api_keys,
+        gate=Gate(options.api_keys, local_only=is_loopback(options.admin_host), with_pages=False),
         limits=options.limits,
-        local_only=is_loopback(options.admin_host),
     )
     server = HttpServer(app)
     task = asyncio.ensure_future(server.serve(sockets=[control]))
@@ -156,7 +156,7 @@ async def _admin(
 
 
 def _is_open(host: str, options: ServeOptions) -> bool:
-    return host in ("0.0.0.0", "::") and not options.api_keys  # noqa: S104 - a comparison
+    return not is_loopback(host) and not options.api_keys
 
 
 async def _end(

@@ -26,6 +26,7 @@ from yaie_api.errors import (
     MethodNotAllowedError,
     YaieError,
 )
+from yaie_api.http.access.gate import Gate
 from yaie_api.http.paths import no_such_path
 
 
@@ -33,12 +34,11 @@ def create_app(
     service: Service,
     *,
     endpoints: Sequence[Endpoint] = ENDPOINTS,
-    api_keys: tuple[str, ...] = (),
+    gate: Gate | None = None,
     limits: Limits | None = None,
-    local_only: bool = False,
     with_pages: bool = False,
 ) -> Edge:
-    """Make the ASGI application of a service. The other arguments are those of `Edge`."""
+    """Make the ASGI application of a service. `gate` and `limits` are those of `Edge`."""
     app = FastAPI(
         title="yaie engine",
         version=__version__,
@@ -54,14 +54,7 @@ def create_app(
     _add_routes(app, endpoints)
     if with_pages:
         add_pages(app)
-    return Edge(
-        app,
-        service.metrics,
-        api_keys=api_keys,
-        limits=limits,
-        local_only=local_only,
-        with_pages=with_pages,
-    )
+    return Edge(app, service.metrics, gate=gate, limits=limits)
 
 
 def _add_routes(app: FastAPI, endpoints: Sequence[Endpoint]) -> None:

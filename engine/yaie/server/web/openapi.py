@@ -18,6 +18,7 @@ ERRORS: Final = {
     400: "The request is wrong as it is written; the message says what to change.",
     401: "A key is required and was missing or wrong.",
     404: "No such model.",
+    408: "The body came too slowly.",
     413: "Too large.",
     415: "The body is compressed: send it as it is.",
     429: "The queue is full: try again after `Retry-After` seconds.",

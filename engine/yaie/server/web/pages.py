@@ -1,19 +1,11 @@
 """The pages for people on the public port. They need no key: what they ask the API for does."""
 
 from fastapi import FastAPI
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Scope
 
 from yaie_api.http import pages
 from yaie_api.http.paths import no_such_path
-
-
-def is_page(scope: Scope) -> bool:
-    """Whether this request is answered with a page, whoever asks."""
-    accept = Headers(scope=scope).get("accept", "")
-    return scope["method"] in pages.METHODS and pages.find(scope["path"], accept) is not None
 
 
 def add_pages(app: FastAPI) -> None:

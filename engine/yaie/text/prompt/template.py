@@ -93,6 +93,28 @@ def _refused(why: str) -> InvalidRequestError:
     return InvalidRequestError(f"The chat template refuses these messages{why}", param="messages")
 
 
+def check_template_file(file: Path) -> None:
+    """Check a template that somebody has named, before a model is loaded for it.
+
+    Raises:
+        InvalidRequestError: there is no such file, or it is no template.
+
+    """
+    if not file.is_file():
+        raise InvalidRequestError(
+            f"There is no chat template at {str(file)!r}: name a file with --chat-template.",
+            param="chat_template",
+        )
+    try:
+        Sandbox().from_string(_read_file(file))
+    except jinja2.TemplateSyntaxError as error:
+        raise InvalidRequestError(
+            f"The chat template {str(file)!r} is no Jinja template: line {error.lineno}: "
+            f"{error.message}.",
+            param="chat_template",
+        ) from error
+
+
 def load_chat_template(folder: Path, file: Path | None = None) -> ChatTemplate | None:
     """Load `file` if given, else the model's `chat_template.jinja`, else the template in its
     `tokenizer_config.json`; None if there is none.

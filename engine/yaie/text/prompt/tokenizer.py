@@ -152,7 +152,9 @@ class Tokenizer:
             messages, variables = broken((messages, variables), pattern, guard)
         if self.template is None:
             raise InvalidRequestError(
-                "This model has no chat template. Use /v1/completions.", param="messages"
+                "This model has no chat template. Use /v1/completions, or have its server started "
+                "with --chat-template FILE.",
+                param="messages",
             )
         text = self.template.render(
             messages,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from yaie.cli.local.client import add_state_flags, state_folder
 from yaie.cli.local.files import add_files_flag, load
+from yaie.cli.local.front import add_front_flags, front_of
 from yaie.cli.local.named_models import MODEL_HELP, named_models
 from yaie.cli.values import not_negative, port
 
@@ -37,8 +38,9 @@ def add_parser(subparsers: "Subparsers") -> None:
         "--port",
         type=port,
         default=8000,
-        help="port of the API on 127.0.0.1; 0 picks a free one (default: %(default)s)",
+        help="port of the API; 0 picks a free one (default: %(default)s)",
     )
+    add_front_flags(parser)
     add_state_flags(parser)
     flag(
         "--timeout",
@@ -62,6 +64,7 @@ def add_parser(subparsers: "Subparsers") -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run the models of the files on this machine and return the exit status."""
     objects = load(args.filename, args.namespace)
     from yaie.cli.local.session import Options, main
     from yaie_local.kubelet import gpus
@@ -77,5 +80,6 @@ def run(args: argparse.Namespace) -> int:
         objects=tuple(objects),
         timeout_s=args.timeout,
         command=tuple(args.command),
+        front=front_of(args),
     )
     return main(options, log_level=args.log_level, log_format=args.log_format)

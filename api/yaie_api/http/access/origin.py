@@ -53,6 +53,7 @@ def _is_local_name(name: str, *, any_address: bool) -> bool:
 def _foreign(header: str) -> InvalidRequestError:
     return InvalidRequestError(
         f"The {header} header names another machine, and this server is for this one only: use "
-        "localhost or an address. `yaie serve --api-key` serves other names, too.",
+        "localhost or an address. With --api-key it serves other names, too, and with "
+        "--allowed-origins pages of other origins.",
         code="foreign_host",
     )

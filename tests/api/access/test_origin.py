@@ -1,7 +1,7 @@
 import pytest
 
 from yaie_api.errors import InvalidRequestError
-from yaie_api.http.origin import check_local, is_loopback
+from yaie_api.http.access.origin import check_local, is_loopback
 
 
 @pytest.mark.parametrize(
