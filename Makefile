@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-install coverage e2e journeys compat soak fuzz lint fmt bench manifests images constraints clean
+.PHONY: help setup demo test test-fast test-install coverage drills e2e journeys compat soak fuzz lint fmt bench manifests images constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -41,7 +41,7 @@ fmt: $(STAMP) ## format and apply safe fixes
 	$(BIN)/ruff check --fix .
 
 test: lint ## lint, types and every test that needs no cluster node
-	$(PYTEST) tests --ignore=tests/e2e -m "not gpu and not e2e and not journey" -q -n 2 --dist loadfile
+	$(PYTEST) tests --ignore=tests/e2e -m "not gpu and not e2e and not journey and not drill" -q -n 2 --dist loadfile
 
 test-fast: $(STAMP) ## the tests that need neither Go nor minutes
 	$(PYTEST) tests --ignore=tests/e2e -m "not gpu and not e2e and not journey and not cluster and not slow" -x -q
@@ -53,6 +53,9 @@ coverage: $(STAMP) ## branch coverage of core, router, operator and API types; f
 	$(BIN)/python -m coverage run -m pytest tests/engine/core tests/router tests/operator tests/local tests/api \
 	  -m "not gpu and not e2e and not cluster and not slow" -q
 	$(BIN)/python -m coverage report
+
+drills: $(STAMP) ## faults and races against a real control plane (needs Go); YAIE_FAULT_S, YAIE_EDITS make them longer
+	$(PYTEST) tests/operator -m drill -q -n 2
 
 e2e: $(STAMP) ## a real Kubernetes node, the chart, the images, an OpenAI client (needs root and Go)
 	tests/e2e/run.sh

@@ -191,4 +191,14 @@ OPERATOR_QUEUE_DEPTH: Final = Metric(
 OPERATOR_LEADER: Final = Metric(
     "yaie_operator_leader", "gauge", "1 while this process holds the Lease."
 )
+OPERATOR_WATCH_AGE_SECONDS: Final = Metric(
+    "yaie_operator_watch_age_seconds",
+    "gauge",
+    "Seconds since the watch that has waited longest was answered; about 20 at most.",
+)
+OPERATOR_RESYNC_REPAIRS: Final = Metric(
+    "yaie_operator_resync_repairs_total",
+    "counter",
+    "Objects whose change a full list has found and no watch had told.",
+)
 OPERATOR_MODELS: Final = Metric("yaie_operator_models", "gauge", "InferenceModels known.")

@@ -27,6 +27,7 @@ class OperatorConfig:
         endpoint_format: template of `status.endpoint`; {namespace} is replaced.
         workers: number of keys reconciled concurrently.
         resync_s: seconds between full lists; each wait varies by ±20 %.
+        watch_lag_s: seconds that a watch may be behind a list before the list counts as a repair.
         debounce_s: seconds during which changes in a namespace are collected before its shared
             objects are planned.
         retry_base_s: seconds before the first retry; the wait doubles up to `retry_max_s`.
@@ -45,6 +46,7 @@ class OperatorConfig:
     endpoint_format: str = "http://yaie-router.{namespace}.svc:8000/v1"
     workers: int = 4
     resync_s: float = 60.0
+    watch_lag_s: float = 1.0
     debounce_s: float = 1.0
     retry_base_s: float = 0.2
     retry_max_s: float = 60.0

@@ -52,6 +52,7 @@ class Manager:
         metrics: Metrics | None = None,
     ) -> None:
         self.metrics = metrics or Metrics()
+        self.unreadable: frozenset[str] = frozenset()
         self._synced = asyncio.Event()
         self._cluster = cluster
         self._config = config
@@ -97,20 +98,42 @@ class Manager:
     async def resync(self) -> None:
         """Replace the store's contents by full lists and wake every key.
 
+        A namespace that the API server refuses (it may not exist yet) stays as it is known, and the
+        others go on.
+
         Raises:
+            NotFoundError: the API server does not know a kind, for instance without the CRD.
             UnreachableError: the API server does not answer.
 
         """
-        for kind in (*kinds.WATCHED, kinds.INFERENCE_MODEL):
-            since = self._store.mark()
-            labels = None if kind == kinds.INFERENCE_MODEL else kinds.OURS
-            objects = await self._cluster.list(kind, labels=labels)
-            self._store.replace(kind, objects, since=since)
+        unreadable = set()
+        for namespace in self._config.namespaces or (None,):
+            try:
+                await self._list_all(namespace)
+            except RefusedError as error:
+                if namespace is None:
+                    raise
+                unreadable.add(namespace)
+                if namespace not in self.unreadable:
+                    about = fields(watched_namespace=namespace, error=str(error))
+                    log.warning("cannot read a namespace; it is tried again", extra=about)
+        self.unreadable = frozenset(unreadable)
         self._synced.set()
         for namespace in self._store.namespaces():
             self._wake(namespace_key(namespace))
         for metadata in (model["metadata"] for model in self._store.models()):
             self._wake(model_key(metadata["namespace"], metadata["name"]))
+
+    async def _list_all(self, namespace: str | None) -> None:
+        for kind in (*kinds.WATCHED, kinds.INFERENCE_MODEL):
+            since = self._store.mark()
+            labels = None if kind == kinds.INFERENCE_MODEL else kinds.OURS
+            objects = await self._cluster.list(kind, namespace=namespace, labels=labels)
+            if self.synced and self._store.lags(kind, objects, namespace=namespace):
+                await asyncio.sleep(self._config.watch_lag_s)
+                late = self._store.lags(kind, objects, namespace=namespace)
+                self.metrics.resync_repairs.inc(late)
+            self._store.replace(kind, objects, since=since, namespace=namespace)
 
     def _wake(self, key: str) -> None:
         if key.startswith("namespace/"):

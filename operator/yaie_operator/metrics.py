@@ -19,6 +19,8 @@ class Metrics:
         self.writes = _counter(names.OPERATOR_WRITES, self.registry)
         self.queue_depth = _gauge(names.OPERATOR_QUEUE_DEPTH, self.registry)
         self.leader = _gauge(names.OPERATOR_LEADER, self.registry)
+        self.watch_age_seconds = _gauge(names.OPERATOR_WATCH_AGE_SECONDS, self.registry)
+        self.resync_repairs = _counter(names.OPERATOR_RESYNC_REPAIRS, self.registry)
         self.models = _gauge(names.OPERATOR_MODELS, self.registry)
 
     def render(self) -> bytes:

@@ -36,3 +36,15 @@ class ServedModel:
     def served_names(self) -> tuple[str, ...]:
         """All names that clients may send; responses contain the first."""
         return (self.spec.model.served_name or self.name, *self.spec.model.aliases)
+
+
+def served_names(obj: Object) -> set[str]:
+    """All names that a stored InferenceModel claims, whether or not its spec is valid."""
+    model = obj.get("spec", {}).get("model", {})
+    return {model.get("servedName") or obj["metadata"]["name"], *(model.get("aliases") or ())}
+
+
+def age_of(obj: Object) -> tuple[str, str]:
+    """What orders InferenceModels by age: creation time, then uid."""
+    metadata = obj["metadata"]
+    return metadata.get("creationTimestamp", ""), metadata["uid"]

@@ -5,7 +5,6 @@ watches and the manager. A standby reports ready; it only waits for the Lease.
 import asyncio
 import logging
 from collections.abc import Coroutine
-from functools import partial
 
 from kubernetes.aio.client import Configuration
 
@@ -16,10 +15,11 @@ from yaie_operator.config import OperatorConfig
 from yaie_operator.manager import Manager
 from yaie_operator.metrics import Metrics
 from yaie_operator.probes import serve
-from yaie_operator.watch.kopf_watcher import Watcher
+from yaie_operator.watch.kopf_watcher import Watcher, watched_paths
 from yaie_operator.watch.kube import ChangeQueue, KubeCluster, serves_models
 from yaie_operator.watch.kube_api import KubeApi, NoCredentialsError, load_configuration
 from yaie_operator.watch.leader import KubeLeases, Leader
+from yaie_operator.watch.watch_health import WatchHealth
 
 log = logging.getLogger(__name__)
 RETRY_S = 2.0
@@ -47,13 +47,10 @@ class OperatorProcess:
         self._address = (host, port)
         self._metrics = Metrics()
         self._manager: Manager | None = None
-        self._exit_code = 0
+        self._watches: WatchHealth | None = None
 
     async def run(self, stop: asyncio.Event) -> int:
-        """Run until `stop` is set, and return the exit code.
-
-        It is 1 if there are no credentials or the watches ended by themselves, else 0.
-        """
+        """Run until `stop` is set, and return the exit code: 1 if there are no credentials."""
         host, port = self._address
         try:
             configuration = await load_configuration(self._kubeconfig)
@@ -63,11 +60,17 @@ class OperatorProcess:
         async with serve(self._metrics, host=host, port=port, is_ready=self._is_ready) as bound:
             log.info("probes and metrics", extra=fields(host=host, port=bound))
             await self._compete(configuration, stop)
-        return self._exit_code
+        return 0
 
     def _is_ready(self) -> bool:
-        """Whether this process is a standby, or a leader that has listed all objects."""
-        return self._manager is None or self._manager.synced
+        """Whether this process is a standby, or a leader that has listed all objects and whose
+        watches are answered.
+        """
+        if self._manager is None or self._watches is None:
+            return True
+        unreadable = self._manager.unreadable
+        absent = [path for path in watched_paths(tuple(unreadable)) if unreadable]
+        return self._manager.synced and not self._watches.trouble(but=absent)
 
     async def _compete(self, configuration: Configuration, stop: asyncio.Event) -> None:
         async def lead(stop: asyncio.Event) -> None:
@@ -99,25 +102,15 @@ class OperatorProcess:
         cluster = KubeCluster(api, feed, namespaces=self._config.namespaces)
         self._manager = Manager(cluster, self._config, metrics=self._metrics)
         watcher = Watcher(
-            feed.push,
-            kubeconfig=self._kubeconfig,
-            namespaces=self._config.namespaces,
-            died=partial(self._fail, asyncio.get_running_loop(), stop),
+            feed.push, kubeconfig=self._kubeconfig, namespaces=self._config.namespaces
         )
+        self._watches = watcher.health
+        self._metrics.watch_age_seconds.set_function(lambda: watcher.health.age_s)
         watcher.start()
         try:
             await self._manager.run(stop)
         finally:
             await asyncio.to_thread(watcher.stop)
-
-    def _fail(self, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-        """The watches ended: stop with exit code 1, so that the kubelet restarts the container.
-
-        Called in the watches' thread.
-        """
-        log.error("watches ended by themselves")
-        self._exit_code = 1
-        loop.call_soon_threadsafe(stop.set)
 
 
 async def _crd(api: KubeApi) -> None:

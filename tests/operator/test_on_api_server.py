@@ -6,20 +6,27 @@ There is no node: pods stay Pending, and `play_kubelet` marks them as a kubelet 
 import contextlib
 import json
 import signal
-import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from api.crd_cases import CASES, Case
-from cluster.audit import Write
 from cluster.control_plane import ControlPlane, KubectlError
-from cluster.processes import Daemon
-from fakes.fake_cluster import inference_model
+from cluster.operator_scene import (
+    COLLECTED_S,
+    SYSTEM,
+    TIMEOUT_S,
+    USER,
+    Operator,
+    Scene,
+    installed,
+    kubeconfig,
+    operator,
+    scene,
+    until,
+)
 from yaie_api import names
 from yaie_api.resource import crd
 from yaie_local.apiserver.admission import Admission
@@ -30,170 +37,8 @@ from yaie_operator.watch.kinds import INFERENCE_MODEL, SERVICE
 from yaie_operator.watch.kube import ChangeQueue, KubeCluster
 from yaie_operator.watch.kube_api import KubeApi, RefusedError, Request, load_configuration
 
+__all__ = ["installed", "kubeconfig", "scene"]
 pytestmark = pytest.mark.cluster
-SYSTEM = "yaie-system"
-USER = f"system:serviceaccount:{SYSTEM}:yaie-operator"
-TIMEOUT_S = 60.0
-COLLECTED_S = 150.0
-"""The garbage collector looks for new kinds every 30 s, and waits longer after each failed look."""
-
-
-@pytest.fixture(scope="module")
-def installed(
-    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[ControlPlane, Path]:
-    """The CRD, the operator's ServiceAccount with its rights, and a kubeconfig of it."""
-    kubectl = control_plane.kubectl
-    kubectl.apply(
-        crd.render(),
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}},
-        *_rights(),
-    )
-    name = f"crd/{names.PLURAL}.{names.GROUP}"
-    kubectl("wait", "--for=condition=Established", name, "--timeout=30s")
-    until(lambda: names.SHORT_NAME in kubectl("api-resources", "--cached=false"))
-    path = tmp_path_factory.mktemp("operator") / "kubeconfig"
-    return control_plane, control_plane.kubeconfig_for("yaie-operator", SYSTEM, path)
-
-
-def _rights() -> Iterator[dict[str, Any]]:
-    group = "rbac.authorization.k8s.io"
-    api = f"{group}/v1"
-    account = {"kind": "ServiceAccount", "name": "yaie-operator", "namespace": SYSTEM}
-    meta = {"name": "yaie-operator"}
-    yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta | {"namespace": SYSTEM}}
-    yield {"apiVersion": api, "kind": "ClusterRole", "metadata": meta, "rules": rbac.OPERATOR}
-    router = {"name": names.ROUTER_CLUSTER_ROLE}
-    yield {"apiVersion": api, "kind": "ClusterRole", "metadata": router, "rules": rbac.ROUTER}
-    lease = {"name": "yaie-leases", "namespace": SYSTEM}
-    yield {"apiVersion": api, "kind": "Role", "metadata": lease, "rules": rbac.LEASES}
-    for kind, metadata, role in (
-        ("ClusterRoleBinding", meta, {"kind": "ClusterRole", "name": "yaie-operator"}),
-        ("RoleBinding", lease, {"kind": "Role", "name": "yaie-leases"}),
-    ):
-        yield {
-            "apiVersion": api, "kind": kind, "metadata": metadata,
-            "roleRef": {"apiGroup": group} | role, "subjects": [account],
-        }  # fmt: skip
-
-
-class Operator:
-    """One operator process."""
-
-    def __init__(self, kubeconfig: Path, folder: Path, name: str, *flags: str) -> None:
-        folder.mkdir(exist_ok=True)
-        self.name = name
-        self.daemon = Daemon(
-            name,
-            [
-                *(sys.executable, "-m", "yaie_operator", "--kubeconfig", kubeconfig),
-                *("--lease-namespace", SYSTEM, "--host", "127.0.0.1", "--port", "0"),
-                *("--log-format", "json", *flags),
-            ],
-            folder / f"{name}.log",
-        )
-
-    def says(self, message: str) -> bool:
-        text = self.daemon.log.read_text()
-        return any(json.loads(line)["message"] == message for line in text.splitlines() if line)
-
-
-@contextlib.contextmanager
-def operator(
-    kubeconfig: Path, folder: Path, name: str = "operator", *flags: str
-) -> Iterator[Operator]:
-    """Run an operator until the block ends; when that begins, it has taken the Lease."""
-    running = Operator(kubeconfig, folder, name, *flags)
-    try:
-        running.daemon.wait_until(lambda: running.says("leading"), timeout_s=TIMEOUT_S)
-        yield running
-    finally:
-        running.daemon.stop()
-    assert not running.says("reconcile failed"), running.daemon.tail()
-    assert '"logger": "kopf.objects"' not in running.daemon.log.read_text()
-
-
-class Scene:
-    """A namespace of its own and what a test does in it."""
-
-    def __init__(self, control_plane: ControlPlane, prefix: str) -> None:
-        self.control_plane = control_plane
-        self.kubectl = control_plane.kubectl
-        self.namespace = control_plane.new_namespace(prefix)
-
-    def apply(self, name: str = "demo", **spec: Any) -> None:
-        model = inference_model(name, **spec)
-        model["metadata"]["namespace"] = self.namespace
-        self.kubectl.apply(model)
-
-    def get(self, *what: str) -> Any:
-        return self.kubectl.get(*what, "-n", self.namespace)
-
-    def names(self, kind: str) -> set[str]:
-        return {item["metadata"]["name"] for item in self.get(kind)["items"]}
-
-    def children(self) -> set[str]:
-        kinds = ("deployments", "services", "configmaps", "secrets", "rolebindings")
-        found = self.get(",".join((*kinds, "serviceaccounts", "pods")))["items"]
-        ours = (o for o in found if names.LABEL_MANAGED_BY in o["metadata"].get("labels", {}))
-        return {f"{obj['kind']}/{obj['metadata']['name']}" for obj in ours}
-
-    def condition(self, kind: str, name: str = "demo") -> tuple[str, str]:
-        status = self.get("ym", name).get("status", {})
-        found = [c for c in status.get("conditions", ()) if c["type"] == kind]
-        return (found[0]["status"], found[0]["reason"]) if found else ("", "")
-
-    def becomes(self, kind: str, status: str, reason: str, name: str = "demo") -> None:
-        until(lambda: self.condition(kind, name) == (status, reason), lambda: self.get("ym", name))
-
-    def play_kubelet(self) -> None:
-        """Mark every pod as running and ready."""
-        since = "2026-01-01T00:00:00Z"
-        condition = {"type": "Ready", "status": "True", "lastTransitionTime": since}
-        patch = json.dumps({"status": {"phase": "Running", "conditions": [condition]}})
-        for pod in self.names("pods"):
-            self.kubectl(
-                "patch", "pod", pod, "-n", self.namespace, "--subresource=status", "-p", patch
-            )
-
-    def becomes_ready(self, name: str = "demo") -> None:
-        self.becomes("EnginesReady", "False", "Unschedulable", name)
-        until(lambda: len(self.names("pods")) >= 2)
-        self.play_kubelet()
-        self.becomes("Ready", "True", "AllReady", name)
-
-    def writes(self, seconds: float) -> list[Write]:
-        """What the operator writes during some seconds in which nothing happens."""
-        audit = self.control_plane.audit
-        if audit is None:
-            pytest.skip("a cluster of the user keeps no audit log that this test could read")
-        mark = audit.mark()
-        time.sleep(seconds)
-        return audit.writes_since(mark, user=USER)
-
-
-@pytest.fixture
-def scene(installed: tuple[ControlPlane, Path], request: pytest.FixtureRequest) -> Iterator[Scene]:
-    scene = Scene(installed[0], "operator")
-    yield scene
-    scene.kubectl("delete", "ns", scene.namespace, "--wait=false")
-
-
-@pytest.fixture
-def kubeconfig(installed: tuple[ControlPlane, Path]) -> Path:
-    return installed[1]
-
-
-def until(
-    holds: Callable[[], bool],
-    tell: Callable[[], Any] = lambda: "",
-    *,
-    timeout_s: float = TIMEOUT_S,
-) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, tell()
-        time.sleep(0.1)
 
 
 async def test_the_api_server_and_our_admission_agree_on_every_case(

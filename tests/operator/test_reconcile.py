@@ -1,6 +1,6 @@
 import asyncio
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -220,9 +220,43 @@ async def test_a_refused_child_is_told_in_the_api_servers_words(fake_world: Worl
     fake_world.cluster.refuse["Deployment"] = "exceeded quota: pods"
     await fake_world.settle()
     assert fake_world.condition("Accepted") == ("False", "Refused", "exceeded quota: pods")
+    assert fake_world.condition("EnginesReady")[1:] == (
+        "Refused", "There is no Deployment: exceeded quota: pods",
+    )  # fmt: skip
     del fake_world.cluster.refuse["Deployment"]
+    assert ("apply", "Deployment/demo") not in await fake_world.settle()
+    fake_world.now += timedelta(seconds=11)
     await fake_world.settle()
     assert fake_world.condition("Accepted")[0] == "True"
+
+
+async def test_refused_writes_wait_longer_each_time_and_a_changed_spec_does_not(
+    fake_world: World,
+) -> None:
+    fake_world.cluster.refuse["Deployment"] = "exceeded quota: pods"
+    tries = 0
+    for _ in range(360):
+        tries += ("apply", "Deployment/demo") in await fake_world.settle()
+        fake_world.now += timedelta(seconds=10)
+    assert 5 <= tries <= 10
+    fake_world.cluster.put(inference_model(resources={"cpu": "2"}))
+    assert ("apply", "Deployment/demo") in await fake_world.settle()
+
+
+async def test_of_two_models_with_one_name_the_older_serves_it(world: World) -> None:
+    await world.settle()
+    world.cluster.put(inference_model("young", model={"servedName": "demo"}))
+    await world.settle()
+    young = Ref(names.KIND, "ns", "young")
+    status, reason, message = world.condition("Accepted", young)
+    assert (status, reason) == ("False", "NameTaken")
+    assert "InferenceModel demo" in message
+    assert Ref("Deployment", "ns", "young") not in world.cluster.objects
+    assert world.condition("Accepted")[0] == "True"
+    world.cluster.remove(MODEL)
+    await world.settle()
+    assert world.condition("Accepted", young)[0] == "True"
+    assert Ref("Deployment", "ns", "young") in world.cluster.objects
 
 
 async def test_a_refused_router_wakes_the_models_which_report_it(fake_world: World) -> None:

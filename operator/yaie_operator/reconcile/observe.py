@@ -99,16 +99,35 @@ class Store:
         """A point in the store's history for `replace`; take it before requesting a list."""
         return self._tick
 
-    def replace(self, kind: Kind, objects: Iterable[Object], *, since: int) -> None:
-        """Take over a full list of a kind, requested after `mark()` returned `since`.
+    def lags(self, kind: Kind, objects: Iterable[Object], *, namespace: str | None = None) -> int:
+        """In how many objects the store is behind a full list (of one namespace)."""
+        listed = {Ref.of(obj): obj for obj in objects}
+        known = {ref: self._objects[ref] for ref in self._of(kind, namespace)}
+        behind = sum(
+            ref not in known or version(known[ref]) < version(obj) for ref, obj in listed.items()
+        )
+        newest = max(map(version, listed.values()), default=0)
+        gone = (obj for ref, obj in known.items() if ref not in listed)
+        return behind + sum(version(obj) < newest for obj in gone)
+
+    def _of(self, kind: Kind, namespace: str | None) -> list[Ref]:
+        return [
+            ref
+            for ref in self._objects
+            if ref.kind == kind.kind and namespace in {None, ref.namespace}
+        ]
+
+    def replace(
+        self, kind: Kind, objects: Iterable[Object], *, since: int, namespace: str | None = None
+    ) -> None:
+        """Take over a full list of a kind (in one namespace), requested after `mark()` returned
+        `since`.
 
         Objects that changed in the store since then are kept. For all others the list is
         authoritative, even with smaller versions (after a restore from a backup).
         """
         listed = {Ref.of(obj): obj for obj in objects}
-        settled = {
-            ref for ref in self._objects if ref.kind == kind.kind and self._touched[ref] <= since
-        }
+        settled = {ref for ref in self._of(kind, namespace) if self._touched[ref] <= since}
         for ref in settled - listed.keys():
             self._drop(ref)
         for ref, obj in listed.items():
@@ -116,7 +135,11 @@ class Store:
                 self.put(obj)
             elif version(obj) != version(self._objects[ref]):
                 self._insert(ref, obj)
-        self._removed = {r: v for r, v in self._removed.items() if r.kind != kind.kind}
+        self._removed = {
+            ref: removed
+            for ref, removed in self._removed.items()
+            if ref.kind != kind.kind or namespace not in {None, ref.namespace}
+        }
 
     def _insert(self, ref: Ref, obj: Object) -> None:
         if ref in self._objects:

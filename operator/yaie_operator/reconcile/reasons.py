@@ -29,6 +29,7 @@ class Reason(StrEnum):
     VALID = "Valid"
     INVALID_SPEC = "InvalidSpec"  # the stored spec is not valid in this operator's version
     NAME_CONFLICT = "NameConflict"  # an object of another owner has a child's name
+    NAME_TAKEN = "NameTaken"  # an older model of the namespace serves one of its names
     REFUSED = "Refused"  # the API server refused a child (quota, policy)
 
     # EnginesReady, RouterReady

@@ -7,7 +7,7 @@ between calls is the API server's refusals of shared objects.
 
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -25,7 +25,7 @@ from yaie_operator.cluster import (
 )
 from yaie_operator.config import OperatorConfig
 from yaie_operator.metrics import Metrics
-from yaie_operator.model import ServedModel
+from yaie_operator.model import ServedModel, age_of, served_names
 from yaie_operator.reconcile.observe import (
     ModelView,
     Ref,
@@ -45,8 +45,10 @@ from yaie_operator.reconcile.plan import (
     plan,
 )
 from yaie_operator.reconcile.reasons import ConditionState, Reason, false, true
+from yaie_operator.reconcile.refusals import Refusals
 from yaie_operator.reconcile.status import Transition, flips, name_conflict, summarise
 from yaie_operator.resources import model_objects, router_objects
+from yaie_operator.resources.shared import ANNOTATION_APPLIED, digest
 from yaie_operator.watch import kinds
 
 log = logging.getLogger(__name__)
@@ -74,6 +76,7 @@ class Reconciler:
         self._wake = wake
         self._new_key = new_key
         self._refusals: dict[str, str] = {}
+        self._refused = Refusals()
 
     async def reconcile(self, key: str) -> float | None:
         """Reconcile a key; returns seconds until the next look, None: wait until an event wakes it.
@@ -95,11 +98,14 @@ class Reconciler:
             return None
         model, accepted = understand(view.model)
         if model is not None:
-            accepted = await self._write_all(plan_model(model, view, self._config))
+            accepted = name_taken(view.model, view.shared.models) or accepted
+        key = model_key(namespace, name)
+        if model is not None and accepted.is_true:
+            accepted = await self._write_all(key, plan_model(model, view, self._config))
             view = await self._observe(namespace, name)
         if view is not None:
             await self._report(view, model, accepted)
-        return None if accepted.is_true else self._config.recheck_s
+        return None if accepted.is_true else self._recheck_s(key)
 
     async def _namespace(self, namespace: str) -> float | None:
         view = await observe_shared(self._store, self._cluster, namespace)
@@ -110,11 +116,17 @@ class Reconciler:
             self._remember(view, refusal="")
             return self._config.recheck_s
         decided = plan_router(view, self._config, self._new_key)
-        outcome = await self._write_all(decided)
+        key = namespace_key(namespace)
+        outcome = await self._write_all(key, decided)
         if decided.writes:
             self._wake_models(view)
         self._remember(view, refusal="" if outcome.is_true else outcome.message)
-        return None if outcome.is_true else self._config.recheck_s
+        return None if outcome.is_true else self._recheck_s(key)
+
+    def _recheck_s(self, key: str) -> float:
+        """Seconds until the next look at a key whose writes did not all happen."""
+        wait_s = self._refused.wait_s(key, self._clock())
+        return self._config.recheck_s if wait_s is None else wait_s
 
     async def _delete_shared(self, view: SharedView) -> None:
         """Delete what the models of a namespace shared, if a live list has no model either."""
@@ -152,15 +164,23 @@ class Reconciler:
         refusal = self._refusals.get(namespace, "")
         return replace(view, shared=replace(view.shared, refusal=refusal))
 
-    async def _write_all(self, decided: WritePlan) -> ConditionState:
-        """Execute a plan and return the Accepted condition; a refusal ends the plan."""
+    async def _write_all(self, key: str, decided: WritePlan) -> ConditionState:
+        """Execute a plan and return the Accepted condition; a refusal ends the plan. The same
+        writes wait after a refusal (`Refusals`).
+        """
         if decided.conflicts:
             return name_conflict(decided.conflicts)
-        try:
-            for write in decided.writes:
+        left = identity_of(decided.writes)
+        if (refusal := self._refused.pending(key, left, self._clock())) is not None:
+            return false(Reason.REFUSED, refusal.message)
+        for number, write in enumerate(decided.writes):
+            try:
                 await self._write(write)
-        except RefusedError as refusal:
-            return false(Reason.REFUSED, str(refusal))
+            except RefusedError as error:
+                left = identity_of(decided.writes[number:])
+                self._refused.add(key, left, str(error), self._clock())
+                return false(Reason.REFUSED, str(error))
+        self._refused.clear(key)
         return true(Reason.VALID, "The spec is valid.")
 
     async def _write(self, write: Apply) -> None:
@@ -252,6 +272,38 @@ def understand(obj: Object) -> tuple[ServedModel | None, ConditionState]:
         first = error.errors(include_url=False)[0]
         path = ".".join(str(step) for step in ("spec", *first["loc"]))
         return None, false(Reason.INVALID_SPEC, f"{path}: {first['msg']}; correct the spec.")
+
+
+def name_taken(obj: Object, others: Iterable[Object]) -> ConditionState | None:
+    """The Accepted condition of a model that serves a name of an older model; None: it does not.
+
+    The router finds a model by its name, so the older one keeps it.
+    """
+    ours = served_names(obj)
+    for other in others:
+        if age_of(other) < age_of(obj) and (both := ours & served_names(other)):
+            return false(
+                Reason.NAME_TAKEN,
+                f"The model name {min(both)} is served by InferenceModel "
+                f"{other['metadata']['name']}, which is older; choose another "
+                "spec.model.servedName or alias.",
+            )
+    return None
+
+
+def identity_of(writes: Sequence[Apply]) -> str:
+    """A hash of what is to be written. A Secret has a new random key in each plan."""
+    return digest(
+        [
+            [*Ref.of(write.manifest), "" if kind == "Secret" else _applied(write.manifest)]
+            for write in writes
+            for kind in (write.manifest["kind"],)
+        ]
+    )
+
+
+def _applied(manifest: Object) -> str:
+    return str(manifest["metadata"]["annotations"][ANNOTATION_APPLIED])
 
 
 def plan_model(model: ServedModel, view: ModelView, config: OperatorConfig) -> WritePlan:

@@ -143,7 +143,7 @@ def _states(
     view: ModelView, spec: InferenceModelSpec | None, accepted: ConditionState, replicas: Replicas
 ) -> dict[ConditionType, ConditionState]:
     """All conditions, in the order in which they are shown."""
-    engines = _engines(view, spec, replicas)
+    engines = _engines(view, spec, accepted, replicas)
     router = _router(view)
     available = _available(replicas, router)
     return {
@@ -157,12 +157,17 @@ def _states(
 
 
 def _engines(
-    view: ModelView, spec: InferenceModelSpec | None, replicas: Replicas
+    view: ModelView,
+    spec: InferenceModelSpec | None,
+    accepted: ConditionState,
+    replicas: Replicas,
 ) -> ConditionState:
     if spec is not None and spec.suspend:
         return false(
             Reason.SUSPENDED, "spec.suspend is true; set it to false to start the engines."
         )
+    if _own_deployment(view) is None and not accepted.is_true:
+        return false(accepted.reason, f"There is no Deployment: {accepted.message}")
     if _own_deployment(view) is None or not replicas.settled:
         return false(Reason.CREATING, "The Deployment of the engines is being written.")
     if replicas.desired == 0:

@@ -1,5 +1,8 @@
 """Watches the cluster with kopf and passes changes on. No other file imports kopf.
 
+A watch never ends for good: kopf repeats its requests for ever, and what ends or goes deaf in spite
+of that is started again. `watch_health` knows of every watch whether it can be relied on.
+
 kopf runs in its own thread and event loop: in the operator's loop it would replace the SIGTERM
 handler and take seconds to stop. It only lists and watches; it writes to no object.
 """
@@ -7,16 +10,21 @@ handler and take seconds to stop. It only lists and watches; it writes to no obj
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import chain, repeat
 from typing import Any, Final
 
+import aiohttp
 import kopf
 
 from yaie_api import names
+from yaie_api.logs import fields
 from yaie_operator.cluster import Kind, WatchEvent
 from yaie_operator.watch import kinds
+from yaie_operator.watch.kube import path_of
 from yaie_operator.watch.kube_api import load_configuration
+from yaie_operator.watch.watch_health import WATCH_S, WatchHealth
 
 log = logging.getLogger(__name__)
 RELOGIN: Final = timedelta(minutes=5)
@@ -32,11 +40,26 @@ QUIET: Final = {
 IDENTITY: Final = names.FIELD_MANAGER
 """kopf's identity. Without one kopf looks up the user's name, which a pod's user may not have."""
 
+RESTART_S: Final = (1.0, 2.0, 5.0)
+"""Seconds before the first, second and every later restart of watches that ended."""
+CHECK_S: Final = 0.5
+STOP_S: Final = 3.0
+
 Push = Callable[[WatchEvent], None]
 
 
+class EndlessBackoff:
+    """Seconds between attempts of a request. It never ends: kopf gives up a watch when it does."""
+
+    def __iter__(self) -> Iterator[float]:
+        return chain((0.5, 1.0, 2.0), repeat(3.0))
+
+
 class Watcher:
-    """kopf in its own thread. `push` receives changes; `died` is called if kopf ends by itself."""
+    """kopf in its own thread; `push` receives changes, `health` learns what becomes of the watches.
+
+    Watches that end, or that nobody asks for any more, are started again.
+    """
 
     def __init__(
         self,
@@ -44,11 +67,12 @@ class Watcher:
         *,
         kubeconfig: str | None,
         namespaces: tuple[str, ...],
-        died: Callable[[], None],
+        health: WatchHealth | None = None,
     ) -> None:
-        self._registry = _registry(push, kubeconfig)
+        self.health = health or WatchHealth(watched_paths(namespaces))
+        self._push = push
+        self._kubeconfig = kubeconfig
         self._namespaces = namespaces
-        self._died = died
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
 
@@ -63,22 +87,46 @@ class Watcher:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        try:
-            asyncio.run(
-                kopf.operator(
-                    registry=self._registry,
-                    settings=_settings(),
-                    identity=IDENTITY,  # type: ignore[arg-type]  # a str by a name that is not public
-                    standalone=True,
-                    clusterwide=not self._namespaces,
-                    namespaces=self._namespaces,
-                    stop_flag=self._stop,
-                )
+        for wait_s in chain(RESTART_S, repeat(RESTART_S[-1])):
+            try:
+                asyncio.run(self._watch())
+            except Exception as error:  # noqa: BLE001 - whatever it is, the watches start again
+                log.warning("watches ended", extra=fields(error=repr(error)))
+            if self._stop.wait(wait_s):
+                return
+            log.info("watches start again", extra=fields(trouble=self.health.trouble()))
+
+    async def _watch(self) -> None:
+        """Run kopf until it ends, until `stop`, or until a watch is deaf."""
+        ended = threading.Event()
+        running = asyncio.ensure_future(
+            kopf.operator(
+                registry=_registry(self._push, self._kubeconfig, self.health),
+                settings=_settings(),
+                identity=IDENTITY,  # type: ignore[arg-type]  # a str by a name that is not public
+                standalone=True,
+                clusterwide=not self._namespaces,
+                namespaces=self._namespaces,
+                stop_flag=ended,
             )
-        except Exception:
-            log.exception("watches failed")
-        if not self._stop.is_set():
-            self._died()
+        )
+        self.health.restarted()
+        while not (running.done() or self._stop.is_set() or self.health.is_deaf):
+            await asyncio.wait({running}, timeout=CHECK_S)
+        ended.set()
+        await asyncio.wait({running}, timeout=STOP_S)
+        if running.done():
+            running.result()
+        running.cancel()  # after an error of a watch, kopf may never end by itself
+
+
+def watched_paths(namespaces: tuple[str, ...]) -> list[str]:
+    """URL paths of all watches."""
+    return [
+        path_of(kind, namespace=namespace)
+        for kind in (kinds.INFERENCE_MODEL, *kinds.WATCHED)
+        for namespace in (namespaces or (None,))
+    ]
 
 
 def _settings() -> kopf.OperatorSettings:
@@ -87,7 +135,10 @@ def _settings() -> kopf.OperatorSettings:
     settings.scanning.disabled = True
     settings.process.ultimate_exiting_timeout = None
     settings.networking.request_timeout = 30
-    settings.networking.connect_timeout = 10
+    settings.networking.connect_timeout = 3
+    settings.networking.error_backoffs = EndlessBackoff()
+    settings.watching.server_timeout = WATCH_S
+    settings.watching.inactivity_timeout = WATCH_S + 5
     selector = ",".join(f"{key}={value}" for key, value in kinds.OURS.items())
     for kind in kinds.WATCHED:
         settings.watching.label_selectors[_resource(kind)] = selector
@@ -96,12 +147,12 @@ def _settings() -> kopf.OperatorSettings:
     return settings
 
 
-def _registry(push: Push, kubeconfig: str | None) -> kopf.OperatorRegistry:
+def _registry(push: Push, kubeconfig: str | None, health: WatchHealth) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
-    async def login(**_: Any) -> kopf.ConnectionInfo:
-        return await connection(kubeconfig)
+    async def login(**_: Any) -> kopf.AiohttpSession:
+        return session_of(await connection(kubeconfig), health)
 
     for kind in (kinds.INFERENCE_MODEL, *kinds.WATCHED):
         kopf.on.event(*_resource(kind), registry=registry)(_handler(kind, push))
@@ -131,6 +182,29 @@ async def connection(kubeconfig: str | None) -> kopf.ConnectionInfo:
         scheme=scheme or None,
         token=secret or None,
         expiration=datetime.now(UTC) + RELOGIN if secret else None,
+    )
+
+
+def session_of(info: kopf.ConnectionInfo, health: WatchHealth) -> kopf.AiohttpSession:
+    """An HTTP session for kopf, which tells `health` of every answer and failure."""
+    trace = aiohttp.TraceConfig()
+
+    async def ended(_: Any, __: Any, what: aiohttp.TraceRequestEndParams) -> None:
+        is_watch = "watch" in what.url.query
+        health.answered(what.url.path, what.response.status, is_watch=is_watch)
+
+    async def failed(_: Any, __: Any, what: aiohttp.TraceRequestExceptionParams) -> None:
+        health.failed(what.url.path, repr(what.exception))
+
+    trace.on_request_end.append(ended)
+    trace.on_request_exception.append(failed)
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
+        headers=info.as_http_headers(),
+        trace_configs=[trace],
+    )
+    return kopf.AiohttpSession(
+        server=info.server, aiohttp_session=session, expiration=info.expiration
     )
 
 

@@ -138,7 +138,7 @@ def load_model(config: EngineConfig, report: Report) -> LoadedEngine:
     return factory.create(config, lambda stage: report(Loading(stage)), put_off=True)
 
 
-def check(config: EngineConfig, report: Report) -> Located:
+def check(config: EngineConfig, report: Report = lambda _: None) -> Located:
     """Find a model, or refuse it before the import of torch, which takes seconds. Reports how far
     the download of a model is.
 

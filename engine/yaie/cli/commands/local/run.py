@@ -46,6 +46,9 @@ def add_parser(subparsers: "Subparsers") -> None:
     parser.add_argument("model", metavar="MODEL", help=f"{MODEL_HELP}, or a model of `yaie up`")
     chat_flags.add_message_flags(parser)
     chat_flags.add_sampling_flags(parser)
+    parser.add_argument(
+        "--api-key", metavar="KEY", help="for a `yaie up` that asks for one (or set YAIE_API_KEY)"
+    )
     add_state_flags(parser)
     parser.set_defaults(run=run)
 
@@ -115,7 +118,6 @@ def _chat_there(client: LocalClient, args: argparse.Namespace, name: str, piped:
 
     args.endpoint = _endpoint_when_ready(client, args.namespace, name)
     args.model = name
-    args.api_key = None
     return chat.talk(args, piped)
 
 
