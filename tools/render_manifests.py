@@ -34,7 +34,11 @@ ROLES = (
     ("operator-clusterrole.yaml", "ClusterRole", "yaie-operator", rbac.OPERATOR),
     ("lease-role.yaml", "Role", "yaie-operator-lease", rbac.LEASES),
     ("router-clusterrole.yaml", "ClusterRole", "yaie-router", rbac.ROUTER),
+    ("view-clusterrole.yaml", "ClusterRole", "yaie-view", rbac.VIEW),
+    ("edit-clusterrole.yaml", "ClusterRole", "yaie-edit", rbac.EDIT),
 )
+AGGREGATED = {"yaie-view": ("view", "edit", "admin"), "yaie-edit": ("edit", "admin")}
+"""Roles of the cluster that a role is added to."""
 LABELS = '{{- include "yaie.labels" . | nindent 4 }}'
 
 
@@ -83,11 +87,15 @@ def crd_template() -> str:
 def role_template(*, kind: str, name: str, rules: list[dict[str, Any]]) -> str:
     """A role with the rights that the code says it needs."""
     namespace = "" if kind == "ClusterRole" else "  namespace: {{ .Release.Namespace }}\n"
+    aggregated = "".join(
+        f'\n    rbac.authorization.k8s.io/aggregate-to-{role}: "true"'
+        for role in AGGREGATED.get(name, ())
+    )
     return (
         f"{{{{- /* {GENERATED} */ -}}}}\n"
         "apiVersion: rbac.authorization.k8s.io/v1\n"
         f"kind: {kind}\n"
-        f"metadata:\n  name: {name}\n{namespace}  labels:\n    {LABELS}\n"
+        f"metadata:\n  name: {name}\n{namespace}  labels:\n    {LABELS}{aggregated}\n"
         f"rules:\n{_rules(rules)}"
     )
 

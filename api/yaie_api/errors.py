@@ -73,7 +73,10 @@ class InvalidRequestError(YaieError):
 
 
 class ContextLengthError(InvalidRequestError):
-    """Prompt and requested output do not fit the context. Clients recognise the message's start."""
+    """Prompt and requested output do not fit the context. Clients recognise the message's start.
+
+    `limit`, `prompt_tokens` and `max_tokens` are kept for APIs that word it in another way.
+    """
 
     default_code = "context_length_exceeded"
 
@@ -86,6 +89,8 @@ class ContextLengthError(InvalidRequestError):
         param: str = "messages",
         at_least: bool = False,
     ) -> None:
+        self.limit, self.prompt_tokens = limit, prompt_tokens
+        self.max_tokens = None if at_least else max_tokens
         asked = f"{'at least ' if at_least else ''}{prompt_tokens} tokens in the prompt"
         if max_tokens is not None and not at_least:
             asked = (

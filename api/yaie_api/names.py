@@ -29,6 +29,7 @@ LABEL_SERVICE_NAME: Final = "kubernetes.io/service-name"
 
 # Identities of the operator.
 FIELD_MANAGER: Final = "yaie-operator"
+FIELD_MANAGER_AUTOSCALER: Final = "yaie-autoscaler"
 OPERATOR_LEASE: Final = "yaie-operator"
 
 # Objects that a namespace shares.

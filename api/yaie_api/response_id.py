@@ -11,7 +11,8 @@ import re
 import uuid
 from typing import Final
 
-_MARKED: Final = re.compile(r"resp_([0-9a-f]{8})[0-9a-f]{32}")
+PREFIX: Final = "resp_"
+_MARKED: Final = re.compile(PREFIX + r"([0-9a-f]{8})[0-9a-f]{32}")
 
 
 def mark_of_pod(pod: str) -> str:
@@ -20,7 +21,7 @@ def mark_of_pod(pod: str) -> str:
 
 
 def new_response_id(mark: str) -> str:
-    return f"resp_{mark}{uuid.uuid4().hex}"
+    return f"{PREFIX}{mark}{uuid.uuid4().hex}"
 
 
 def mark_in(response_id: str) -> str | None:

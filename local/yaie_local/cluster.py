@@ -70,6 +70,13 @@ class LocalCluster:
     async def patch_status(self, observed: Object, status: Object) -> Object:
         return self._verbs.patch_status(observed, status)
 
+    async def set_scale(self, observed: Object, replicas: int) -> int:
+        version = observed["metadata"]["resourceVersion"]
+        patch = {"metadata": {"resourceVersion": version}, "spec": {"replicas": replicas}}
+        manager = names.FIELD_MANAGER_AUTOSCALER
+        scaled = self._verbs.merge_patch(ref(observed), patch, manager=manager)
+        return int(scaled["metadata"]["resourceVersion"])
+
     async def emit(
         self, about: Object, *, severity: Literal["Normal", "Warning"], reason: str, message: str
     ) -> None:

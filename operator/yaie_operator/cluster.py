@@ -104,6 +104,13 @@ class Cluster(Protocol):
         """Replace the status subresource of the observed InferenceModel; returns the object."""
         ...
 
+    async def set_scale(self, observed: Object, replicas: int) -> int:
+        """Write spec.replicas of an InferenceModel through its scale subresource.
+
+        Guarded by the observed resourceVersion. Returns the new resourceVersion.
+        """
+        ...
+
     async def emit(
         self, about: Object, *, severity: Literal["Normal", "Warning"], reason: str, message: str
     ) -> None:

@@ -1,7 +1,7 @@
 """The operator's settings: one frozen object, read once from the environment and the flags."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Self, TypeVar
 
 from yaie_api import __version__
@@ -22,9 +22,13 @@ class OperatorConfig:
         router_image: image of the routers.
         image_pull_policy: image pull policy of engines and routers.
         router_replicas: routers per namespace.
+        router_max_pending: requests that may wait at a router for a model scaled to zero.
+        router_pending_timeout_s: whole seconds that such a request waits.
         router_service_type: type of the Service in front of the routers.
         router_allowed_origins: origins whose web pages may use the routers (CORS).
         endpoint_format: template of `status.endpoint`; {namespace} is replaced.
+        prometheus_url: Prometheus server that the autoscaler asks; empty: it asks the pods.
+        metrics_key: API key that the autoscaler shows to pods, for those that ask for one.
         workers: number of keys reconciled concurrently.
         resync_s: seconds between full lists; each wait varies by ±20 %.
         watch_lag_s: seconds that a watch may be behind a list before the list counts as a repair.
@@ -33,6 +37,7 @@ class OperatorConfig:
         retry_base_s: seconds before the first retry; the wait doubles up to `retry_max_s`.
         recheck_s: seconds before the next look at a state that no watch reports, such as a foreign
             object with a needed name.
+        autoscale_s: seconds between two looks of the autoscaler; each wait varies by ±20 %.
 
     """
 
@@ -41,9 +46,13 @@ class OperatorConfig:
     router_image: str = f"yaie/control-plane:{__version__}"
     image_pull_policy: PullPolicy = "IfNotPresent"
     router_replicas: int = 1
+    router_max_pending: int = 256
+    router_pending_timeout_s: int = 600
     router_service_type: ServiceType = "ClusterIP"
     router_allowed_origins: tuple[str, ...] = ()
     endpoint_format: str = "http://yaie-router.{namespace}.svc:8000/v1"
+    prometheus_url: str = ""
+    metrics_key: str = field(default="", repr=False)
     workers: int = 4
     resync_s: float = 60.0
     watch_lag_s: float = 1.0
@@ -51,6 +60,7 @@ class OperatorConfig:
     retry_base_s: float = 0.2
     retry_max_s: float = 60.0
     recheck_s: float = 10.0
+    autoscale_s: float = 2.0
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:
@@ -69,11 +79,26 @@ class OperatorConfig:
                 environ, "YAIE_IMAGE_PULL_POLICY", ("IfNotPresent", "Always", "Never")
             ),
             router_replicas=_count(environ, "YAIE_ROUTER_REPLICAS", default.router_replicas),
+            router_max_pending=_count(
+                environ, "YAIE_ROUTER_MAX_PENDING", default.router_max_pending
+            ),
+            router_pending_timeout_s=_count(
+                environ, "YAIE_ROUTER_PENDING_TIMEOUT_SECONDS", default.router_pending_timeout_s
+            ),
             router_service_type=_choice(
                 environ, "YAIE_ROUTER_SERVICE_TYPE", ("ClusterIP", "NodePort", "LoadBalancer")
             ),
+            prometheus_url=_url(environ, "YAIE_PROMETHEUS_URL"),
+            metrics_key=environ.get("YAIE_METRICS_KEY", ""),
             router_allowed_origins=_origins(environ, "YAIE_ROUTER_ALLOWED_ORIGINS"),
         )
+
+
+def _url(environ: Mapping[str, str], name: str) -> str:
+    text = environ.get(name, "")
+    if text and not text.startswith(("http://", "https://")):
+        raise ValueError(f"{name} is {text!r}; write http://HOST:PORT or https://HOST:PORT")
+    return text
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -12,6 +12,9 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 from yaie_api.logs import fields
+from yaie_operator.autoscaling import scrape
+from yaie_operator.autoscaling.autoscaler import Autoscaler, Pages
+from yaie_operator.autoscaling.prometheus import Prometheus
 from yaie_operator.cluster import (
     Cluster,
     ConflictError,
@@ -60,8 +63,17 @@ class Manager:
         self._queue = WorkQueue(
             retry_base_s=config.retry_base_s, retry_max_s=config.retry_max_s, jitter=jitter
         )
+        self._autoscaler = Autoscaler(
+            cluster, self._store, clock, metrics=self.metrics, wake=self._wake
+        )
         self._reconciler = Reconciler(
-            cluster, self._store, config, clock, metrics=self.metrics, wake=self._wake
+            cluster,
+            self._store,
+            config,
+            clock,
+            metrics=self.metrics,
+            wake=self._wake,
+            scaling=self._autoscaler.report,
         )
         self.metrics.queue_depth.set_function(lambda: float(len(self._queue)))
         self.metrics.models.set_function(lambda: float(len(self._store.models())))
@@ -78,14 +90,16 @@ class Manager:
             ExceptionGroup: a task of the manager failed with an unexpected error.
 
         """
-        parts = [self._resyncs, self._watch, *[self._work] * self._config.workers]
+        parts = [self._resyncs, self._watch, self._autoscale, *[self._work] * self._config.workers]
         try:
+            self.metrics.statuses.models = self._store.models
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(part()) for part in parts]
                 await stop.wait()
                 for task in tasks:
                     task.cancel()
         finally:
+            self.metrics.statuses.models = tuple  # who leads next speaks of them
             self._queue.close()
 
     def notify(self, change: WatchEvent) -> None:
@@ -150,6 +164,16 @@ class Manager:
         while True:
             await self._trying(self._follow)
             await asyncio.sleep(REWATCH_S)
+
+    async def _autoscale(self) -> None:
+        async with scrape.session() as session:
+            pages: Pages = scrape.Scraper(session, key=self._config.metrics_key)
+            if self._config.prometheus_url:
+                pages = Prometheus(session, self._config.prometheus_url)
+            while True:
+                await asyncio.sleep(self._config.autoscale_s * jitter())
+                if self.synced:
+                    await self._autoscaler.look(pages)
 
     async def _follow(self) -> None:
         async for change in self._cluster.watch():

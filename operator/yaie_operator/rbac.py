@@ -36,6 +36,7 @@ def _children() -> list[dict[str, Any]]:
 OPERATOR: Final[list[dict[str, Any]]] = [
     _rule(kinds.INFERENCE_MODEL, _READ),
     {"apiGroups": [names.GROUP], "resources": [f"{names.PLURAL}/status"], "verbs": ["patch"]},
+    {"apiGroups": [names.GROUP], "resources": [f"{names.PLURAL}/scale"], "verbs": ["patch"]},
     *_children(),
     _rule(kinds.POD, _READ),
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
@@ -65,4 +66,27 @@ ROUTER: Final[list[dict[str, Any]]] = [
 ]
 """ClusterRole `yaie-router`; the operator binds it in each namespace."""
 
-ALL: Final = {"operator": OPERATOR, "leases": LEASES, "router": ROUTER}
+_MODELS: Final = {"apiGroups": [names.GROUP]}
+_PARTS: Final = [f"{names.PLURAL}/status", f"{names.PLURAL}/scale"]
+
+VIEW: Final[list[dict[str, Any]]] = [
+    {**_MODELS, "resources": [names.PLURAL, *_PARTS], "verbs": _READ},
+]
+"""Added to the cluster's role `view`, and so to `edit` and `admin`."""
+
+EDIT: Final[list[dict[str, Any]]] = [
+    {
+        **_MODELS,
+        "resources": [names.PLURAL, f"{names.PLURAL}/scale"],
+        "verbs": ["create", "update", "patch", "delete", "deletecollection"],
+    },
+]
+"""Added to the cluster's roles `edit` and `admin`."""
+
+ALL: Final = {
+    "operator": OPERATOR,
+    "leases": LEASES,
+    "router": ROUTER,
+    "view": VIEW,
+    "edit": EDIT,
+}

@@ -20,6 +20,13 @@ def json_answer(body: dict[str, Any], request_id: str, status: int = 200) -> web
     )
 
 
+def anthropic_answer(body: dict[str, Any], request_id: str) -> web.Response:
+    """Make a JSON response for a client of Anthropic's."""
+    response = json_answer(body, request_id)
+    response.headers[envelopes.ANTHROPIC_REQUEST_ID] = request_id
+    return response
+
+
 def own_headers(request_id: str) -> dict[str, str]:
     """Headers of each answer of the router itself."""
     return {"server": "yaie", HEADER_REQUEST_ID: request_id}
@@ -30,6 +37,8 @@ def error_answer(
 ) -> web.Response:
     """Make the response for an error, in the path's envelope. 429 and 503 say when to retry."""
     response = json_answer(envelopes.for_path(error, path, request_id), request_id, error.status)
+    if path.startswith(envelopes.ANTHROPIC_PATH):
+        response.headers[envelopes.ANTHROPIC_REQUEST_ID] = request_id
     response.headers.update(error.headers)
     if retried:
         response.headers["x-should-retry"] = "false"

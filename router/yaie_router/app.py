@@ -17,16 +17,19 @@ from aiohttp import web
 
 from yaie_api import __version__, logs, names, prefix
 from yaie_api.errors import EngineError, MethodNotAllowedError, YaieError
+from yaie_api.http import anthropic_models
 from yaie_api.http.access.body import BodyLimits
 from yaie_api.http.access.gate import Gate
 from yaie_api.http.access.head import Head
+from yaie_api.http.envelopes import ANTHROPIC_VERSION
 from yaie_api.http.paths import no_such_path
 from yaie_router import routes
 from yaie_router.admission import Admission
-from yaie_router.answers import error_answer, json_answer, own_headers
+from yaie_router.answers import anthropic_answer, error_answer, json_answer, own_headers
 from yaie_router.config import Config
 from yaie_router.endpoints import Directory
 from yaie_router.headers import add_headers, request_id
+from yaie_router.holding import Holding
 from yaie_router.intake import find_holder, find_model, model_not_found, parse, read_body
 from yaie_router.metrics import CONTENT_TYPE, Metrics
 from yaie_router.objects import Endpoint, Model
@@ -63,6 +66,8 @@ class App:
         admission: Admission,
         proxy: Proxy,
         metrics: Metrics,
+        *,
+        holding: Holding,
     ) -> None:
         self._config = config
         self._body_limits = BodyLimits(config.max_body_bytes, config.body_timeout_s)
@@ -70,6 +75,7 @@ class App:
         self._admission = admission
         self._proxy = proxy
         self._metrics = metrics
+        self._holding = holding
         self.draining = False
         self.gate = Gate(config.api_keys, config.cors)
         self._routes: dict[str, dict[str, Handler]] = {
@@ -181,6 +187,8 @@ class App:
     ) -> web.StreamResponse:
         exchange.call, exchange.model = call, call.model.name
         with self._admission.admitted(call.model.name, self._config.max_in_flight):
+            if call.holder is None:
+                call.held_s = await self._holding.engine_of(call.model)
             return await self._proxy.forward(request, call)
 
     def _home(self, path: str, body: dict[str, Any], model: Model) -> int | None:
@@ -190,19 +198,27 @@ class App:
 
     def _earlier_holder(self, path: str, body: dict[str, Any], model: Model) -> Endpoint | None:
         """Return the model's engine that has the response that the request continues."""
-        earlier = body.get("previous_response_id") if path == routes.RESPONSES else None
+        earlier = body.get("previous_response_id") if path in routes.CONTINUING else None
         holder = self._directory.holder(earlier) if isinstance(earlier, str) else None
         return holder.endpoint if holder and holder.model.name == model.name else None
 
-    async def _list_models(self, _: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
+    async def _list_models(
+        self, request: web.BaseRequest, exchange: Exchange
+    ) -> web.StreamResponse:
         entries = [_entry(name, self._directory) for name in self._directory.served_names()]
+        if ANTHROPIC_VERSION in request.headers:
+            page = anthropic_models.page(entries, request.query)
+            return anthropic_answer(page, exchange.request_id)
         return json_answer({"object": "list", "data": entries}, exchange.request_id)
 
     async def _one_model(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
         name = request.path.removeprefix(routes.MODELS + "/")
         if self._directory.find(name) is None:
             raise model_not_found(self._directory, name)
-        return json_answer(_entry(name, self._directory), exchange.request_id)
+        entry = _entry(name, self._directory)
+        if ANTHROPIC_VERSION in request.headers:
+            return anthropic_answer(anthropic_models.model(entry), exchange.request_id)
+        return json_answer(entry, exchange.request_id)
 
     async def _live(self, _: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
         exchange.route = "probe"
@@ -232,7 +248,9 @@ class App:
 
     async def _render_metrics(self, _: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
         exchange.route = "probe"
-        body = self._metrics.render(self._directory.all(), self._admission.in_flight_by_model)
+        body = self._metrics.render(
+            self._directory.all(), self._admission.in_flight_by_model, self._holding.pending
+        )
         return web.Response(body=body, headers={"content-type": CONTENT_TYPE, "server": "yaie"})
 
     def _record(self, exchange: Exchange, seconds: float) -> None:

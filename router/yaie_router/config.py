@@ -53,6 +53,8 @@ class Config:
     header_timeout_s: float = 10.0
     body_timeout_s: float = 30.0
     max_in_flight: int = 4096
+    max_pending: int = 256
+    pending_timeout_s: float = 600.0
     connect_timeout_s: float = 2.0
     client_stall_s: float = 60.0
     silence_timeout_s: float = 600.0
@@ -84,6 +86,8 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Config:
         header_timeout_s=given.header_timeout_s,
         body_timeout_s=given.body_timeout_s,
         max_in_flight=given.max_in_flight,
+        max_pending=given.max_pending,
+        pending_timeout_s=given.pending_timeout_s,
         connect_timeout_s=given.connect_timeout_s,
         client_stall_s=given.client_stall_s,
         silence_timeout_s=given.silence_timeout_s,
@@ -121,6 +125,18 @@ def _parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
         "--max-in-flight",
         Config.max_in_flight,
         "requests for one model at a time, more get 429",
+    )
+    _number(
+        limits,
+        "--max-pending",
+        Config.max_pending,
+        "requests that may wait for a model scaled to zero, more get 429",
+    )
+    _number(
+        limits,
+        "--pending-timeout-s",
+        Config.pending_timeout_s,
+        "such a request waits this long, then gets 503",
     )
     _number(limits, "--connect-timeout-s", Config.connect_timeout_s, "to an engine")
     _number(

@@ -2,13 +2,15 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from yaie_api import __version__
 from yaie_api import metrics as names
 from yaie_api.metrics import Metric
 from yaie_router.objects import Model
+from yaie_router.upstream import Cause
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -20,6 +22,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.requests = self._counter(names.ROUTER_REQUESTS)
         self.in_flight = self._gauge(names.ROUTER_IN_FLIGHT)
+        self.pending = self._gauge(names.ROUTER_PENDING)
         self.endpoints = self._gauge(names.ROUTER_ENDPOINTS)
         self.first_byte = self._histogram(names.ROUTER_FIRST_BYTE)
         self.decision = self._histogram(names.ROUTER_DECISION)
@@ -28,15 +31,31 @@ class Metrics:
         self.broken_streams = self._counter(names.ROUTER_BROKEN_STREAMS)
         self.ejections = self._counter(names.ROUTER_EJECTIONS)
         self._gauge(names.ROUTER_API_AGE).set_function(silence_s)
+        self._gauge(names.ROUTER_BUILD_INFO).labels(__version__).set(1)
 
-    def render(self, models: Iterable[Model], in_flight: Mapping[str, int]) -> bytes:
+    def render(
+        self,
+        models: Iterable[Model],
+        in_flight: Mapping[str, int],
+        pending: Mapping[str, int],
+    ) -> bytes:
         """Return the text exposition. Gauges of models are set here, not on the hot path."""
         self.endpoints.clear()
         self.in_flight.clear()
+        self.pending.clear()
         for model in models:
+            self._begin_failures(model.name)
             self.endpoints.labels(model.name).set(len(model.endpoints))
             self.in_flight.labels(model.name).set(in_flight.get(model.name, 0))
+            self.pending.labels(model.name).set(pending.get(model.name, 0))
         return generate_latest(self.registry)
+
+    def _begin_failures(self, model: str) -> None:
+        """Show the counters of failures from 0 on: to Prometheus, a first value is no increase."""
+        self.broken_streams.labels(model)
+        self.ejections.labels(model)
+        for cause in get_args(Cause):
+            self.retries.labels(model, cause)
 
     def _counter(self, metric: Metric) -> Counter:
         name = metric.name.removesuffix("_total")

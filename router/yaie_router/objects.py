@@ -33,6 +33,7 @@ class Endpoint:
 class Model:
     """What routing needs of one InferenceModel. `awaiting` says why it may have no endpoint.
 
+    `suspended`: no engine may run. `wakes`: it goes to zero when idle, and a request starts it.
     `resting` endpoints take no new work (not ready, or ending) but still have what they stored.
     """
 
@@ -44,6 +45,8 @@ class Model:
     load_factor: float = DEFAULT_LOAD_FACTOR
     timeout_s: float | None = None
     awaiting: str = ""
+    suspended: bool = False
+    wakes: bool = False
     endpoints: tuple[Endpoint, ...] = ()
     resting: tuple[Endpoint, ...] = ()
 
@@ -70,6 +73,8 @@ def parse_model(item: Object) -> Model:
         load_factor=max(1.0, float(routing.get("loadFactor", DEFAULT_LOAD_FACTOR))),
         timeout_s=routing.get("timeoutSeconds"),
         awaiting=_awaiting(spec, status),
+        suspended=bool(spec.get("suspend")),
+        wakes=_wakes(spec),
     )
 
 
@@ -105,7 +110,7 @@ def _awaiting(spec: Object, status: Object) -> str:
     """Say, from a model's conditions, why it may have no ready engine yet."""
     for condition in status.get("conditions") or ():
         if condition.get("type") == "Ready" and condition.get("reason") == "Idle":
-            return "it is scaled to zero"
+            return "it is scaled to zero" + ("; a request starts it" if _wakes(spec) else "")
         if condition.get("status") != "True" and condition.get("type") not in _NOT_AWAITED:
             told = condition.get("message") or condition.get("reason", "")
             return f"{condition.get('type')} is {condition.get('status')}: {told.rstrip('.')}"
@@ -116,7 +121,11 @@ def _awaiting(spec: Object, status: Object) -> str:
     return "its engines are starting" if status else "the operator has not acted on it yet"
 
 
-_NOT_AWAITED: Final = ("Progressing", "RouterReady")
+def _wakes(spec: Object) -> bool:
+    return (spec.get("autoscaling") or {}).get("min") == 0
+
+
+_NOT_AWAITED: Final = ("Progressing", "RouterReady", "ScalingActive")
 
 
 def _epoch_s(timestamp: str | None) -> int:

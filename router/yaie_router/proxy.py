@@ -34,6 +34,7 @@ NO_ENGINE_RETRY_S: Final = 5.0
 @dataclass
 class Call:
     """One client request, parsed. `endpoint`, `attempts` and `tried` change with each attempt.
+    `held_s`: how long it waited for a model that was scaled to zero.
 
     `holder`: the only engine that can answer, because it has the stored response. `answer_headers`:
     what the answer gets beside the engine's.
@@ -48,6 +49,7 @@ class Call:
     holder: Endpoint | None
     request_id: str
     arrived_s: float
+    held_s: float = 0.0
     answer_headers: Mapping[str, str] = field(default_factory=dict)
     endpoint: str = ""
     attempts: int = 0
@@ -100,7 +102,7 @@ class Proxy:
     def _choose(self, call: Call) -> Endpoint:
         decision = Decision(call.holder, "stored") if call.holder else self._pick(call)
         if call.attempts == 0:
-            seconds = time.perf_counter() - call.arrived_s
+            seconds = time.perf_counter() - call.arrived_s - call.held_s
             self._metrics.decision.observe(seconds)
         self._metrics.picks.labels(call.model.name, decision.outcome).inc()
         return decision.endpoint

@@ -10,10 +10,14 @@ from yaie_api import names
 from yaie_api.http import pages
 
 RESPONSES: Final = "/v1/responses"
+INPUT_TOKENS: Final = "/v1/responses/input_tokens"
+CONTINUING: Final = (RESPONSES, INPUT_TOKENS)
+"""Paths of POST requests that may go on from a stored response."""
 GENERATING: Final = ("/v1/chat/completions", "/v1/completions", RESPONSES, "/v1/messages")
 COMPUTING: Final = (
     "/v1/embeddings", "/v1/rerank", "/rerank", "/v2/rerank", "/v1/score", "/score",
-    "/v1/classify", "/classify", "/v1/messages/count_tokens", "/tokenize", "/detokenize",
+    "/v1/classify", "/classify", INPUT_TOKENS, "/v1/messages/count_tokens", "/tokenize",
+    "/detokenize",
 )  # fmt: skip
 FORWARDED: Final = GENERATING + COMPUTING
 """Paths of POST requests that name their model in the body."""
@@ -38,7 +42,7 @@ def route_of(path: str) -> str:
     """Return the path with placeholders for names and ids, so that labels are a bounded set."""
     if path.startswith(MODELS + "/"):
         return ONE_MODEL
-    if found := _STORED.fullmatch(path):
+    if path != INPUT_TOKENS and (found := _STORED.fullmatch(path)):
         return STORED + (found[2] or "")
     return path
 
@@ -46,4 +50,4 @@ def route_of(path: str) -> str:
 def response_id_in(path: str) -> str:
     """Return the id in the path of a stored response; "": it is another path."""
     found = _STORED.fullmatch(path)
-    return found[1] if found else ""
+    return found[1] if found and path != INPUT_TOKENS else ""

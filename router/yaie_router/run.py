@@ -25,6 +25,7 @@ from yaie_router.config import Config
 from yaie_router.edge import Edge
 from yaie_router.endpoints import Directory
 from yaie_router.health import Health, RetryBudget
+from yaie_router.holding import Holding
 from yaie_router.metrics import Metrics, Silence
 from yaie_router.proxy import Proxy
 from yaie_router.upstream import engine_session
@@ -45,7 +46,13 @@ async def run(config: Config, signals: "Signals") -> None:
     """
     access = _access(config)
     health = Health(time.monotonic)
-    directory = Directory(lambda: health.retain(_endpoint_names(directory)))
+
+    def changed() -> None:
+        health.retain(_endpoint_names(directory))
+        holding.changed()
+
+    directory = Directory(changed)
+    holding = Holding(directory, most=config.max_pending, timeout_s=config.pending_timeout_s)
     admission = Admission(time.monotonic)
     silence = Silence()
     metrics = Metrics(silence.seconds)
@@ -60,7 +67,7 @@ async def run(config: Config, signals: "Signals") -> None:
             silence_timeout_s=config.silence_timeout_s,
             forward_keys=not config.api_keys,
         )
-        app = App(config, directory, admission, proxy, metrics)
+        app = App(config, directory, admission, proxy, metrics, holding=holding)
         edge = Edge(
             app.handle,
             header_timeout_s=config.header_timeout_s,

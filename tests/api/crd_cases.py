@@ -35,11 +35,46 @@ def spec(source: str = "builtin://yaie-demo", **rest: Any) -> dict[str, Any]:
     return {"model": model, **rest}
 
 
+def autoscaled(**autoscaling: Any) -> dict[str, Any]:
+    return spec(autoscaling={"target": {"activeRequests": 8}, **autoscaling})
+
+
 def source(title: str, value: str, refused: str | None = None) -> Case:
     return Case(title, spec(value), refused)
 
 
 CASES = (
+    Case("a negative cpu", spec(resources={"cpu": -4}), "spec.resources.cpu"),
+    Case("a label with a space", spec(resources={"nodeSelector": {"a b": "c"}}), "label's name"),
+    Case(
+        "a label with a domain", spec(resources={"nodeSelector": {"nvidia.com/gpu.product": "L4"}})
+    ),
+    Case(
+        "a toleration of any value with a value",
+        spec(resources={"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}),
+        "has no value",
+    ),
+    Case(
+        "a toleration without a key",
+        spec(resources={"tolerations": [{"operator": "Equal", "value": "b"}]}),
+        "write operator: Exists",
+    ),
+    Case(
+        "seconds of another effect",
+        spec(
+            resources={
+                "tolerations": [
+                    {
+                        "key": "a",
+                        "operator": "Exists",
+                        "effect": "NoSchedule",
+                        "tolerationSeconds": 5,
+                    }
+                ]
+            }
+        ),
+        "NoExecute only",
+    ),
     Case("the smallest spec", spec()),
     source("a Hugging Face model", "hf://Qwen/Qwen3-0.6B"),
     source("a Hugging Face model at a revision", "hf://Qwen/Qwen3-0.6B@main"),
@@ -170,6 +205,33 @@ CASES = (
     Case("an unknown policy", spec(routing={"policy": "Random"}), "spec.routing.policy"),
     Case("a load factor below one", spec(routing={"loadFactor": 0.5}), "spec.routing.loadFactor"),
     Case("a suspended model", spec(suspend=True)),
+    Case("autoscaling by requests", autoscaled(max=4)),
+    Case("autoscaling to zero", autoscaled(min=0, max=4, idleSeconds=600)),
+    Case(
+        "autoscaling by every target",
+        autoscaled(
+            max=4,
+            target={
+                "activeRequests": 8,
+                "queueSeconds": 0.5,
+                "kvUtilization": 0.8,
+                "ttftP95Seconds": 2,
+            },
+            scaleUp={"windowSeconds": 60, "panicWindowSeconds": 4, "panicFactor": 1.5},
+            scaleDown={"stabilizationSeconds": 60},
+        ),
+    ),
+    Case("autoscaling without a maximum", autoscaled(min=1), "spec.autoscaling.max"),
+    Case("autoscaling by nothing", autoscaled(max=4, target={}), "write for example"),
+    Case("autoscaling by an unknown target", autoscaled(max=4, target={"cpu": 80}), "cpu"),
+    Case("a minimum above the maximum", autoscaled(min=5, max=4), "lower min or raise max"),
+    Case("zero engines for ever", autoscaled(min=0, max=4), "idleSeconds: 600"),
+    Case("an idle time without zero", autoscaled(max=4, idleSeconds=600), "write min: 0"),
+    Case(
+        "a panic window above the window",
+        autoscaled(max=4, scaleUp={"panicWindowSeconds": 60}),
+        "make it shorter",
+    ),
     Case("a name of 40 characters", spec(), name="a" * 40),
     Case("a name of 41 characters", spec(), "longer than 40 characters", name="a" * 41),
     Case("a name with a dot", spec(), "write qwen3-0-6b for qwen3-0.6b", name="qwen3-0.6b"),

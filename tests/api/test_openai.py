@@ -1,3 +1,4 @@
+import json
 import tracemalloc
 from typing import Any
 
@@ -82,8 +83,9 @@ def test_biases_are_by_token_id() -> None:
 @pytest.mark.parametrize("key", ["", "x", "-1", "1.0", "٣", "99999999999", " 1"])
 def test_a_bias_needs_a_token_id(key: str) -> None:
     with pytest.raises(InvalidRequestError) as refused:
-        chat(logit_bias={key: 1})
+        chat(logit_bias={"7": 1, key: 1})
     assert refused.value.param == "logit_bias"
+    assert json.dumps(key) in refused.value.message
 
 
 def test_forms_are_kept_as_they_were_written() -> None:
@@ -218,15 +220,21 @@ def test_a_part_that_is_not_text_is_refused_in_words(kind: str) -> None:
         {"role": "user", "content": "x", "tool_calls": [{"function": {"name": "f"}}]},
         {"role": "assistant", "content": "x", "tool_calls": [{}]},
         {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}},
+        {"role": "assistant", "audio": {"id": "audio_1"}},
         {"role": "user", "content": [{"type": "text"}]},
         {"role": "user"},
     ],
-    ids=range(6),
+    ids=range(7),
 )
 def test_messages_that_make_no_sense_are_refused(message: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequestError) as refused:
         parse(ChatCompletionRequest, {"messages": [USER, message]})
     assert refused.value.param == "messages"
+
+
+def test_a_refusal_is_what_the_assistant_said() -> None:
+    said = chat(messages=[USER, {"role": "assistant", "content": None, "refusal": "I cannot."}])
+    assert said.conversation()[1] == {"role": "assistant", "content": "I cannot."}
 
 
 def test_messages_as_templates_read_them() -> None:

@@ -20,6 +20,9 @@ KNOWN = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/model
         ("/v1/embedding", "/v1/embeddings"),
         ("/api/chat", "/v1/chat/completions"),
         ("/api/tags", "/v1/models"),
+        ("/v1/models/a/b", "/v1/models"),
+        ("/v1/chat/completions/chatcmpl-1/messages", "/v1/chat/completions"),
+        ("/v1/chat", "/v1/chat/completions"),
     ],
 )
 def test_the_path_that_was_meant_is_named(path: str, meant: str) -> None:

@@ -8,6 +8,7 @@ _FOLDER = str(Path(__file__).parents[2] / "bench")
 sys.path.insert(0, _FOLDER)
 try:
     import arrivals
+    import autoscale
     import clients
     import online
     import peers
@@ -17,4 +18,4 @@ try:
 finally:
     sys.path.remove(_FOLDER)  # `bench/router.py` would hide the folder `tests/router`
 
-__all__ = ["arrivals", "clients", "online", "peers", "summary", "tables", "workloads"]
+__all__ = ["arrivals", "autoscale", "clients", "online", "peers", "summary", "tables", "workloads"]

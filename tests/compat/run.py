@@ -8,6 +8,7 @@ import argparse
 import signal
 import sys
 import time
+from itertools import product
 from pathlib import Path
 from subprocess import CalledProcessError, TimeoutExpired
 
@@ -22,9 +23,11 @@ def main() -> int:
     arguments = _parser().parse_args()
     wanted = [suite for suite in SUITES if _chosen(suite, arguments.suite)]
     results: list[Result] = []
-    for target in arguments.target or TARGETS:
-        suites = [suite for suite in wanted if target in suite.targets]
-        with TARGETS[target](MODEL) as url:
+    for target, long_context in product(arguments.target or TARGETS, (False, True)):
+        suites = [s for s in wanted if target in s.targets and s.long_context == long_context]
+        if not suites:
+            continue
+        with TARGETS[target](MODEL, long_context=long_context) as url:
             for suite in suites:
                 results.append(_run(suite, target, url))
                 _tell(results[-1])

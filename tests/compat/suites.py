@@ -7,6 +7,7 @@ that is not ours stands in `excused`, by the check's name.
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Mapping
@@ -38,10 +39,13 @@ class Check:
 
 @dataclass(frozen=True)
 class Suite:
+    """`long_context`: whether its prompts need more positions than the demo model has."""
+
     name: str
     run: Callable[[str], list[Check]]
     targets: tuple[str, ...] = ("serve", "router")
     excused: Mapping[str, str] = field(default_factory=dict)
+    long_context: bool = False
 
 
 def _program(environment: str, program: str) -> Callable[[str], list[Check]]:
@@ -51,6 +55,11 @@ def _program(environment: str, program: str) -> Callable[[str], list[Check]]:
 
 def _javascript(program: str) -> Callable[[str], list[Check]]:
     return lambda url: _lines(["node", environments.node() / program], url)
+
+
+def _codex(url: str) -> list[Check]:
+    codex = environments.node() / "node_modules/.bin/codex"
+    return _lines([sys.executable, CLIENTS / "codex_cli.py", codex], url)
 
 
 def _lines(command: list[object], url: str) -> list[Check]:
@@ -226,6 +235,9 @@ SUITES = (
     Suite("openai-node", _javascript("openai_node.mjs")),
     Suite("Vercel AI SDK", _javascript("ai_sdk.mjs")),
     Suite("Anthropic Python", _program("anthropic", "anthropic_python.py")),
+    Suite("Anthropic JavaScript", _javascript("anthropic_node.mjs")),
+    Suite("pydantic-ai", _program("pydantic-ai", "pydantic_ai_client.py")),
+    Suite("Codex CLI", _codex, long_context=True),
     Suite("LangChain standard tests", _langchain),
     Suite("LangChain example", _langchain_example),
     Suite("LiteLLM", _program("litellm", "litellm_client.py")),

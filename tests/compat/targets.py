@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -17,30 +18,61 @@ ROOT = Path(__file__).parents[2]
 READY_TIMEOUT_S = 120
 SOURCE = "builtin://yaie-demo"
 MANIFEST = ROOT / "manifests/samples/demo.yaml"
+DEMO = ROOT / "engine/yaie/checkpoint/builtin/yaie-demo"
+LONG_POSITIONS = 32_768
 
 
 @contextlib.contextmanager
-def serve(model: str) -> Iterator[str]:
+def serve(model: str, *, long_context: bool = False) -> Iterator[str]:
     """One engine with its HTTP server."""
     port = _free_port()
-    with _running("serve", SOURCE, "--port", str(port), "--served-model-name", model):
-        yield _ready(f"http://127.0.0.1:{port}", model)
-
-
-@contextlib.contextmanager
-def router(model: str) -> Iterator[str]:
-    """Operator, router and engine, as on a cluster."""
-    port = _free_port()
     with (
-        tempfile.TemporaryDirectory(prefix="yaie-compat-") as state,
-        _running(
-            "up", "-f", str(MANIFEST), "--state-dir", state, "--port", str(port), "--timeout", "120"
-        ),
+        _source(long_context=long_context) as source,
+        _running("serve", source, "--port", str(port), "--served-model-name", model),
     ):
         yield _ready(f"http://127.0.0.1:{port}", model)
 
 
+@contextlib.contextmanager
+def router(model: str, *, long_context: bool = False) -> Iterator[str]:
+    """Operator, router and engine, as on a cluster."""
+    port = _free_port()
+    with (
+        _source(long_context=long_context) as source,
+        tempfile.TemporaryDirectory(prefix="yaie-compat-") as state,
+        _running(
+            "up", "-f", str(_manifest(source, Path(state))), "--state-dir", f"{state}/state",
+            "--port", str(port), "--timeout", "120",
+        ),
+    ):  # fmt: skip
+        yield _ready(f"http://127.0.0.1:{port}", model)
+
+
 TARGETS = {"serve": serve, "router": router}
+
+
+@contextlib.contextmanager
+def _source(*, long_context: bool) -> Iterator[str]:
+    """The demo model; for a long context a copy of it that says to have more positions. It was not
+    trained on those, so its words mean nothing there; nobody reads them.
+    """
+    if not long_context:
+        yield SOURCE
+        return
+    with tempfile.TemporaryDirectory(prefix="yaie-long-") as place:
+        folder = Path(place, "model")
+        shutil.copytree(DEMO, folder)
+        config = json.loads((folder / "config.json").read_text())
+        config["max_position_embeddings"] = LONG_POSITIONS
+        (folder / "config.json").write_text(json.dumps(config))
+        yield f"file://{folder}"
+
+
+def _manifest(source: str, folder: Path) -> Path:
+    """The sample manifest, with another source if it is not the sample's."""
+    changed = folder / "model.yaml"
+    changed.write_text(MANIFEST.read_text().replace(SOURCE, source))
+    return changed
 
 
 @contextlib.contextmanager

@@ -20,7 +20,8 @@ PACKAGES = (
 )
 FOREIGN_FLAGS = {
     *("--server-side", "--set", "--for", "--all", "--all-namespaces", "--create-namespace"),
-    *("--fail", "--silent"),
+    "--take-ownership",
+    *("--fail", "--silent", "--reuse-values", "--previous", "--as", "--raw"),
     "--embedding-model",
 }
 """Of kubectl, helm and curl, and of the programs in examples."""

@@ -139,6 +139,17 @@ class FakeCluster:
         stored = self._store({**known, "status": copy.deepcopy(dict(status))}, "MODIFIED")
         return copy.deepcopy(stored)
 
+    async def set_scale(self, observed: Object, replicas: int) -> int:
+        ref = Ref.of(observed)
+        self._write("scale", ref)
+        known = self.objects.get(ref)
+        self._guard(known, observed)
+        assert known is not None
+        metadata = {**known["metadata"], "generation": known["metadata"]["generation"] + 1}
+        spec = {**known["spec"], "replicas": replicas}
+        stored = self._store({**known, "metadata": metadata, "spec": spec}, "MODIFIED")
+        return int(stored["metadata"]["resourceVersion"])
+
     async def emit(
         self, about: Object, *, severity: Literal["Normal", "Warning"], reason: str, message: str
     ) -> None:

@@ -85,6 +85,10 @@ class LocalDouble:
         self._note("status", observed)
         return await self._cluster.patch_status(observed, status)
 
+    async def set_scale(self, observed: Object, replicas: int) -> int:
+        self._note("scale", observed)
+        return await self._cluster.set_scale(observed, replicas)
+
     async def emit(
         self, about: Object, *, severity: Literal["Normal", "Warning"], reason: str, message: str
     ) -> None:

@@ -399,3 +399,20 @@ def test_the_sample_is_accepted_and_a_bad_spec_is_refused_with_what_to_write(
     model["spec"]["model"]["source"] = "Qwen/Qwen3-0.6B"
     with pytest.raises(KubectlError, match="write hf://ORG/NAME"):
         scene.kubectl.apply(model)
+
+
+def test_an_autoscaled_model_is_kept_in_its_bounds_through_the_subresource(
+    scene: Scene, kubeconfig: Path, tmp_path: Path
+) -> None:
+    with operator(kubeconfig, tmp_path):
+        scene.apply(autoscaling={"min": 2, "max": 3, "target": {"activeRequests": 8}})
+        until(lambda: scene.get("ym", "demo")["spec"]["replicas"] == 2)
+        scene.kubectl("scale", "ym/demo", "--replicas=9", "-n", scene.namespace)
+        until(lambda: scene.get("ym", "demo")["spec"]["replicas"] == 3)
+
+        def reasons() -> list[str]:
+            scaling = scene.get("ym", "demo").get("status", {}).get("scaling", {})
+            return [d["reason"] for d in scaling.get("lastDecisions", ())]
+
+        told = ["OutOfBounds", "ReplicasOverridden", "OutOfBounds"]
+        until(lambda: reasons() == told, reasons)

@@ -41,6 +41,20 @@ async def test_models_of_the_namespace_are_listed_with_their_aliases(stack: Stac
         assert response.status == 404
 
 
+async def test_anthropic_s_clients_get_the_list_in_its_form(stack: Stack) -> None:
+    await stack.serve("demo", FakeEngine())
+    theirs = {"anthropic-version": "2023-06-01"}
+    async with stack.client.get("/v1/models?limit=5", headers=theirs) as response:
+        listed = await response.json()
+        assert response.headers["request-id"] == response.headers["x-request-id"]
+    assert (listed["first_id"], listed["last_id"], listed["has_more"]) == ("demo", "demo", False)
+    assert listed["data"][0]["type"] == "model"
+    async with stack.client.get("/v1/models/demo", headers=theirs) as response:
+        assert (await response.json())["display_name"] == "demo"
+    async with stack.client.post("/v1/messages", json={"model": "nobody"}) as response:
+        assert response.headers["request-id"] == (await response.json())["request_id"]
+
+
 async def test_an_unknown_model_is_404_and_the_message_lists_the_known(stack: Stack) -> None:
     await stack.serve("demo", FakeEngine())
     async with stack.chat(model="demoo") as response:

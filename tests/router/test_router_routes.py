@@ -13,6 +13,7 @@ from yaie_router import routes
         ("/v1/responses/resp_1", routes.STORED, "resp_1"),
         ("/v1/responses/resp_1/cancel", routes.CANCEL, "resp_1"),
         ("/v1/responses/resp_1/input_items", routes.INPUT_ITEMS, "resp_1"),
+        ("/v1/responses/input_tokens", "/v1/responses/input_tokens", ""),
         ("/v1/responses/input_items", routes.STORED, "input_items"),
         ("/v1/models", routes.MODELS, ""),
         ("/v1/models/org/big", routes.ONE_MODEL, ""),

@@ -112,12 +112,13 @@ async def test_what_is_asked_of_a_response_goes_to_its_engine(stack: Stack, poli
     assert await stack.metric(counted) == 2.0
 
 
-async def test_a_conversation_goes_on_where_its_last_response_is(stack: Stack) -> None:
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/responses/input_tokens"])
+async def test_a_conversation_goes_on_where_its_last_response_is(stack: Stack, path: str) -> None:
     engines = [plain(f"pod-{i}") for i in range(4)]
     await stack.serve("demo", *engines)
     for pod in ("pod-0", "pod-3"):
         body = {"model": "demo", "input": "the same", "previous_response_id": id_of(pod)}
-        async with stack.client.post("/v1/responses", json=body) as response:
+        async with stack.client.post(path, json=body) as response:
             assert response.headers["x-yaie-endpoint"] == pod
     assert [len(engine.received) for engine in engines] == [1, 0, 0, 1]
 

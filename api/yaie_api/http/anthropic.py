@@ -11,13 +11,15 @@ from pydantic import ConfigDict, Field
 from typing_extensions import TypedDict
 
 from yaie_api.errors import InvalidRequestError
+from yaie_api.http.openai.chat import TemplateVariables
 from yaie_api.http.openai.refused import refuse_forms
 from yaie_api.http.wire import Integer, ModelRequest, Wire
 
 MAX_TURNS: Final = 2048
 MAX_BLOCKS: Final = 2048
 MAX_TOOLS: Final = 128
-NOT_HERE: Final = ("mcp_servers", "container", "context_management")
+MAX_EDITS: Final = 16
+NOT_HERE: Final = ("mcp_servers", "container", "compaction", "thread", "kv_transfer_params")
 """Fields that this server refuses, because it would have to ignore what they request."""
 
 _Name = Annotated[str, Field(max_length=256)] | None
@@ -46,12 +48,15 @@ class Turn(Wire):
 
 
 class AnthropicTool(Wire):
-    """A function that the model may call."""
+    """A function that the model may call. A `type` other than custom is a tool that Anthropic runs
+    or knows: the model is not offered it.
+    """
 
     type: str = "custom"
-    name: str
+    name: str | None = None
     description: str | None = None
     input_schema: dict[str, Any] | None = None
+    strict: bool | None = None
 
 
 class AnthropicToolChoice(Wire):
@@ -83,6 +88,40 @@ class OutputConfig(Wire):
     effort: Annotated[str, Field(max_length=32)] | None = None
 
 
+class Amount(Wire):
+    """A number of tokens, of uses of tools, or of turns with thinking."""
+
+    type: Literal["input_tokens", "tool_uses", "thinking_turns"]
+    value: Annotated[Integer, Field(ge=0)]
+
+
+class AllTurns(Wire):
+    """All turns."""
+
+    type: Literal["all"]
+
+
+class ContextEdit(Wire):
+    """What is taken out of the conversation before the model sees it. Which fields it has depends
+    on its type.
+    """
+
+    type: Literal["clear_thinking_20251015", "clear_tool_uses_20250919"]
+    keep: Literal["all"] | AllTurns | Amount | None = None
+    trigger: Amount | None = None
+    clear_at_least: Amount | None = None
+    exclude_tools: Annotated[list[str], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
+    clear_tool_inputs: (
+        bool | Annotated[list[str], Field(max_length=MAX_TOOLS, fail_fast=True)] | None
+    ) = None
+
+
+class ContextManagement(Wire):
+    """`context_management` of a request."""
+
+    edits: Annotated[list[ContextEdit], Field(max_length=MAX_EDITS, fail_fast=True)] | None = None
+
+
 class CountTokensRequest(ModelRequest):
     """POST /v1/messages/count_tokens: the fields of a message that make up its prompt."""
 
@@ -92,6 +131,9 @@ class CountTokensRequest(ModelRequest):
     tool_choice: AnthropicToolChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
+    context_management: ContextManagement | None = None
+    chat_template_kwargs: TemplateVariables | None = None
+    cache_control: dict[str, Any] | None = None
 
     @classmethod
     def refuse(cls, given: Mapping[str, Any]) -> None:
@@ -119,5 +161,6 @@ class MessagesRequest(CountTokensRequest):
     top_p: float | None = None
     top_k: Integer | None = None
     metadata: dict[str, Any] | None = None
+    service_tier: str | None = None
     cache_salt: str | None = None
     priority: Integer = 0

@@ -1,13 +1,18 @@
-"""Error bodies of each API: OpenAI's, and Anthropic's on its own paths.
+"""Error bodies of each API: OpenAI's, and Anthropic's on its own paths; names of its headers.
 
 The engine and the router both use this module, so a client gets the same form from either.
 """
 
 from typing import Any, Final
 
-from yaie_api.errors import YaieError
+from yaie_api.errors import ContextLengthError, YaieError
 
 ANTHROPIC_PATH: Final = "/v1/messages"
+MODELS_PATH: Final = "/v1/models"
+ANTHROPIC_VERSION: Final = "anthropic-version"
+"""The request header by which Anthropic's clients are known on paths that others ask, too."""
+ANTHROPIC_REQUEST_ID: Final = "request-id"
+"""The response header in which Anthropic's clients look for the request's id."""
 _TYPE_OF_STATUS: Final = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -32,8 +37,20 @@ def for_path(error: YaieError, path: str, request_id: str = "") -> dict[str, Any
 def anthropic(error: YaieError, request_id: str = "") -> dict[str, Any]:
     """Anthropic's error body."""
     kind = _TYPE_OF_STATUS.get(error.status, "api_error")
+    message = _too_long(error) if isinstance(error, ContextLengthError) else error.message
     return {
         "type": "error",
-        "error": {"type": kind, "message": error.message},
+        "error": {"type": kind, "message": message},
         "request_id": request_id,
     }
+
+
+def _too_long(error: ContextLengthError) -> str:
+    """Anthropic's words: its clients read the numbers, and ask for less or shorten the prompt."""
+    limit, prompt, most = error.limit, error.prompt_tokens, error.max_tokens
+    if most is None or prompt >= limit:
+        return f"prompt is too long: {prompt} tokens > {limit} maximum"
+    return (
+        f"input length and `max_tokens` exceed context limit: {prompt} + {most} > {limit}, "
+        "decrease input length or `max_tokens` and try again"
+    )

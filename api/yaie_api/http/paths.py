@@ -23,13 +23,20 @@ def no_such_path(path: str, known: Iterable[str]) -> NotFoundError:
     """The error for `path`, with the path of `known` that was probably meant; those with
     placeholders are left out.
     """
-    meant = _meant(path, tuple(one for one in known if "{" not in one))
+    meant = closest(path, known)
     hint = f"Did you mean {meant}?" if meant else "The API is under /v1."
     return NotFoundError(f"No such path. {hint}", code="path_not_found")
 
 
+def closest(path: str, known: Iterable[str]) -> str | None:
+    """The path of `known` that was probably meant, without placeholders; None: it is like none."""
+    return _meant(path, tuple(one for one in known if "{" not in one))
+
+
 def _meant(path: str, known: tuple[str, ...]) -> str | None:
-    """Base URLs with /v1 missing or twice, a slash at the end, Ollama's paths, wrong letters."""
+    """Base URLs with /v1 missing or twice, a slash at the end, Ollama's paths, wrong letters, the
+    child of a path, the beginning of one.
+    """
     if len(path) > _LONGEST:
         return None
     end = path.rstrip("/")
@@ -39,4 +46,9 @@ def _meant(path: str, known: tuple[str, ...]) -> str | None:
     exact = next((one for one in candidates if one != path and one in known), None)
     if exact is not None:
         return exact
-    return next(iter(difflib.get_close_matches(end, known, n=1, cutoff=0.8)), None)
+    close = difflib.get_close_matches(end, known, n=1, cutoff=0.8)
+    if close:
+        return close[0]
+    parents = [one for one in known if end.startswith(f"{one}/")]
+    children = [one for one in known if one.startswith(f"{end}/")] if end not in ("", "/v1") else []
+    return max(parents, key=len, default=None) or min(children, key=len, default=None)

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from yaie_api.errors import InvalidRequestError
 from yaie_api.http.openai.refused import NEVER, Harmless, only, refuse_all_but
-from yaie_api.http.wire import CacheSalt, ModelRequest, Priority, TokenIds, Truncation, Wire
+from yaie_api.http.wire import CacheSalt, NamedRequest, Priority, TokenIds, Truncation, Wire
 
 MAX_INPUTS: Final = 2048
 
@@ -20,10 +20,12 @@ Input = str | TokenIds | _Texts | Annotated[list[TokenIds], Field(fail_fast=True
 
 NOT_SERVED: Final[Mapping[str, Harmless]] = {
     "activation": only(True),
+    "add_generation_prompt": only(False),
     "add_special_tokens": only(True),
     "apply_softmax": only(False),
     "chat_template": NEVER,
     "chat_template_kwargs": only({}),
+    "continue_final_message": only(False),
     "dimensions": NEVER,
     "embed_dtype": only("float32"),
     "embedding_types": only(["float"]),
@@ -34,10 +36,11 @@ NOT_SERVED: Final[Mapping[str, Harmless]] = {
     "item_first": only(False),
     "label_token_ids": NEVER,
     "max_chunks_per_doc": NEVER,
-    "max_tokens_per_doc": NEVER,
-    "max_tokens_per_query": NEVER,
+    "max_tokens_per_doc": only(0),
+    "max_tokens_per_query": only(0),
     "messages": NEVER,
     "normalize": only(True),
+    "padding": only("do_not_pad"),
     "rank_fields": only(["text"]),
     "softmax": only(True),
     "truncate": only("NONE", False),
@@ -60,7 +63,7 @@ INSTEAD: Final = {
 }
 
 
-class PoolingRequest(ModelRequest):
+class PoolingRequest(NamedRequest):
     """The fields that these requests share.
 
     `truncate_prompt_tokens`: number of tokens to keep of a longer input; -1: as many as the model
@@ -120,6 +123,11 @@ class ClassifyRequest(InputRequest):
     """POST /classify."""
 
 
+LEFT: Final = ("text_1", "queries", "data_1")
+RIGHT: Final = ("text_2", "documents", "items", "data_2")
+"""What the two sides of pairs are called, by us and by other servers."""
+
+
 class ScoreRequest(PoolingRequest):
     """POST /score: pairs of texts, with the field names of several servers for the two sides."""
 
@@ -139,23 +147,40 @@ class ScoreRequest(PoolingRequest):
             InvalidRequestError: the numbers of texts differ, or are zero or too large.
 
         """
-        left = self._side("text_1", self.text_1, self.queries, self.data_1)
-        right = self._side("text_2", self.text_2, self.documents, self.items, self.data_2)
+        first, second = self.fields()
+        left, right = self._texts(first), self._texts(second)
         if len(left) == 1:
             left = left * len(right)
         if len(left) != len(right):
             raise InvalidRequestError(
-                f"text_1 has {len(left)} texts and text_2 has {len(right)}: give one or as many.",
-                param="text_1",
+                f"{first} has {len(left)} texts and {second} has {len(right)}: give one or as "
+                "many.",
+                param=first,
             )
-        _check_count(len(right), "text_2")
+        _check_count(len(right), second)
         return list(zip(left, right, strict=True))
 
-    def _side(self, name: str, *spellings: str | list[str] | None) -> list[str]:
-        given = [spelling for spelling in spellings if spelling is not None]
+    def fields(self) -> tuple[str, str]:
+        """The names of the two fields that the client has used.
+
+        Raises:
+            InvalidRequestError: a side is missing, or given twice.
+
+        """
+        return self._one_of(*LEFT), self._one_of(*RIGHT)
+
+    def _one_of(self, *names: str) -> str:
+        given = [name for name in names if getattr(self, name) is not None]
         if len(given) != 1:
-            raise InvalidRequestError(f"{name} is required, once.", param=name)
-        texts = [given[0]] if isinstance(given[0], str) else given[0]
+            twice = f", not as {' and '.join(given)}" if given else ""
+            raise InvalidRequestError(
+                f"{names[0]} is required, once{twice}.", param=given[-1] if given else names[0]
+            )
+        return given[0]
+
+    def _texts(self, name: str) -> list[str]:
+        given: str | list[str] = getattr(self, name)
+        texts = [given] if isinstance(given, str) else given
         if not texts or not all(texts):
             raise InvalidRequestError(f"{name} must not be empty.", param=name)
         return texts

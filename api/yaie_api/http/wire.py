@@ -5,6 +5,7 @@ the field. Null means omitted, and unknown fields are accepted. With `Wire.refus
 refuses fields that would change the output but are not implemented.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, TypeVar
@@ -17,6 +18,9 @@ MAX_DEPTH: Final = 64
 MAX_FIELDS: Final = 256
 MAX_CONTAINERS: Final = 32_768
 """Most lists and objects at one level of a body: checking a million empty ones takes seconds."""
+
+MAX_SHOWN: Final = 64
+"""Most characters of a client's own text in an error message."""
 
 Integer = Annotated[int, Field(strict=True, ge=-(2**63), le=2**63 - 1)]
 TokenId = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
@@ -41,6 +45,18 @@ def _not_zero(count: int) -> int:
     return count
 
 
+def _plain_id(request_id: str) -> str:
+    if not _REQUEST_ID.fullmatch(request_id):
+        raise InvalidRequestError(
+            "request_id must be 1 to 128 letters, digits, '_', '-', '.' or ':'.",
+            param="request_id",
+        )
+    return request_id
+
+
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9_.:\-]{1,128}")
+RequestId = Annotated[str, AfterValidator(_plain_id)]
+"""The client's own name of a request, told back in the answer's id."""
 CacheSalt = Annotated[str, Field(max_length=128), AfterValidator(_plain)]
 """Requests share cached prefixes only with requests that have the same salt."""
 Truncation = Annotated[int, Field(strict=True, ge=-1), AfterValidator(_not_zero)]
@@ -72,6 +88,12 @@ class ModelRequest(Wire):
     def unknown_fields(self) -> list[str]:
         """Fields that the client sent and this server does not know."""
         return list(self.model_extra or ())
+
+
+class NamedRequest(ModelRequest):
+    """A request whose answer has an id, which the client may choose."""
+
+    request_id: RequestId | None = None
 
 
 Request = TypeVar("Request", bound=Wire)
@@ -123,6 +145,11 @@ def depth(value: Any, limit: int) -> int:
         found += 1
         level = [child for one in level for child in _children(one)]
     return found
+
+
+def shown(text: str) -> str:
+    """A client's own text for an error message: quoted as JSON, and not long."""
+    return json.dumps(text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…")
 
 
 _CONTAINERS: Final = frozenset((dict, list))

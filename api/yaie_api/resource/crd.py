@@ -179,7 +179,7 @@ def _default(node: Mapping[str, Any]) -> Any:
 
     Empty lists and maps have no default, so that `kubectl get -o yaml` does not show many `[]`.
     """
-    if "properties" in node and not node.get("required") and "default" in node:
+    if "properties" in node and not node.get("required") and node.get("default") is not None:
         return {}
     default = node.get("default")
     return None if default in ([], {}) else default

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import ConfigDict, Field
 
 from yaie_api.engine_config import DType
+from yaie_api.resource.autoscaling import Autoscaling, ScalingStatus
 from yaie_api.resource.schema import (
     DNS_SUBDOMAIN,
     LABEL_KEY,
@@ -253,6 +254,23 @@ class EngineSpec(Part):
 class Toleration(Part):
     """A taint of nodes that engines accept, as in a Pod."""
 
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            Rule(
+                "self.operator != 'Exists' || !has(self.value)",
+                "a toleration with operator Exists has no value; leave it out, or write Equal",
+            ),
+            Rule(
+                "has(self.key) || self.operator == 'Exists'",
+                "a toleration without a key accepts every taint; write operator: Exists",
+            ),
+            Rule(
+                "!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
+                "tolerationSeconds is for effect: NoExecute only",
+            ),
+        )
+    )
+
     key: str | None = Field(
         default=None, max_length=317, pattern=LABEL_KEY, description="Key of the taint."
     )
@@ -297,6 +315,13 @@ class Resources(Part):
     ] = Field(
         default_factory=dict,
         max_length=32,
+        json_schema_extra=rules(
+            Rule(
+                "self.all(key, key.size() < 318 && key.matches("
+                "'^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",
+                "a key of nodeSelector is a label's name, such as nvidia.com/gpu.product",
+            )
+        ),
         description="Labels that a node must carry to run an engine, for example "
         "nvidia.com/gpu.product: NVIDIA-L4.",
     )
@@ -392,7 +417,16 @@ class InferenceModelSpec(Part):
         default=Resources(), description="What each engine needs, and where it may run."
     )
     replicas: int = Field(
-        default=1, ge=0, le=1000, description="Number of engines. `kubectl scale` changes it."
+        default=1,
+        ge=0,
+        le=1000,
+        description="Number of engines. `kubectl scale` changes it; with `autoscaling`, the "
+        "operator does.",
+    )
+    autoscaling: Autoscaling | None = Field(
+        default=None,
+        description="The operator sets `replicas` by load. Leave `replicas` out of the manifest "
+        "then.",
     )
     rollout: Rollout = Field(
         default=Rollout(), description="How engines are replaced when the model changes."
@@ -472,6 +506,9 @@ class InferenceModelStatus(Part):
     endpoint: str = Field(default="", max_length=512, description="Base URL of the OpenAI API.")
     rollout: RolloutStatus = Field(
         default=RolloutStatus(), description="The rollout in progress or last done."
+    )
+    scaling: ScalingStatus | None = Field(
+        default=None, description="What the autoscaler decided. Absent without spec.autoscaling."
     )
 
 

@@ -65,7 +65,7 @@ def _quantity(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-INT_OR_STRING: Final = {"x-kubernetes-int-or-string": True}
+INT_OR_STRING: Final = {"x-kubernetes-int-or-string": True, "minimum": 0}
 QUANTITY: Final = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
 DNS_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 DNS_SUBDOMAIN: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"

@@ -148,7 +148,7 @@ def kept_tokens(wanted: int, most: int) -> int:
 
 def _check_logprobs(name: str, count: int | None, model: ModelInfo) -> None:
     most = model.max_logprobs
-    if count is None or most == -1:
+    if count is None or most == -1 or (model.vocab_size if count == -1 else count) <= most:
         return
-    if count == -1 or count > most:
-        raise InvalidRequestError(f"{name} must be at most {most}.", param=name)
+    asked = " is -1, which asks for every token; it" if count == -1 else ""
+    raise InvalidRequestError(f"{name}{asked} must be at most {most}.", param=name)

@@ -24,6 +24,7 @@ from yaie.server.responses.endpoints import (
     delete_response,
     get_input_items,
     get_response,
+    input_tokens,
     responses,
 )
 from yaie_api import names
@@ -35,7 +36,7 @@ from yaie_api.http.openai import (
     TokenizeRequest,
 )
 from yaie_api.http.pooling import ClassifyRequest, EmbeddingRequest, RerankRequest, ScoreRequest
-from yaie_api.http.responses import ResponsesRequest
+from yaie_api.http.responses import InputTokensRequest, ResponsesRequest
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,15 @@ ENDPOINTS: Final = (
         ResponsesRequest,
         ("id", "object", "created_at", "model", "status", "output"),
         streams=True,
+        tag="Responses",
+    ),
+    Endpoint(
+        "Count the tokens of a response's prompt",
+        ("/v1/responses/input_tokens",),
+        input_tokens,
+        "POST",
+        InputTokensRequest,
+        ("object", "input_tokens"),
         tag="Responses",
     ),
     Endpoint(

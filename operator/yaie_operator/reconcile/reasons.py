@@ -19,6 +19,7 @@ class ConditionType(StrEnum):
     ROUTER_READY = "RouterReady"  # the namespace's router is available
     PROGRESSING = "Progressing"  # engines are being started or replaced
     AVAILABLE = "Available"  # at least one engine can be reached through the router
+    SCALING_ACTIVE = "ScalingActive"  # the autoscaler decides; only with spec.autoscaling
     READY = "Ready"  # all that the spec asks for is running
 
 
@@ -53,6 +54,13 @@ class Reason(StrEnum):
     REACHABLE = "Reachable"
     NO_ENGINE = "NoEngine"
     NO_ROUTER = "NoRouter"
+
+    # ScalingActive (and Suspended)
+    BY_LOAD = "ByLoad"
+    AT_MAXIMUM = "AtMaximum"  # the load asks for more than spec.autoscaling.max
+    NO_CAPACITY = "NoCapacity"  # more engines would not start either
+    REPLICAS_OVERRIDDEN = "ReplicasOverridden"  # another writer set spec.replicas
+    METRICS_MISSING = "MetricsMissing"
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,13 @@ from yaie_operator.reconcile.plan import (
 )
 from yaie_operator.reconcile.reasons import ConditionState, Reason, false, true
 from yaie_operator.reconcile.refusals import Refusals
-from yaie_operator.reconcile.status import Transition, flips, name_conflict, summarise
+from yaie_operator.reconcile.status import (
+    ScalingReport,
+    Transition,
+    flips,
+    name_conflict,
+    summarise,
+)
 from yaie_operator.resources import model_objects, router_objects
 from yaie_operator.resources.shared import ANNOTATION_APPLIED, digest
 from yaie_operator.watch import kinds
@@ -66,6 +72,7 @@ class Reconciler:
         *,
         metrics: Metrics,
         wake: Callable[[str], None],
+        scaling: Callable[[str, str], ScalingReport | None] = lambda _namespace, _name: None,
         new_key: Callable[[], bytes] = secrets.token_bytes,
     ) -> None:
         self._cluster = cluster
@@ -74,6 +81,7 @@ class Reconciler:
         self._clock = clock
         self._metrics = metrics
         self._wake = wake
+        self._scaling = scaling
         self._new_key = new_key
         self._refusals: dict[str, str] = {}
         self._refused = Refusals()
@@ -204,7 +212,8 @@ class Reconciler:
         self, view: ModelView, model: ServedModel | None, accepted: ConditionState
     ) -> None:
         spec = model.spec if model else None
-        status = summarise(view, spec, accepted, self._config, self._clock())
+        scaling = self._scaling(view.metadata["namespace"], view.metadata["name"])
+        status = summarise(view, spec, accepted, self._config, self._clock(), scaling=scaling)
         if status == view.model.get("status"):
             return
         try:

@@ -37,6 +37,14 @@ class Replicas:
 
 
 @dataclass(frozen=True)
+class ScalingReport:
+    """What the autoscaler tells: the condition ScalingActive, and `status.scaling`."""
+
+    condition: ConditionState
+    scaling: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Transition:
     """A condition whose status changed, or that is false for a new reason that is a failure."""
 
@@ -55,11 +63,19 @@ def summarise(
     accepted: ConditionState,
     config: OperatorConfig,
     now: datetime,
+    *,
+    scaling: ScalingReport | None = None,
 ) -> dict[str, Any]:
-    """The whole status. `spec` is None if the stored spec is invalid (see `accepted`)."""
+    """The whole status. `spec` is None if the stored spec is invalid (see `accepted`).
+
+    `scaling`: None if the autoscaler has not looked at the model yet.
+    """
     replicas = count(view, spec)
     deployment = _own_deployment(view)
     states = _states(view, spec, accepted, replicas)
+    told = _scaling(view.model, spec, scaling)
+    if told is not None:
+        states[ConditionType.SCALING_ACTIVE] = told.condition
     metadata = view.metadata
     return {
         "observedGeneration": metadata.get("generation", 0),
@@ -79,6 +95,7 @@ def summarise(
         ),
         "endpoint": config.endpoint_format.format(namespace=metadata["namespace"]),
         "rollout": {"hash": _hash(deployment)},
+        **({"scaling": told.scaling} if told is not None else {}),
     }
 
 
@@ -156,6 +173,23 @@ def _states(
     }
 
 
+def _scaling(
+    model: Object, spec: InferenceModelSpec | None, report: ScalingReport | None
+) -> ScalingReport | None:
+    """What is said of scaling; before the first look, what the status says already."""
+    if spec is None or spec.autoscaling is None:
+        return None
+    if report is not None:
+        return report
+    scaling = (model.get("status") or {}).get("scaling")
+    stored = {c["type"]: c for c in _stored(model)}.get(ConditionType.SCALING_ACTIVE)
+    if scaling is None or stored is None:
+        awaited = ConditionState("Unknown", Reason.METRICS_MISSING, "The first look is awaited.")
+        return ScalingReport(awaited, {"desired": spec.replicas, "lastDecisions": []})
+    condition = ConditionState(stored["status"], Reason(stored["reason"]), stored["message"])
+    return ScalingReport(condition, scaling)
+
+
 def _engines(
     view: ModelView,
     spec: InferenceModelSpec | None,
@@ -171,7 +205,9 @@ def _engines(
     if _own_deployment(view) is None or not replicas.settled:
         return false(Reason.CREATING, "The Deployment of the engines is being written.")
     if replicas.desired == 0:
-        return true(Reason.IDLE, "Scaled to zero; set replicas to 1 or more to start an engine.")
+        by_load = spec is not None and spec.autoscaling is not None
+        wakes = "the next request starts" if by_load else "set replicas to 1 or more to start"
+        return true(Reason.IDLE, f"Scaled to zero; {wakes} an engine.")
     if replicas.are_current:
         return true(Reason.ALL_READY, f"{_engine_count(replicas.ready)} ready.")
     return worst(view.pods) or _engines_missing(view, replicas)

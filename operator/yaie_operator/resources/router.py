@@ -133,6 +133,8 @@ def _container(namespace: str, config: OperatorConfig) -> dict[str, Any]:
             *("--namespace", namespace),
             *("--host", "0.0.0.0"),  # noqa: S104 - a pod listens for its Service
             *("--port", str(names.HTTP_PORT)),
+            *("--max-pending", str(config.router_max_pending)),
+            *("--pending-timeout-s", str(config.router_pending_timeout_s)),
         ],
         "env": [
             {"name": names.ENV_POD_NAME, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},

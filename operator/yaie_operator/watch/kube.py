@@ -11,6 +11,7 @@ from yaie_operator.watch.kinds import BY_NAME, INFERENCE_MODEL, ONLY_NAMES
 from yaie_operator.watch.kube_api import KubeApi, Request
 
 APPLY: Final = "application/apply-patch+yaml"
+MERGE_PATCH: Final = "application/merge-patch+json"
 PAGE: Final = "500"
 
 
@@ -125,6 +126,14 @@ class KubeCluster:
         path = f"{_path_to(observed)}/status"
         patched: Object = await self._api.send(Request("PATCH", path, query, body, APPLY))
         return patched
+
+    async def set_scale(self, observed: Object, replicas: int) -> int:
+        version = observed["metadata"]["resourceVersion"]
+        body = {"metadata": {"resourceVersion": version}, "spec": {"replicas": replicas}}
+        query = (("fieldManager", names.FIELD_MANAGER_AUTOSCALER),)
+        path = f"{_path_to(observed)}/scale"
+        scale: Object = await self._api.send(Request("PATCH", path, query, body, MERGE_PATCH))
+        return int(scale["metadata"]["resourceVersion"])
 
     async def emit(
         self, about: Object, *, severity: Literal["Normal", "Warning"], reason: str, message: str

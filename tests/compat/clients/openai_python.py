@@ -1,6 +1,7 @@
 """The official Python client, both majors: what a user's program does with it."""
 
 import json
+import re
 
 import openai
 from checks import MODEL, URL, check, main
@@ -230,6 +231,65 @@ def responses_call_tools_and_parse() -> None:
     assert set(json.loads(call.arguments)) == {"location"}
     parsed = client.responses.parse(model=MODEL, input="A city, as JSON.", text_format=City)
     assert isinstance(parsed.output_parsed, City)
+
+
+@check
+def responses_call_custom_tools_under_a_grammar() -> None:
+    syntax = 'start: DAY " of " MONTH\nDAY: /[1-9]/\nMONTH: "May" | "June"'
+    tool = {
+        "type": "custom",
+        "name": "set_date",
+        "description": "Sets the date.",
+        "format": {"type": "grammar", "syntax": "lark", "definition": syntax},
+    }
+    wish = {"model": MODEL, "input": "A date.", "tools": [tool]}
+    choice = {"type": "custom", "name": "set_date"}
+    with client.responses.stream(**wish, tool_choice=choice) as stream:
+        events = list(stream)
+    deltas = [e.delta for e in events if e.type == "response.custom_tool_call_input.delta"]
+    done = next(e for e in events if e.type == "response.custom_tool_call_input.done")
+    assert "".join(deltas) == done.input
+    assert re.fullmatch("[1-9] of (May|June)", done.input), done.input
+    made = next(e.item for e in events if e.type == "response.output_item.done")
+    result = {"type": "custom_tool_call_output", "call_id": made.call_id, "output": "It is set."}
+    turns = [{"role": "user", "content": "A date."}, made.model_dump(exclude_none=True), result]
+    answer = client.responses.create(
+        model=MODEL, input=turns, tools=[tool], tool_choice="none", max_output_tokens=24
+    )
+    assert answer.output_text
+
+
+@check
+def responses_allow_some_tools_and_leave_others_out() -> None:
+    tools = [
+        {"type": "function"} | WEATHER["function"],
+        {"type": "function", "name": "get_time", "parameters": {"type": "object"}},
+        {"type": "web_search"},
+    ]
+    allowed = {
+        "type": "allowed_tools",
+        "mode": "required",
+        "tools": [{"type": "function", "name": "get_time"}],
+    }
+    raw = client.responses.with_raw_response.create(
+        model=MODEL, input="hello", tools=tools, tool_choice=allowed, max_output_tokens=200
+    )
+    assert "web_search" in raw.headers["warning"]
+    called = {item.name for item in raw.parse().output if item.type == "function_call"}
+    assert called == {"get_time"}, called
+
+
+@check
+def responses_tell_logprobs_and_count_tokens() -> None:
+    answer = client.responses.create(
+        model=MODEL, input="What is a dog?", max_output_tokens=12, top_logprobs=2,
+        include=["message.output_text.logprobs"],
+    )  # fmt: skip
+    part = answer.output[0].content[0]
+    assert "".join(one.token for one in part.logprobs).startswith(part.text)
+    assert all(len(one.top_logprobs) == 2 for one in part.logprobs)
+    counted = client.responses.input_tokens.count(model=MODEL, input="What is a dog?")
+    assert counted.input_tokens == answer.usage.input_tokens
 
 
 def _refused(kind: type[Exception], code: str | None, **wish: object) -> None:

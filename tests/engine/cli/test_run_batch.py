@@ -42,6 +42,22 @@ def test_a_repeated_id_is_told_in_one_line(
     assert not target.exists()
 
 
+def test_an_empty_file_is_no_failure(tmp_path: Path) -> None:
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.touch()
+    arguments = ["-i", str(source), "-o", str(target), "--model", "builtin://yaie-demo"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "yaie", "run-batch", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (ran.returncode, ran.stdout) == (0, "")
+    assert ran.stderr == f"0 requests, 0 failed, 0 tokens → {target}\n"
+    assert target.read_bytes() == b""
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_ends_in_order_when_it_is_told_to(number: signal.Signals) -> None:
     with subprocess.Popen(

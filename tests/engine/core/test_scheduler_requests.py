@@ -251,8 +251,9 @@ def test_what_the_engine_cannot_do_is_refused_by_name(sampling: dict[str, Any], 
     assert (answer.status, answer.param, answer.code) == (400, param, None)
 
 
-def test_all_log_probabilities_may_be_asked_for_where_that_is_allowed() -> None:
-    scheduler = make_scheduler(max_logprobs=-1)
+@pytest.mark.parametrize("most", [-1, VOCAB])
+def test_all_log_probabilities_may_be_asked_for_where_that_is_allowed(most: int) -> None:
+    scheduler = make_scheduler(max_logprobs=most)
     add(scheduler, "a", [1], logprobs=-1, prompt_logprobs=40)
 
 

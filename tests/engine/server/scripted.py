@@ -3,25 +3,26 @@
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import msgspec
 import openai
 
 from engine.text.vocabularies import byte_level, write_model_folder
 from yaie.config import ModelInfo
 from yaie.core.messages import Abort, Accepted, Command, Event, Generate, TokenLogprobs, Tokens
-from yaie.server.anthropic.endpoints import messages
+from yaie.server.anthropic.endpoints import count_tokens, messages
 from yaie.server.engine.client import AsyncEngine
 from yaie.server.metrics import ServerMetrics
 from yaie.server.openai.chat import chat_completions
 from yaie.server.openai.completions import completions
 from yaie.server.openai.tokenize import tokenize
 from yaie.server.options import ServiceOptions
-from yaie.server.responses.endpoints import responses
-from yaie.server.routes import ENDPOINTS
+from yaie.server.responses.endpoints import input_tokens, responses
+from yaie.server.routes import ENDPOINTS, Endpoint
 from yaie.server.service import Service
 from yaie.server.web.app import create_app
 from yaie.server.web.edge import Edge
@@ -29,7 +30,16 @@ from yaie.server.web.edge import Edge
 GENERATING = [
     dataclasses.replace(one, body=None)  # no OpenAPI schema: it takes longer than a test
     for one in ENDPOINTS
-    if one.handler in (chat_completions, completions, responses, messages, tokenize)
+    if one.handler
+    in (
+        chat_completions,
+        completions,
+        responses,
+        input_tokens,
+        messages,
+        count_tokens,
+        tokenize,
+    )
 ]
 Script = Callable[[Generate], Iterable[Event]]
 
@@ -100,13 +110,19 @@ class App:
 
 @contextlib.asynccontextmanager
 async def running(
-    folder: Path, script: Script, *, template: str | None = None, **settings: Any
+    folder: Path,
+    script: Script,
+    *,
+    template: str | None = None,
+    endpoints: Sequence[Endpoint] = GENERATING,
+    info: Mapping[str, Any] | None = None,
+    **settings: Any,
 ) -> AsyncIterator[App]:
-    """The application; `settings` are fields of `ServiceOptions`."""
+    """The application; `settings` are fields of `ServiceOptions`, `info` some of `ModelInfo`."""
     engine = AsyncEngine()
     options = ServiceOptions(names=("stub",), **settings)
     service = Service(engine, ServerMetrics(), options)
-    info = ModelInfo(
+    model = ModelInfo(
         served_model_name="stub",
         path=str(write_model_folder(folder, *([template] if template else []))),
         architecture="Stub",
@@ -120,10 +136,11 @@ async def running(
         device="cpu",
         dtype="float32",
     )
-    await service.load(info)
+    model = msgspec.structs.replace(model, **(info or {}))
+    await service.load(model)
     scripted = Engine(engine, script)
-    engine.attach(scripted, info)
-    asgi = create_app(service, endpoints=GENERATING)
+    engine.attach(scripted, model)
+    asgi = create_app(service, endpoints=endpoints)
     transport = httpx2.ASGITransport(app=asgi)
     async with httpx2.AsyncClient(transport=transport) as http:
         yield App(service, scripted, http, asgi)

@@ -15,7 +15,7 @@ from engine.server.running import STUB
 from engine.text.vocabularies import write_model_folder
 from yaie.server.batch.files import replacing
 from yaie.server.batch.lines import ATTEMPTS, MAX_DEATHS, Batch, Result
-from yaie.server.batch.parse import count_requests, parse_line
+from yaie.server.batch.parse import URLS, count_requests, parse_line
 from yaie.server.batch.run import run_file
 from yaie.server.metrics import ServerMetrics
 from yaie.server.options import ServeOptions
@@ -195,11 +195,71 @@ def test_many_repeats_are_counted_and_some_are_named() -> None:
     assert "'5'" not in caught.value.message
 
 
-def test_lines_without_an_id_are_counted_and_an_empty_file_is_refused() -> None:
+def test_lines_without_an_id_are_counted_and_blank_ones_are_not() -> None:
     assert count_requests(["{", "{", "\n", line("a"), '{"custom_id": 5}', "\udcff"]) == 5
     for nothing in ([], ["\n", " \n"]):
-        with pytest.raises(InvalidRequestError, match="no requests"):
-            count_requests(nothing)
+        assert count_requests(nothing) == 0
+
+
+@pytest.mark.parametrize("content", ["", "\n \n"])
+def test_an_empty_file_has_an_empty_answer_and_needs_no_engine(
+    tmp_path: Path, content: str
+) -> None:
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text(content)
+    summary = run_file(options_for(tmp_path, "--refuse-to-load"), source, target)
+    assert (summary.requests, summary.failed) == (0, 0)
+    assert target.read_bytes() == b""
+
+
+EVERY_PATH: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "hello"}]},
+    "/v1/completions": {"prompt": "hello", "max_tokens": 2},
+    "/v1/responses": {"input": "hello", "max_output_tokens": 2},
+    "/v1/responses/input_tokens": {"input": "hello"},
+    "/v1/messages": {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 2},
+    "/v1/messages/count_tokens": {"messages": [{"role": "user", "content": "hello"}]},
+    "/v1/embeddings": {"input": "hello"},
+    "/v1/score": {"text_1": "a", "text_2": "b"},
+    "/score": {"text_1": "a", "text_2": "b"},
+    "/v1/rerank": {"query": "a", "documents": ["b"]},
+    "/v2/rerank": {"query": "a", "documents": ["b"]},
+    "/rerank": {"query": "a", "documents": ["b"]},
+    "/v1/classify": {"input": "hello"},
+    "/classify": {"input": "hello"},
+    "/tokenize": {"prompt": "hello"},
+    "/detokenize": {"tokens": [50]},
+}
+
+
+def test_a_line_may_ask_whatever_the_server_answers(tmp_path: Path) -> None:
+    assert set(URLS) <= set(EVERY_PATH)
+    lines = [line(url, url, **EVERY_PATH[url]) for url in URLS]
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("\n".join(lines))
+    engine = ["--tasks", "generate", "embed", "classify", "--labels", "1"]
+    options = options_for(tmp_path, *engine)
+    summary = run_file(options, source, target, show_progress=False)
+    found = [json.loads(one) for one in target.read_text().splitlines()]
+    assert [one["custom_id"] for one in found] == list(URLS)
+    assert {one["response"]["status_code"] for one in found} == {200}
+    assert summary.completion_tokens > 3 * 2
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("/v1/chat/completion", "did you mean /v1/chat/completions?"),
+        ("chat/completions", "did you mean /v1/chat/completions?"),
+        ("http://localhost:8000/v1/embeddings", "did you mean /v1/embeddings?"),
+        ("/v1/images/generations", "it must be one of /v1/chat/completions, "),
+        (5, "url must be one of /v1/chat/completions, "),
+    ],
+)
+def test_a_url_that_is_not_served_is_told_the_one_that_was_meant(url: Any, said: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        parse_line(line("a", url))
+    assert said in caught.value.message
 
 
 def test_a_mark_of_the_byte_order_is_no_part_of_the_first_line(tmp_path: Path) -> None:

@@ -208,7 +208,29 @@ async def test_whatever_is_written_is_told_alike_whole_and_streamed(
             (call.function.name, call.function.arguments) for call in message.tool_calls or ()
         ], text
         thoughts = "".join(getattr(delta, "reasoning_content", None) or "" for delta in deltas)
-        assert thoughts == getattr(message, "reasoning_content", ""), text
+        assert thoughts == (message.reasoning_content or ""), text
+
+
+@pytest.mark.parametrize("choice", ["auto", "required", NAMED], ids=["auto", "required", "named"])
+@pytest.mark.parametrize("cut", ["<tool_call>", '<tool_call>\n{"na', CALL[:-30]])
+async def test_a_call_that_is_cut_off_early_leaves_no_tag_in_the_content(
+    tmp_path: Path, choice: Any, cut: str
+) -> None:
+    async with running(tmp_path, says(cut, finish="length"), template=TOOLS_TEMPLATE) as app:
+        whole = (await ask(app, tools=[ADD], tool_choice=choice)).choices[0]
+        chunks = await chunks_of(app, tools=[ADD], tool_choice=choice)
+    named = '"arguments": {' in cut
+    assert (whole.message.content or "", joined(chunks)) == ("", "")
+    assert [call.function.name for call in whole.message.tool_calls or ()] == ["add"] * named
+    assert whole.finish_reason == chunks[-1].choices[0].finish_reason == "length"
+
+
+async def test_a_forced_call_says_nothing_but_the_call(tmp_path: Path) -> None:
+    """Not even the beginning of a tag, where the tag is several tokens."""
+    for cut in ("<tool", f"{CALL}\n<tool_c"):
+        async with running(tmp_path, says(cut, finish="length"), template=TOOLS_TEMPLATE) as app:
+            whole = await ask(app, tools=[ADD], tool_choice="required")
+        assert not whole.choices[0].message.content
 
 
 async def test_a_model_that_does_not_call_just_answers(tmp_path: Path) -> None:
@@ -310,7 +332,7 @@ async def test_reasoning_is_told_apart_and_counted(tmp_path: Path) -> None:
     assert joined(chunks) == "because"
     counted = whole.usage.completion_tokens_details.reasoning_tokens
     assert len(ids_of("why so")) <= counted < whole.usage.completion_tokens
-    assert not hasattr(without.choices[0].message, "reasoning")
+    assert without.choices[0].message.reasoning is None
     assert without.choices[0].message.content == "because"
 
 

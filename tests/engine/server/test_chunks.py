@@ -36,16 +36,23 @@ def test_a_chat_chunk_is_what_clients_check() -> None:
     assert payload(CHAT.role()) == head | {
         "choices": [choice | {"delta": {"role": "assistant", "content": ""}}]
     }
-    text = CHAT.delta(Delta([TextPart("x")]))
-    assert payload(text) == head | {"choices": [choice | {"delta": {"content": "x"}}]}
+    text = {"delta": {"content": "x"}, "token_ids": None}
+    assert payload(CHAT.delta(Delta([TextPart("x")]))) == head | {"choices": [choice | text]}
     last = payload(CHAT.delta(Delta([], "stop", "END")))["choices"][0]
     assert (last["delta"], last["finish_reason"], last["stop_reason"]) == ({}, "stop", "END")
 
 
 def test_a_text_chunk_has_its_index() -> None:
     assert payload(TEXT.delta(Delta([TextPart("x")], "length")))["choices"] == [
-        {"index": 3, "text": "x", "logprobs": None, "finish_reason": "length"}
-    ]
+        {"index": 3, "text": "x", "logprobs": None, "finish_reason": "length", "stop_reason": None,
+         "prompt_token_ids": None, "token_ids": None}
+    ]  # fmt: skip
+
+
+def test_a_chunk_of_text_alone_is_the_same_on_the_short_way() -> None:
+    for encoder in (CHAT, TEXT):
+        short, long = encoder.text("x", b""), encoder.delta(Delta([TextPart("x")]))
+        assert short == long
 
 
 def test_reasoning_has_both_of_its_names() -> None:
@@ -66,12 +73,12 @@ def test_a_tool_call_has_its_index_always_and_its_name_once() -> None:
 
 def test_several_parts_are_several_chunks_and_only_the_last_ends() -> None:
     delta = Delta([ReasoningPart("why"), TextPart("so")], "stop", 5)
-    chunks = payloads(CHAT.delta(delta, logprobs=b'{"content":[]}', extra=b',"token_ids":[1]'))
+    chunks = payloads(CHAT.delta(delta, logprobs=b'{"content":[]}', ids=b',"token_ids":[1]'))
     choices = [chunk["choices"][0] for chunk in chunks]
     assert [choice["finish_reason"] for choice in choices] == [None, "stop"]
     assert [choice["logprobs"] for choice in choices] == [None, {"content": []}]
     assert (choices[1]["token_ids"], choices[1]["stop_reason"]) == ([1], 5)
-    assert "token_ids" not in choices[0]
+    assert choices[0]["token_ids"] is None
 
 
 def test_usage_has_no_choices() -> None:

@@ -150,7 +150,7 @@ async def test_token_ids_come_with_each_choice(tmp_path: Path) -> None:
     assert [c["token_ids"] for c in whole["choices"]] == [ids_of("hi")] * 2
     choices = [event["choices"][0] for event in events]
     assert choices[0]["prompt_token_ids"] == ids_of("stop")
-    assert all("prompt_token_ids" not in choice for choice in choices[1:])
+    assert all(choice["prompt_token_ids"] is None for choice in choices[1:])
     assert [i for choice in choices for i in choice["token_ids"]] == ids_of("hi")
 
 

@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from yaie.config import ModelInfo
@@ -40,13 +41,17 @@ class Words:
         return [len(word) + other for word in text.split()]
 
 
-def params(defaults: dict[str, Any] | None = None, **fields: Any) -> SamplingParams:
+def params(
+    defaults: dict[str, Any] | None = None, model: ModelInfo = MODEL, **fields: Any
+) -> SamplingParams:
+    body = parse(CompletionRequest, {"prompt": "x"} | fields)
     return sampling_params(
-        parse(CompletionRequest, {"prompt": "x"} | fields),
-        MODEL,
+        body,
+        model,
         Words(),
         max_tokens=90,
         defaults=defaults or {},
+        prompt_logprobs=body.prompt_logprobs,
     )
 
 
@@ -107,6 +112,19 @@ def test_what_the_model_does_not_have_is_refused(fields: dict[str, Any], param: 
     with pytest.raises(InvalidRequestError) as refused:
         params(**fields)
     assert refused.value.param == param
+
+
+@pytest.mark.parametrize("most", [-1, 128, 1000])
+def test_all_logprobs_may_be_asked_for_where_the_limit_allows_as_many(most: int) -> None:
+    model = msgspec.structs.replace(MODEL, max_logprobs=most)
+    chosen = params(logprobs=-1, prompt_logprobs=-1, model=model)
+    assert (chosen.logprobs, chosen.prompt_logprobs) == (-1, -1)
+
+
+def test_a_limit_that_forbids_all_logprobs_says_so() -> None:
+    model = msgspec.structs.replace(MODEL, max_logprobs=127)
+    with pytest.raises(InvalidRequestError, match="is -1, which asks for every token; it must be"):
+        params(logprobs=-1, model=model)
 
 
 def test_the_request_wins_over_the_model_s_defaults() -> None:

@@ -79,10 +79,9 @@ def test_a_stream_is_framed_as_clients_expect(server: Server) -> None:
 def test_usage_can_come_with_every_chunk(server: Server) -> None:
     options = {"include_usage": True, "continuous_usage_stats": True}
     events = server.chat("slow words", stream=True, max_tokens=4, stream_options=options).events
-    assert events[0]["usage"] is None
-    counts = [e["usage"]["completion_tokens"] for e in events[1:]]
+    counts = [e["usage"]["completion_tokens"] for e in events]
     assert counts == sorted(counts)
-    assert counts[-1] == 4
+    assert (counts[0], counts[-1]) == (0, 4)
 
 
 def test_a_stop_string_ends_the_answer_and_the_generation(server: Server) -> None:
@@ -550,6 +549,35 @@ def test_paths_and_methods_that_do_not_exist_have_the_envelope(server: Server) -
     wrong = server.call("/v1/chat/completions")
     assert (wrong.status, wrong.error["code"]) == (405, "method_not_allowed")
     assert "POST" in wrong.headers["allow"]
+    assert wrong.error["message"] == "GET is not allowed here; use POST."
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "meant"),
+    [
+        ("GET", "/v1/chat/completions/abc", "/v1/chat/completions"),
+        ("GET", "/v1/chat", "/v1/chat/completions"),
+        ("POST", "/v1/responses/compact", "/v1/responses"),
+        ("PUT", "/v1/responses/latest", "/v1/responses"),
+        ("GET", "/v1/responses/resp_1/other", "/v1/responses"),
+        ("POST", "/v1/models/nope/load", "/v1/models"),
+        ("DELETE", "/v1/models/nope", "/v1/models"),
+        ("GET", "/v1/embeddings/x", "/v1/embeddings"),
+    ],
+)
+def test_a_child_that_is_not_there_is_an_unknown_path_whatever_the_method(
+    server: Server, method: str, path: str, meant: str
+) -> None:
+    answer = server.call(path, method=method)
+    assert (answer.status, answer.error["code"]) == (404, "path_not_found")
+    assert answer.error["message"] == f"No such path. Did you mean {meant}?"
+
+
+def test_a_wrong_method_is_told_all_right_ones(server: Server) -> None:
+    stored = server.call("/v1/responses/resp_1", method="PUT")
+    assert (stored.status, stored.headers["allow"]) == (405, "DELETE, GET, HEAD")
+    assert stored.error["message"] == "PUT is not allowed here; use DELETE or GET."
+    assert server.call("/v1/models/stub", method="DELETE").headers["allow"] == "GET, HEAD"
 
 
 def test_a_body_that_is_too_large_is_refused(server: Server) -> None:

@@ -158,7 +158,8 @@ def test_fields_that_ask_for_nothing_are_taken(server: Server) -> None:
         "truncate": "NONE",
         "softmax": True,
     }
-    assert embed(server, "hello", **nothing).json == embed(server, "hello").json
+    taken, plain = (embed(server, "hello", **fields).json for fields in (nothing, {}))
+    assert taken["data"] == plain["data"]
 
 
 @pytest.mark.parametrize("field", ["normalize", "use_activation"])
@@ -188,6 +189,35 @@ def test_two_lists_of_one_length_pair_up(server: Server) -> None:
     assert scores == [pytest.approx(1.0)] * 2
     answer = server.call("/score", {"text_1": ["a", "b"], "text_2": ["a", "b", "c"]})
     assert (answer.status, answer.error["param"]) == (400, "text_1")
+
+
+LONG = "hello " * 300
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/rerank", {"query": "a", "documents": ["b", LONG]}, "documents"),
+        ("/rerank", {"query": LONG, "documents": ["b"]}, "query"),
+        ("/rerank", {"query": "a", "documents": []}, "documents"),
+        ("/score", {"text_1": "a", "text_2": LONG}, "text_2"),
+        ("/score", {"queries": LONG, "documents": "b"}, "queries"),
+        ("/score", {"queries": "a", "items": [""]}, "items"),
+        ("/score", {"data_1": ["a", "b"], "data_2": ["a", "b", "c"]}, "data_1"),
+        ("/score", {"data_1": "a"}, "text_2"),
+        ("/score", {"text_1": "a", "text_2": "b", "items": "c"}, "items"),
+    ],
+)
+def test_an_error_names_the_field_that_was_sent(
+    server: Server, path: str, body: dict[str, Any], param: str
+) -> None:
+    answer = server.call(path, body)
+    assert (answer.status, answer.error["param"]) == (400, param)
+
+
+def test_a_classifier_names_the_document_that_is_too_long(classifier: Server) -> None:
+    answer = classifier.call("/rerank", {"query": "a", "documents": ["b", LONG]})
+    assert (answer.status, answer.error["param"]) == (400, "documents")
 
 
 @pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])

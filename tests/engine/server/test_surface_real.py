@@ -135,6 +135,18 @@ def test_a_required_call_is_made_whole_and_streamed(client: openai.OpenAI) -> No
     assert chunks[-1].choices[0].finish_reason == "tool_calls"
 
 
+def test_a_required_call_that_is_cut_off_leaves_no_tag(server: Server) -> None:
+    """At first there is nothing, then a call with a part of its arguments."""
+    named = []
+    for limit in (1, 2, 5, 9, 23):
+        fields = {"tools": [WEATHER], "tool_choice": "required", "temperature": 0}
+        choice = server.chat("Weather in Rome?", max_tokens=limit, **fields).json["choices"][0]
+        assert not choice["message"]["content"]
+        named.append(bool(choice["message"]["tool_calls"]))
+    assert named == sorted(named)
+    assert named[0] < named[-1]
+
+
 def test_an_answer_has_the_form_of_its_schema(client: openai.OpenAI) -> None:
     schema = {
         "type": "object",
@@ -246,3 +258,24 @@ def test_constraints_that_leave_no_token_are_the_request_s_fault(
     error = answer.events[-1]["error"] if stream else answer.error
     assert (error["type"], error["code"]) == ("invalid_request_error", "no_token_allowed")
     assert "constraints allow no token" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("syntax", "definition", "form"),
+    [
+        ("regex", r"[a-c]{2}\n\"[0-9]\"", r"[a-c]{2}\n\"[0-9]\""),
+        ("lark", 'start: "say " WORD LF\nWORD: /[a-z]{3}/\n%import common.LF', r"say [a-z]{3}\n"),
+    ],
+)
+def test_a_custom_tool_s_input_is_what_its_grammar_allows(
+    client: openai.OpenAI, syntax: str, definition: str, form: str
+) -> None:
+    grammar = {"type": "grammar", "syntax": syntax, "definition": definition}
+    tool: Any = {"type": "custom", "name": "say", "format": grammar}
+    choice: Any = {"type": "custom", "name": "say"}
+    answer = client.responses.create(
+        model="demo", input="Say it.", tools=[tool], tool_choice=choice, max_output_tokens=200
+    )
+    (item,) = answer.output
+    assert item.type == "custom_tool_call"
+    assert re.fullmatch(form, item.input), item.input

@@ -29,7 +29,9 @@ class ChatCompletionRequest(GenerationRequest):
     continue_final_message: bool = False
     documents: Annotated[list[dict[str, Any]], Field(max_length=MAX_DOCUMENTS)] | None = None
     reasoning_effort: Annotated[str, Field(max_length=32)] | None = None
+    verbosity: Annotated[str, Field(max_length=32)] | None = None
     include_reasoning: bool = True
+    return_prompt_text: bool = False
     chat_template_kwargs: TemplateVariables | None = None
 
     @model_validator(mode="after")
@@ -87,8 +89,9 @@ class ChatCompletionRequest(GenerationRequest):
             found["tools"] = [tool.for_template() for tool in self.tools]
         if self.documents is not None:
             found["documents"] = self.documents
-        if self.reasoning_effort is not None:
-            found["reasoning_effort"] = self.reasoning_effort
+        for name in ("reasoning_effort", "verbosity"):
+            if (wish := getattr(self, name)) is not None:
+                found[name] = wish
         return found | (self.chat_template_kwargs or {})
 
     @property

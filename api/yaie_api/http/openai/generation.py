@@ -8,7 +8,16 @@ from pydantic import Field, model_validator
 
 from yaie_api.errors import InvalidRequestError
 from yaie_api.http.openai.refused import FORMATS, IGNORED, NOT_IMPLEMENTED, refuse_not_implemented
-from yaie_api.http.wire import CacheSalt, Integer, ModelRequest, Priority, TokenId, Truncation, Wire
+from yaie_api.http.wire import (
+    CacheSalt,
+    Integer,
+    NamedRequest,
+    Priority,
+    TokenId,
+    Truncation,
+    Wire,
+    shown,
+)
 
 MAX_STRINGS: Final = 128
 MAX_IDS: Final = 65_536
@@ -24,6 +33,18 @@ class StreamOptions(Wire):
 
     include_usage: bool | None = False
     continuous_usage_stats: bool | None = False
+    include_obfuscation: bool | None = False
+
+    @model_validator(mode="after")
+    def _check_obfuscation(self) -> Self:
+        if self.include_obfuscation:
+            raise InvalidRequestError(
+                "stream_options.include_obfuscation is not supported by this server: its chunks "
+                "are as long as their text; leave it out.",
+                param="stream_options",
+                code="unsupported_parameter",
+            )
+        return self
 
 
 class JsonSchema(Wire):
@@ -53,7 +74,7 @@ class StructuredOutputs(Wire):
     structural_tag: str | JsonObject | None = None
 
 
-class GenerationRequest(ModelRequest):
+class GenerationRequest(NamedRequest):
     """The fields that chat and text completions share.
 
     Types of sampling fields are checked here, their ranges by the engine's sampling parameters. A
@@ -171,5 +192,6 @@ def _token_id(key: str) -> int:
     if key.isascii() and key.isdecimal() and len(key) < 11 and int(key) < 2**31:
         return int(key)
     raise InvalidRequestError(
-        "logit_bias maps token ids, as strings, to numbers.", param="logit_bias"
+        f"logit_bias: {shown(key)} is not a token id; keys are token ids, as strings.",
+        param="logit_bias",
     )

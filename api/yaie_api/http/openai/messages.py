@@ -64,6 +64,9 @@ class MessageToolCall(Wire):
         return call if self.id is None else {"id": self.id} | call
 
 
+_NOT_HERE: Final = {"function_call": "use tool_calls", "audio": "send its words as content"}
+
+
 class Message(Wire):
     """One turn of a conversation."""
 
@@ -78,6 +81,7 @@ class Message(Wire):
     tool_call_id: Annotated[str, Field(max_length=256)] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    refusal: str | None = None
 
     @model_validator(mode="after")
     def _check_content(self) -> Self:
@@ -89,20 +93,21 @@ class Message(Wire):
             raise InvalidRequestError(
                 "only messages of role assistant have tool_calls.", param="messages"
             )
-        if (self.model_extra or {}).get("function_call"):
-            raise InvalidRequestError(
-                "function_call in messages is not supported by this server; use tool_calls.",
-                param="messages",
-                code="unsupported_parameter",
-            )
+        for name, instead in _NOT_HERE.items():
+            if (self.model_extra or {}).get(name):
+                raise InvalidRequestError(
+                    f"{name} in messages is not supported by this server; {instead}.",
+                    param="messages",
+                    code="unsupported_parameter",
+                )
         return self
 
     @property
     def text(self) -> str:
-        """The content as one string; parts are joined by line breaks."""
+        """The content, or the refusal, as one string; parts are joined by line breaks."""
         if isinstance(self.content, list):
             return "\n".join(part.value or "" for part in self.content)
-        return self.content or ""
+        return self.content or self.refusal or ""
 
     @property
     def num_characters(self) -> int:

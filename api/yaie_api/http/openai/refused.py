@@ -31,7 +31,7 @@ CONSTRAINTS: Final = (
 )  # fmt: skip
 """Fields that constrain the output in ways that this server cannot guarantee."""
 
-NOT_IMPLEMENTED: Final[Mapping[str, Harmless]] = {
+NOT_IMPLEMENTED: Final[Mapping[str, Harmless]] = dict.fromkeys(CONSTRAINTS, NEVER) | {
     "use_beam_search": only(False),
     "functions": NEVER,
     "function_call": only("none"),
@@ -43,7 +43,17 @@ NOT_IMPLEMENTED: Final[Mapping[str, Harmless]] = {
     "chat_template": NEVER,
     "prompt_embeds": NEVER,
     "add_special_tokens": only(False),
-} | dict.fromkeys(CONSTRAINTS, NEVER)
+    "thinking_token_budget": only(-1),
+    "logprob_token_ids": NEVER,
+    "moderation": NEVER,
+    "watermarking": only(False),
+    "stream_interval": only(1),
+    "routed_experts_prompt_start": only(0),
+    "kv_transfer_params": only({}),
+    "ec_transfer_params": only({}),
+    "vllm_xargs": only({}),
+    "repetition_detection": NEVER,
+}
 """Field → predicate of values that request nothing. Any other value is refused."""
 
 INSTEAD: Final = {
@@ -54,12 +64,15 @@ INSTEAD: Final = {
     "audio": "this server is text-only",
     "modalities": "this server is text-only",
     "add_special_tokens": "the chat template writes them",
+    "logprob_token_ids": "ask for the likeliest tokens with top_logprobs or logprobs",
+    "thinking_token_budget": "use max_tokens",
 }
 
 IGNORED: Final = frozenset({
     "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
-    "prompt_cache_retention", "verbosity", "request_id", "length_penalty", "early_stopping",
-    "spaces_between_special_tokens", "mm_processor_kwargs", "guided_decoding_backend",
+    "prompt_cache_retention", "prompt_cache_options", "length_penalty", "early_stopping",
+    "spaces_between_special_tokens", "mm_processor_kwargs", "media_io_kwargs",
+    "guided_decoding_backend", "session_id", "return_token_offsets", "return_mm_kwargs",
 })  # fmt: skip
 """Fields that clients may legitimately send and that have no effect here."""
 

@@ -33,6 +33,17 @@ class TokenizeRequest(ModelRequest):
     def _check_one(self) -> Self:
         if (self.prompt is None) == (self.messages is None):
             raise InvalidRequestError("give either prompt or messages.", param="prompt")
+        if (
+            self.messages
+            and self.add_special_tokens
+            and "add_special_tokens" in self.model_fields_set
+        ):
+            raise InvalidRequestError(
+                "add_special_tokens is not supported with messages: the chat template writes them; "
+                "leave it out.",
+                param="add_special_tokens",
+                code="unsupported_parameter",
+            )
         check_turns(
             add_generation_prompt=self.add_generation_prompt,
             continue_final_message=self.continue_final_message,

@@ -12,7 +12,8 @@ from yaie_api.http.wire import Wire, depth
 MAX_TOOLS: Final = 128
 MAX_SCHEMA_BYTES: Final = 64 * 1024
 MAX_SCHEMA_DEPTH: Final = 32
-_NAME: Final = re.compile(r"[a-zA-Z0-9_.\-]{1,64}")
+MAX_NAME: Final = 64
+_NAME: Final = re.compile(rf"[a-zA-Z0-9_.\-]{{1,{MAX_NAME}}}")
 
 
 class ToolFunction(Wire):

@@ -17,8 +17,11 @@ Answer every line of an OpenAI batch file. A line is
   {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": […]}}
 and its answer is the line at the same place of the output:
   {"id": …, "custom_id": "1", "response": {"status_code": 200, "body": {…}}, "error": null}
-No two lines may have the same custom_id. The output file appears when all lines are answered. Exit
-status: 0 all succeeded, 3 some lines failed (the output says which), 1 nothing could be run.
+A url is any path at which `yaie serve` takes requests: /v1/completions, /v1/embeddings,
+/v1/responses, /v1/messages, /v1/score, /v1/rerank and others. No two lines may have the same
+custom_id. A line that is no request is answered with an error that says why. The output file
+appears when all lines are answered. Exit status: 0 all succeeded, 3 some lines failed (the output
+says which), 1 nothing could be run.
 """
 EXIT_SOME_FAILED = 3
 

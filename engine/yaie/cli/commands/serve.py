@@ -70,6 +70,7 @@ def serve_options(args: argparse.Namespace) -> "ServeOptions":
         sse_keep_alive_s=args.sse_keep_alive_interval,
         tenant_header=args.tenant_header and args.tenant_header.lower(),
         tenants_by_key=args.tenant_per_api_key,
+        vllm_metrics=args.enable_vllm_metrics,
         response_mark=mark_of_pod(os.environ.get(ENV_POD_NAME, "")),
         settings=settings(args),
     )

@@ -46,7 +46,7 @@ def validate(request: Generate, limits: RequestLimits) -> None:
     _check_token_ids("prompt", prompt, limits.vocab_size)
     _check_vocabulary(sampling, limits.vocab_size)
     for name in ("logprobs", "prompt_logprobs"):
-        _check_logprobs(name, getattr(sampling, name), limits.max_logprobs)
+        _check_logprobs(name, getattr(sampling, name), limits)
 
 
 def _check_vocabulary(sampling: SamplingParams, vocab_size: int) -> None:
@@ -77,8 +77,11 @@ def _check_token_ids(param: str, token_ids: Collection[int], vocab_size: int) ->
         )
 
 
-def _check_logprobs(name: str, wanted: int | None, most: int) -> None:
-    if wanted is None or most == -1 or 0 <= wanted <= most:
+def _check_logprobs(name: str, wanted: int | None, limits: RequestLimits) -> None:
+    most = limits.max_logprobs
+    if wanted is None or most == -1:
+        return
+    if (limits.vocab_size if wanted == -1 else wanted) <= most:
         return
     asked = "all" if wanted == -1 else str(wanted)
     raise InvalidRequestError(

@@ -19,6 +19,13 @@ _LINE_BREAKS: Final = str.maketrans({"\u2028": "\\u2028", "\u2029": "\\u2029", "
 
 Kind = Literal["chat.completion.chunk", "text_completion"]
 NULL: Final = b"null"
+NO_CHAT_IDS: Final = b',"token_ids":null'
+NO_TEXT_IDS: Final = b',"prompt_token_ids":null,"token_ids":null'
+"""As vLLM, every chunk has these fields, also where they are not asked for: clients read them."""
+_NO_END: Final = b',"logprobs":null,"finish_reason":null'
+_END_OF_CHAT: Final = b"}" + _NO_END + NO_CHAT_IDS + b"}]"
+_NO_STOP: Final = b',"stop_reason":null'
+_END_OF_TEXT: Final = _NO_END + _NO_STOP + NO_TEXT_IDS + b"}]"
 
 
 class ChunkEncoder:
@@ -38,6 +45,7 @@ class ChunkEncoder:
     def _write(
         self, content: bytes, logprobs: bytes, end: bytes, extra: bytes, top: bytes
     ) -> bytes:
+        """`extra`: more fields of the choice; `top`: more fields of the chunk."""
         return b"".join(
             (self._choice, content, b',"logprobs":', logprobs, b',"finish_reason":', end, extra,
              b"}]", top, b"}\n\n")
@@ -53,14 +61,19 @@ class TextChunks(ChunkEncoder):
 
     def text(self, text: str, top: bytes) -> bytes:
         """Encode a chunk that has only text, as nearly all do."""
-        return b"".join((self._text, encode_text(text), _MORE, top, b"}\n\n"))
+        return b"".join((self._text, encode_text(text), _END_OF_TEXT, top, b"}\n\n"))
 
     def delta(
-        self, delta: Delta, *, logprobs: bytes = NULL, extra: bytes = b"", top: bytes = b""
+        self, delta: Delta, *, logprobs: bytes = NULL, ids: bytes = NO_TEXT_IDS, top: bytes = b""
     ) -> bytes:
+        """Encode one chunk. `ids`: its fields `prompt_token_ids` and `token_ids`; `top`: more
+        fields of the chunk (`usage_field`).
+        """
         text = "".join([part.text for part in delta.parts if isinstance(part, TextPart)])
-        end, stop = end_of(delta)
-        return self._write(b'"text":' + encode_text(text), logprobs, end, stop + extra, top)
+        extra = _stop_reason(delta) + ids
+        return self._write(
+            b'"text":' + encode_text(text), logprobs, _finish_reason(delta), extra, top
+        )
 
 
 class ChatChunks(ChunkEncoder):
@@ -76,34 +89,30 @@ class ChatChunks(ChunkEncoder):
         return self._write(delta, NULL, NULL, b"", top)
 
     def delta(
-        self, delta: Delta, *, logprobs: bytes = NULL, extra: bytes = b"", top: bytes = b""
+        self, delta: Delta, *, logprobs: bytes = NULL, ids: bytes = NO_CHAT_IDS, top: bytes = b""
     ) -> bytes:
         """Encode one chunk for each part. The last one has the finish_reason and the logprobs.
 
-        `extra`: more fields of the last choice; `top`: more fields of each chunk (`usage_field`).
+        `ids`: the field `token_ids` of the last choice; `top`: more fields of each chunk
+        (`usage_field`).
         """
         if not delta.parts:
-            return self._last(b"{}", delta, logprobs, extra, top)
+            return self._last(b"{}", delta, logprobs, ids, top)
         *before, last = delta.parts
         chunks = [
-            self._write(b'"delta":' + _content(part), NULL, NULL, b"", top) for part in before
+            self._write(b'"delta":' + _content(part), NULL, NULL, NO_CHAT_IDS, top)
+            for part in before
         ]
-        chunks.append(self._last(_content(last), delta, logprobs, extra, top))
+        chunks.append(self._last(_content(last), delta, logprobs, ids, top))
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def text(self, text: str, top: bytes) -> bytes:
         """Encode a chunk that has only text, as nearly all do."""
-        return b"".join((self._text, encode_text(text), _MORE_TEXT, top, b"}\n\n"))
+        return b"".join((self._text, encode_text(text), _END_OF_CHAT, top, b"}\n\n"))
 
-    def _last(
-        self, content: bytes, delta: Delta, logprobs: bytes, extra: bytes, top: bytes
-    ) -> bytes:
-        end, stop = end_of(delta)
-        return self._write(b'"delta":' + content, logprobs, end, stop + extra, top)
-
-
-_MORE: Final = b',"logprobs":null,"finish_reason":null}]'
-_MORE_TEXT: Final = b"}" + _MORE
+    def _last(self, content: bytes, delta: Delta, logprobs: bytes, ids: bytes, top: bytes) -> bytes:
+        extra = ids if delta.finish_reason is None else _stop_reason(delta) + ids
+        return self._write(b'"delta":' + content, logprobs, _finish_reason(delta), extra, top)
 
 
 def _content(part: Part) -> bytes:
@@ -124,14 +133,14 @@ def _tool_call(part: ToolCallPart) -> dict[str, Any]:
     return call | {"function": function}
 
 
-def end_of(delta: Delta) -> tuple[bytes, bytes]:
-    """Encode the value of finish_reason, and the field stop_reason, or b"" if there is none."""
-    if delta.finish_reason is None:
-        return NULL, b""
-    end = b'"%b"' % delta.finish_reason.encode()
+def _finish_reason(delta: Delta) -> bytes:
+    return NULL if delta.finish_reason is None else b'"%b"' % delta.finish_reason.encode()
+
+
+def _stop_reason(delta: Delta) -> bytes:
     if delta.stop_reason is None:
-        return end, b""
-    return end, b',"stop_reason":' + encode_json(delta.stop_reason)
+        return _NO_STOP
+    return b',"stop_reason":' + encode_json(delta.stop_reason)
 
 
 def usage_field(usage: Usage | None) -> bytes:

@@ -9,7 +9,7 @@ them.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Self, TypeVar
 
 from starlette.responses import Response
@@ -38,11 +38,19 @@ class EventStream(Response):
 
     A `YaieError` becomes an error event. Any other error does too, without its details, and is
     logged. `done` follows in every case; b"" if the API has no such event. `ping_s`: a comment is
-    sent after this long without an event; 0: never.
+    sent after this long without an event; 0: never. `headers`: further headers.
     """
 
-    def __init__(self, write: Writer, *, ping_s: float = 0.0, done: bytes = DONE) -> None:
+    def __init__(
+        self,
+        write: Writer,
+        *,
+        ping_s: float = 0.0,
+        done: bytes = DONE,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__()
+        self._more = [(k.encode(), v.encode("latin-1")) for k, v in (headers or {}).items()]
         self._write = write
         self._ping_s = ping_s
         self._done = done
@@ -51,7 +59,7 @@ class EventStream(Response):
         await until_disconnect(receive, self._send_all(body_of(scope, send), send))
 
     async def _send_all(self, body: ResponseBody, send: Send) -> None:
-        await send(_START)
+        await send({**_START, "headers": [*_START["headers"], *self._more]})
         async with body:
             with _Pings(body, self._ping_s):
                 await self._write_all(body)

@@ -11,7 +11,6 @@ from typing import Any, Final
 from yaie.server.request import error_fields
 from yaie_api.errors import InvalidRequestError
 from yaie_api.http.anthropic import (
-    MAX_TOOLS,
     AnthropicTool,
     AnthropicToolChoice,
     Content,
@@ -27,11 +26,17 @@ _SENT: Final = {
     "response_format": "output_config.format",
     "response_format.json_schema": "output_config.format",
     "reasoning_effort": "output_config.effort",
-    "chat_template_kwargs": "thinking",
     "tool_choice.function": "tool_choice",
 }
 """Path in the chat request → path in the request that it was converted from."""
 _SAMPLING: Final = ("temperature", "top_p", "top_k", "max_tokens", "cache_salt", "priority")
+_THINKING: Final = ("thinking", "redacted_thinking")
+RECORDS: Final = frozenset({
+    "server_tool_use", "web_search_tool_result", "web_fetch_tool_result", "mcp_tool_use",
+    "mcp_tool_result", "code_execution_tool_result", "bash_code_execution_tool_result",
+    "text_editor_code_execution_tool_result", "tool_search_tool_result",
+})  # fmt: skip
+"""Blocks about tools that another server ran. What came of them is in the assistant's words."""
 _CHOICES: Final = {"auto": "auto", "any": "required", "none": "none"}
 
 
@@ -49,26 +54,53 @@ def to_chat(body: CountTokensRequest) -> ChatCompletionRequest:
     if isinstance(body, MessagesRequest):
         fields |= {name: getattr(body, name) for name in _SAMPLING}
         fields |= {"stop": body.stop_sequences or None, "stream": body.stream}
-    if body.tools:
-        fields["tools"] = [_tool(tool) for tool in body.tools]
-    if body.tools or _demands(body.tool_choice):
+    offered = [tool for _, tool in _offered(body)]
+    if offered:
+        fields["tools"] = [_tool(tool) for tool in offered]
+    if offered or _demands(body.tool_choice):
         fields |= _tool_choice(body.tool_choice)
-    if body.thinking is not None:
-        thinks = body.thinking.type != "disabled"
-        fields["chat_template_kwargs"] = {"enable_thinking": thinks, "thinking": thinks}
+    fields["chat_template_kwargs"] = _variables(body)
     if body.output_config is not None:
         fields |= _output(body)
     try:
         return parse(ChatCompletionRequest, fields)
     except InvalidRequestError as error:
-        raise renamed(error) from None
+        raise renamed(error, body) from None
 
 
-def renamed(error: InvalidRequestError) -> InvalidRequestError:
+def left_out(body: CountTokensRequest) -> list[str]:
+    """Say what of the request has no effect."""
+    tools = dict.fromkeys(tool.type for tool in body.tools or () if tool.type != "custom")
+    kinds = dict.fromkeys(
+        str(block.get("type"))
+        for turn in body.messages
+        if not isinstance(turn.content, str)
+        for block in turn.content
+        if block.get("type") in RECORDS
+    )
+    found = [f"tools of type {kind}" for kind in tools]
+    return [*found, *(f"blocks of type {kind}" for kind in kinds), *body.unknown_fields]
+
+
+def renamed(error: InvalidRequestError, body: CountTokensRequest) -> InvalidRequestError:
     """Rename an error's fields to this API's."""
-    tools = {f"tools.{n}.function": f"tools.{n}" for n in range(MAX_TOOLS)}
+    places = enumerate(place for place, _ in _offered(body))
+    tools = {f"tools.{n}.function": f"tools.{place}" for n, place in places}
     schemas = {f"{path}.parameters": f"{name}.input_schema" for path, name in tools.items()}
     return error_fields.renamed(error, _SENT | tools | schemas)
+
+
+def _offered(body: CountTokensRequest) -> list[tuple[int, AnthropicTool]]:
+    """The tools that the model is offered, with their places in the request."""
+    return [(n, tool) for n, tool in enumerate(body.tools or ()) if tool.type == "custom"]
+
+
+def _variables(body: CountTokensRequest) -> dict[str, Any] | None:
+    """Variables of the chat template. The client's own go before those of `thinking`."""
+    if body.thinking is None:
+        return body.chat_template_kwargs
+    thinks = body.thinking.type != "disabled"
+    return {"enable_thinking": thinks, "thinking": thinks} | (body.chat_template_kwargs or {})
 
 
 def _goes_on(last: Mapping[str, Any]) -> bool:
@@ -90,14 +122,15 @@ def _turns(turn: Turn) -> Iterable[dict[str, Any]]:
         return [{"role": turn.role, "content": turn.content}]
     if turn.role == "assistant":
         return [_assistant(turn.content)]
-    results = [_result(block) for block in turn.content if block.get("type") == "tool_result"]
-    others = [block for block in turn.content if block.get("type") != "tool_result"]
+    blocks = [block for block in turn.content if block.get("type") not in RECORDS]
+    results = [_result(block) for block in blocks if block.get("type") == "tool_result"]
+    others = [block for block in blocks if block.get("type") != "tool_result"]
     text = [{"role": turn.role, "content": _text_of(others)}] if others else []
     return [*results, *text]
 
 
 def _assistant(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    kinds = ("tool_use", "thinking", "redacted_thinking")
+    kinds = {"tool_use", *_THINKING, *RECORDS}
     found: dict[str, Any] = {"role": "assistant"}
     found["content"] = _text_of([block for block in blocks if block.get("type") not in kinds])
     calls = [_call(block) for block in blocks if block.get("type") == "tool_use"]
@@ -139,6 +172,8 @@ def _text_of(content: Content | Any) -> str:
 
 
 def _text(block: Mapping[str, Any]) -> str:
+    if block.get("type") == "tool_reference":  # what a search for tools has found: it is offered
+        return f"The tool {block.get('tool_name')} is available."
     if block.get("type") != "text":
         raise InvalidRequestError(
             f"This server is text-only and takes no blocks of type {str(block.get('type'))[:64]!r} "
@@ -152,14 +187,11 @@ def _text(block: Mapping[str, Any]) -> str:
 
 
 def _tool(tool: AnthropicTool) -> dict[str, Any]:
-    if tool.type != "custom":
-        raise InvalidRequestError(
-            "This server runs no tools of its own: only custom tools are supported.", param="tools"
-        )
     function = {
         "name": tool.name,
         "description": tool.description,
         "parameters": tool.input_schema,
+        "strict": tool.strict,
     }
     return {"type": "function", "function": function}
 
@@ -171,6 +203,16 @@ def _tool_choice(choice: AnthropicToolChoice | None) -> dict[str, Any]:
     if choice.type != "tool":
         return parallel | {"tool_choice": _CHOICES[choice.type]}
     return parallel | {"tool_choice": {"type": "function", "function": {"name": choice.name}}}
+
+
+def marks_cache(body: CountTokensRequest) -> bool:
+    """Whether the request has a mark of what to cache, anywhere."""
+    lists = [body.system, *(turn.content for turn in body.messages)]
+    blocks = [block for content in lists if isinstance(content, list) for block in content]
+    tools = [tool.model_extra or {} for tool in body.tools or ()]
+    return body.cache_control is not None or any(
+        "cache_control" in one for one in [*blocks, *tools]
+    )
 
 
 def _demands(choice: AnthropicToolChoice | None) -> bool:

@@ -150,13 +150,14 @@ def _scope(path: str) -> dict[str, Any]:
 def _answered(line: Line, response: Response) -> Result:
     body = msgspec.json.decode(response.body)
     usage = body.get("usage") or {}
+    tokens = usage.get("completion_tokens", usage.get("output_tokens", 0))
     answer = {
         "status_code": response.status,
         "request_id": response.headers.get("x-request-id", ""),
         "body": msgspec.Raw(response.body),
     }
     ok = response.status == 200
-    return Result(_line(line.custom_id, answer, None), ok, usage.get("completion_tokens", 0))
+    return Result(_line(line.custom_id, answer, None), ok, tokens)
 
 
 def _refused(custom_id: str | None, error: YaieError, number: int) -> Result:

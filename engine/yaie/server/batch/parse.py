@@ -3,21 +3,22 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
 from yaie.server.routes import ENDPOINTS
 from yaie_api.errors import InvalidRequestError
+from yaie_api.http.paths import closest
+from yaie_api.http.wire import shown
 
 SHOWN_REPEATS: Final = 5
 SHOWN_CHARACTERS: Final = 64
 
 URLS: Final = tuple(
-    path
-    for endpoint in ENDPOINTS
-    for path in endpoint.paths
-    if endpoint.body is not None and path.startswith("/v1/")
+    path for endpoint in ENDPOINTS for path in endpoint.paths if endpoint.body is not None
 )
+"""Every path of the server that takes a request in a body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +51,22 @@ def parse_line(text: str) -> Line:
     if given.get("method", "POST") != "POST":
         raise InvalidRequestError("method must be POST.", param="method")
     if url not in URLS:
-        raise InvalidRequestError(f"url must be one of {', '.join(URLS)}.", param="url")
+        raise InvalidRequestError(_unknown(url), param="url")
     if not isinstance(body, dict):
         raise InvalidRequestError("body must be an object.", param="body")
     if body.get("stream"):
         raise InvalidRequestError("stream makes no sense in a batch.", param="stream")
     return Line(custom_id, url, body)
+
+
+def _unknown(url: Any) -> str:
+    """Name the path that was probably meant, else all of them."""
+    if not isinstance(url, str):
+        return f"url must be one of {', '.join(URLS)}."
+    path = urlsplit(url).path if "://" in url else url
+    meant = path if path in URLS else closest(path, URLS)
+    hint = f"did you mean {meant}?" if meant else f"it must be one of {', '.join(URLS)}."
+    return f"url {shown(url)} is not a path of this server; {hint}"
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -82,8 +93,8 @@ def count_requests(lines: Iterable[str]) -> int:
     """Count the lines that get an answer, which includes wrong ones.
 
     Raises:
-        InvalidRequestError: there are none, or two have the same custom_id, so that nobody could
-            tell their answers apart.
+        InvalidRequestError: two have the same custom_id, so that nobody could tell their answers
+            apart.
 
     """
     seen: dict[str, int] = {}
@@ -97,8 +108,6 @@ def count_requests(lines: Iterable[str]) -> int:
             repeats.append((custom_id[:SHOWN_CHARACTERS], first, number))
     if repeats:
         raise InvalidRequestError(_told(repeats), param="custom_id")
-    if not count:
-        raise InvalidRequestError("The input has no requests.")
     return count
 
 

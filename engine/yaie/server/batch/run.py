@@ -40,7 +40,8 @@ def run_file(
     concurrency: int = CONCURRENCY,
     show_progress: bool = True,
 ) -> Summary:
-    """Answer every line of `source`, and write `target` when all are answered.
+    """Answer every line of `source`, and write `target` when all are answered. Without a line there
+    is nothing to load a model for: `target` is then empty.
 
     Raises:
         InvalidRequestError: a file cannot be read or written, or the input is not a batch.
@@ -51,6 +52,8 @@ def run_file(
         raise InvalidRequestError("The answers would replace the requests; name another output.")
     with readable(source) as lines, replacing(target) as output:
         count = count_requests(lines)
+        if not count:
+            return Summary()
         lines.seek(0)
         with Progress(count, shown=show_progress) as progress:
             return asyncio.run(_run(options, lines, output, progress, concurrency))

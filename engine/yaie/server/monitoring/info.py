@@ -1,7 +1,8 @@
 """Information about the server: its models, version, load, tokenizer and metrics."""
 
 import json
-from functools import cache
+from collections.abc import Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,10 +11,13 @@ from starlette.responses import Response
 
 from yaie.server.metrics import CONTENT_TYPE, Snapshot
 from yaie.server.monitoring.health import own_readiness
+from yaie.server.monitoring.vllm_names import VllmNames
 from yaie.server.peers import AskLoad, AskMetrics
 from yaie.server.request.http import json_response, service_of
 from yaie.server.service import Service
 from yaie_api import __version__
+from yaie_api.http import anthropic_models
+from yaie_api.http.envelopes import ANTHROPIC_VERSION
 
 _TOKENIZER_FIELDS: Final = (
     "tokenizer_class", "bos_token", "eos_token", "unk_token", "pad_token", "add_bos_token",
@@ -23,13 +27,20 @@ _TOKENIZER_FIELDS: Final = (
 
 
 async def models(request: Request) -> Response:
+    """List the models, in Anthropic's form for its clients."""
     service = service_of(request)
-    return json_response({"object": "list", "data": [_card(service, n) for n in service.names]})
+    cards = [_card(service, name) for name in service.names]
+    if ANTHROPIC_VERSION in request.headers:
+        return json_response(anthropic_models.page(cards, request.query_params))
+    return json_response({"object": "list", "data": cards})
 
 
 async def model_by_name(request: Request) -> Response:
     service = service_of(request)
-    return json_response(_card(service, service.check_model(request.path_params["model"])))
+    card = _card(service, service.check_model(request.path_params["model"]))
+    if ANTHROPIC_VERSION in request.headers:
+        return json_response(anthropic_models.model(card))
+    return json_response(card)
 
 
 def _card(service: Service, name: str) -> dict[str, Any]:
@@ -53,7 +64,19 @@ async def metrics(request: Request) -> Response:
     """Return the metrics of all HTTP processes, and the engine's, which each of them has."""
     service = service_of(request)
     others = await service.peers.ask(AskMetrics(), Snapshot)
-    return Response(service.metrics.render(others), media_type=CONTENT_TYPE)
+    return Response(exposition(service, others), media_type=CONTENT_TYPE)
+
+
+def exposition(service: Service, others: Sequence[Snapshot]) -> bytes:
+    """Write the metrics down, under vLLM's names too if the options say so and the model is known.
+
+    `others`: snapshots of the server's other HTTP processes.
+    """
+    info, renamed = service.engine.info, None
+    if service.options.vllm_metrics and info is not None:
+        name = next(iter(service.names), info.served_model_name)
+        renamed = partial(VllmNames, info=info, model_name=name)
+    return service.metrics.render(others, renamed)
 
 
 async def version(request: Request) -> Response:

@@ -1,7 +1,6 @@
 """POST /v1/chat/completions."""
 
 import time
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from yaie.server.answers.answer import Answer, Choice
-from yaie.server.answers.chunks import NULL, ChatChunks, encode_json, field, usage_field
+from yaie.server.answers.chunks import (
+    NO_CHAT_IDS,
+    NULL,
+    ChatChunks,
+    encode_json,
+    field,
+    usage_field,
+)
 from yaie.server.answers.output import Delta
 from yaie.server.answers.relay import relay
 from yaie.server.answers.response_body import ResponseBody
@@ -18,8 +24,8 @@ from yaie.server.answers.stream import EventStream, until_disconnect
 from yaie.server.openai.logprobs import TokenForms, chat_logprobs, prompt_logprobs
 from yaie.server.params import output_room, sampling_params
 from yaie.server.request.http import json_response, left_response
-from yaie.server.request.open_request import ServeContext, open_request
-from yaie.server.request.output_form import form_of
+from yaie.server.request.open_request import ServeContext, answer_id, open_request
+from yaie.server.request.output_form import ANY_CALL, CallLimits, form_of
 from yaie.server.request.prompts import chat_ids
 from yaie.server.request.submit import submit
 from yaie.text.parts import ReasoningPart, TextPart, ToolCall
@@ -30,7 +36,7 @@ from yaie_api.http.openai import ChatCompletionRequest
 async def chat_completions(request: Request) -> Any:
     context = await open_request(request, ChatCompletionRequest)
     answer = await start_chat(context)
-    head = (f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), context.model)
+    head = (answer_id("chatcmpl", context.body), int(time.time()), context.model)
     writer = ChatWriter(context.service.tokenizer, context.body, answer, head)
     if context.body.stream:
         return EventStream(writer.stream, ping_s=context.service.options.sse_keep_alive_s)
@@ -38,7 +44,9 @@ async def chat_completions(request: Request) -> Any:
     return left_response() if choices is None else writer.whole(choices)
 
 
-async def start_chat(context: ServeContext[ChatCompletionRequest]) -> Answer:
+async def start_chat(
+    context: ServeContext[ChatCompletionRequest], limits: CallLimits = ANY_CALL
+) -> Answer:
     """Make the prompt, the output form and the sampling parameters of a chat, and submit it.
 
     Raises:
@@ -47,7 +55,8 @@ async def start_chat(context: ServeContext[ChatCompletionRequest]) -> Answer:
     """
     service, body = context.service, context.body
     prompt = await chat_ids(service, body)
-    form = await service.tokenize(body.form_size, lambda: form_of(service, body, prompt))
+    size = body.form_size + limits.size
+    form = await service.tokenize(size, lambda: form_of(service, body, prompt, limits))
     max_tokens = output_room(
         service.info, len(prompt), body.output_limit, default=None, param="messages"
     )
@@ -73,6 +82,7 @@ class ChatWriter:
         answer: Answer,
         head: tuple[str, int, str],
     ) -> None:
+        self._tokenizer = tokenizer
         self._body = body
         self._answer = answer
         self._head = head
@@ -102,63 +112,83 @@ class ChatWriter:
             delta = _without_reasoning(delta)
         if not delta.parts and not delta.finish_reason:
             return
-        usage = usage_field(self._answer.usage) if self._counts else self._no_usage
         logprobs = NULL
         if delta.logprobs:
             logprobs = encode_json(chat_logprobs(self._forms, delta.logprobs))
-        ids = field("token_ids", delta.token_ids) if self._body.return_token_ids else b""
-        self._out.write(self._encoders[index].delta(delta, logprobs=logprobs, extra=ids, top=usage))
+        ids = field("token_ids", delta.token_ids) if self._body.return_token_ids else NO_CHAT_IDS
+        encoder = self._encoders[index]
+        self._out.write(encoder.delta(delta, logprobs=logprobs, ids=ids, top=self._usage_now()))
 
     def whole(self, choices: Sequence[Choice]) -> Response:
         """Return the answer as one JSON object."""
-        answer_id, created, model = self._head
-        found: dict[str, Any] = {
-            "id": answer_id,
-            "object": "chat.completion",
-            "created": created,
-            "model": model,
-            "choices": [self._choice(choice) for choice in choices],
-            "usage": self._answer.usage.wire(),
-        }
-        if self._body.return_token_ids:
-            found["prompt_token_ids"] = self._answer.prompt_token_ids
-        if self._answer.prompt_logprobs is not None:
-            found["prompt_logprobs"] = prompt_logprobs(self._forms, self._answer.prompt_logprobs)
-        return json_response(found)
+        (name, created, model), answer = self._head, self._answer
+        of_prompt = None
+        if answer.prompt_logprobs is not None:
+            of_prompt = prompt_logprobs(self._forms, answer.prompt_logprobs)
+        return json_response(
+            {
+                "id": name,
+                "object": "chat.completion",
+                "created": created,
+                "model": model,
+                "choices": [self._choice(choice) for choice in choices],
+                "service_tier": None,
+                "system_fingerprint": None,
+                "usage": answer.usage.wire(),
+                "prompt_logprobs": of_prompt,
+                **self._of_prompt(),
+                "kv_transfer_params": None,
+            }
+        )
 
     def _opening(self) -> bytes:
-        top = self._no_usage
-        if self._body.return_token_ids:
-            top += field("prompt_token_ids", self._answer.prompt_token_ids)
+        """Encode the role of each choice, and what is echoed."""
+        usage = self._usage_now()
+        top = usage + b"".join(field(name, value) for name, value in self._of_prompt().items())
         opened = [encoder.role(top=top) for encoder in self._encoders]
         if self._echo:
             echo = Delta((TextPart(self._echo),))
-            opened += [encoder.delta(echo, top=self._no_usage) for encoder in self._encoders]
+            opened += [encoder.delta(echo, top=usage) for encoder in self._encoders]
         return b"".join(opened)
+
+    def _of_prompt(self) -> dict[str, Any]:
+        """Return what the request asks to be told of the prompt."""
+        body, ids = self._body, self._answer.prompt_token_ids
+        text = None
+        if body.return_prompt_text:
+            text = self._tokenizer.decode(ids, skip_special_tokens=False)
+        return {"prompt_token_ids": ids if body.return_token_ids else None, "prompt_text": text}
+
+    def _usage_now(self) -> bytes:
+        """Return the usage field of a chunk."""
+        return usage_field(self._answer.usage) if self._counts else self._no_usage
 
     def _choice(self, choice: Choice) -> dict[str, Any]:
         asked = self._body.num_logprobs is not None
-        found = {
+        return {
             "index": choice.index,
             "message": self._message(choice),
             "logprobs": chat_logprobs(self._forms, choice.logprobs) if asked else None,
             "finish_reason": choice.finish_reason,
             "stop_reason": choice.stop_reason,
+            "token_ids": choice.token_ids if self._body.return_token_ids else None,
+            "routed_experts": None,
         }
-        return found | ({"token_ids": choice.token_ids} if self._body.return_token_ids else {})
 
     def _message(self, choice: Choice) -> dict[str, Any]:
         text, calls = self._echo + choice.text, choice.tool_calls
-        message: dict[str, Any] = {
+        thoughts = (choice.reasoning or None) if self._body.include_reasoning else None
+        return {
             "role": "assistant",
             "content": text if text or not calls else None,
             "refusal": None,
+            "annotations": None,
+            "audio": None,
+            "function_call": None,
+            "tool_calls": [_tool_call(call) for call in calls] or None,
+            "reasoning": thoughts,
+            "reasoning_content": thoughts,
         }
-        if calls:
-            message["tool_calls"] = [_tool_call(call) for call in calls]
-        if self._body.include_reasoning and (thoughts := choice.reasoning):
-            message |= {"reasoning": thoughts, "reasoning_content": thoughts}
-        return message
 
 
 def _tool_call(call: ToolCall) -> dict[str, Any]:

@@ -14,7 +14,14 @@ from starlette.responses import Response
 
 from yaie.core.messages import TokenLogprobs
 from yaie.server.answers.answer import Answer, Choice
-from yaie.server.answers.chunks import NULL, TextChunks, encode_json, field, usage_field
+from yaie.server.answers.chunks import (
+    NO_TEXT_IDS,
+    NULL,
+    TextChunks,
+    encode_json,
+    field,
+    usage_field,
+)
 from yaie.server.answers.output import Delta
 from yaie.server.answers.relay import relay
 from yaie.server.answers.response_body import ResponseBody
@@ -67,9 +74,9 @@ class CompletionWriter:
         begun, self._begun[index] = self._begun[index], True
         delta = delta if begun else self._begin(index, delta)
         logprobs = self._chunk_logprobs(index, delta, first=not begun)
-        extra = self._ids(index, delta, begun) if self._body.return_token_ids else b""
+        ids = self._ids(index, delta, begun) if self._body.return_token_ids else NO_TEXT_IDS
         encoder = self._encoders[index]
-        self._out.write(encoder.delta(delta, logprobs=logprobs, extra=extra, top=self._usage_now()))
+        self._out.write(encoder.delta(delta, logprobs=logprobs, ids=ids, top=self._usage_now()))
 
     def whole(self, wholes: Sequence[Sequence[Choice]]) -> Response:
         """Return all choices in one JSON object. `wholes`: the choices of each prompt."""
@@ -82,25 +89,29 @@ class CompletionWriter:
                 "created": created,
                 "model": model,
                 "choices": [self._choice(index, one) for index, one in enumerate(choices)],
+                "service_tier": None,
+                "system_fingerprint": None,
                 "usage": self._usage().wire(),
+                "kv_transfer_params": None,
             }
         )
 
     def _choice(self, index: int, choice: Choice) -> dict[str, Any]:
-        answer = self._answers[index // self._body.n]
-        found = {
+        body, answer = self._body, self._answers[index // self._body.n]
+        of_prompt = None
+        if body.prompt_logprobs is not None:
+            of_prompt = prompt_logprobs(self._forms, answer.prompt_logprobs or ())
+        return {
             "index": index,
-            "text": (self._echo(index) if self._body.echo else "") + choice.text,
+            "text": (self._echo(index) if body.echo else "") + choice.text,
             "logprobs": self._all_logprobs(index, choice.logprobs, first=True),
             "finish_reason": choice.finish_reason,
             "stop_reason": choice.stop_reason,
+            "token_ids": choice.token_ids if body.return_token_ids else None,
+            "prompt_logprobs": of_prompt,
+            "prompt_token_ids": answer.prompt_token_ids if body.return_token_ids else None,
+            "routed_experts": None,
         }
-        if self._body.prompt_logprobs is not None:
-            entries = answer.prompt_logprobs or ()
-            found["prompt_logprobs"] = prompt_logprobs(self._forms, entries)
-        if self._body.return_token_ids:
-            found |= {"token_ids": choice.token_ids, "prompt_token_ids": answer.prompt_token_ids}
-        return found
 
     def _echo(self, index: int) -> str:
         """Return the prompt's text: as it was sent, or decoded from its ids."""
@@ -135,11 +146,9 @@ class CompletionWriter:
         return together(prompt, writer.output(entries))
 
     def _ids(self, index: int, delta: Delta, begun: bool) -> bytes:  # noqa: FBT001 - a state
-        ids = field("token_ids", delta.token_ids)
-        if begun:
-            return ids
         answer = self._answers[index // self._body.n]
-        return ids + field("prompt_token_ids", answer.prompt_token_ids)
+        prompt = None if begun else answer.prompt_token_ids
+        return field("prompt_token_ids", prompt) + field("token_ids", delta.token_ids)
 
     def _usage_now(self) -> bytes:
         """Return the usage field of a chunk."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-import uuid
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -13,7 +12,7 @@ from yaie.server.answers.stream import EventStream, until_disconnect
 from yaie.server.openai.completion_writer import CompletionWriter, all_whole
 from yaie.server.params import output_room, sampling_params
 from yaie.server.request.http import left_response
-from yaie.server.request.open_request import ServeContext, open_request
+from yaie.server.request.open_request import ServeContext, answer_id, open_request
 from yaie.server.request.prompts import prompt_ids
 from yaie.server.request.submit import submit
 from yaie.text.grammar import forms
@@ -26,7 +25,7 @@ async def completions(request: Request) -> Any:
     context = await open_request(request, CompletionRequest)
     service, body = context.service, context.body
     answers = await start_all(context)
-    head = (f"cmpl-{uuid.uuid4().hex}", int(time.time()), context.model)
+    head = (answer_id("cmpl", context.body), int(time.time()), context.model)
     writer = CompletionWriter(service.tokenizer, body, answers, head)
     if body.stream:
         return EventStream(writer.stream, ping_s=service.options.sse_keep_alive_s)

@@ -2,7 +2,6 @@
 
 import json
 import time
-import uuid
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from yaie.server.answers.stream import until_disconnect
 from yaie.server.pooling import pooled
 from yaie.server.pooling.pooled import Pooled
 from yaie.server.request.http import json_response, left_response
-from yaie.server.request.open_request import ServeContext, open_request
+from yaie.server.request.open_request import ServeContext, answer_id, open_request
 from yaie.text import vectors
 from yaie_api.http.pooling import ClassifyRequest
 
@@ -54,7 +53,7 @@ def _answer(
         for index, (_, numbers) in enumerate(found)
     ]
     return {
-        "id": f"classify-{uuid.uuid4().hex}",
+        "id": answer_id("classify", context.body),
         "object": "list",
         "created": int(time.time()),
         "model": context.model,

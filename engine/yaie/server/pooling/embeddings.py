@@ -1,6 +1,7 @@
 """POST /v1/embeddings."""
 
 import base64
+import time
 from typing import Any, Final
 
 import msgspec
@@ -11,7 +12,7 @@ from yaie.server.answers.stream import until_disconnect
 from yaie.server.pooling import pooled
 from yaie.server.pooling.pooled import Pooled
 from yaie.server.request.http import json_response, left_response
-from yaie.server.request.open_request import ServeContext, open_request
+from yaie.server.request.open_request import ServeContext, answer_id, open_request
 from yaie.server.service import Service
 from yaie.text import vectors
 from yaie_api.errors import InvalidRequestError
@@ -44,7 +45,14 @@ async def _embed(context: ServeContext[EmbeddingRequest]) -> dict[str, Any]:
         for index, (_, encoded) in enumerate(found)
     ]
     usage = pooled.usage_of([one for one, _ in found])
-    return {"object": "list", "data": data, "usage": usage, "model": context.model}
+    return {
+        "id": answer_id("embd", context.body),
+        "object": "list",
+        "created": int(time.time()),
+        "model": context.model,
+        "data": data,
+        "usage": usage,
+    }
 
 
 def _check_dimensions(service: Service, body: EmbeddingRequest) -> None:

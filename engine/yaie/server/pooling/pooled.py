@@ -65,11 +65,13 @@ async def encode(
     return checked(context, prompt, param)
 
 
-async def encode_pair(context: ServeContext[PoolingRequest], pair: tuple[str, str]) -> list[int]:
-    """Tokenize two texts as one input of a cross-encoder."""
+async def encode_pair(
+    context: ServeContext[PoolingRequest], pair: tuple[str, str], *, param: str
+) -> list[int]:
+    """Tokenize two texts as one input of a cross-encoder. `param`: the field of the second."""
     work = partial(context.service.tokenizer.encode_pair, *pair)
     ids = await context.service.tokenize(sum(map(len, pair)), work)
-    return checked(context, ids, "text_2")
+    return checked(context, ids, param)
 
 
 def checked(context: ServeContext[PoolingRequest], ids: list[int], param: str) -> list[int]:

@@ -5,7 +5,6 @@ label (a cross-encoder) reads both texts at once, and the score is that label's 
 """
 
 import time
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from yaie.server.answers.stream import until_disconnect
 from yaie.server.pooling import pooled
 from yaie.server.pooling.pooled import Pooled
 from yaie.server.request.http import json_response, left_response
-from yaie.server.request.open_request import ServeContext, open_request
+from yaie.server.request.open_request import ServeContext, answer_id, open_request
 from yaie.text import vectors
 from yaie_api.errors import InvalidRequestError
 from yaie_api.http.pooling import PoolingRequest, ScoreRequest
@@ -27,41 +26,52 @@ Scores = tuple[list[float], dict[str, Any]]
 
 async def score(request: Request) -> Response:
     context = await open_request(request, ScoreRequest, task=None)
-    found = await until_disconnect(request.receive, score_pairs(context, context.body.pairs()))
-    return left_response() if found is None else json_response(_answer(context.model, found))
+    body = context.body
+    found = await until_disconnect(
+        request.receive, score_pairs(context, body.pairs(), fields=body.fields())
+    )
+    return left_response() if found is None else json_response(_answer(context, found))
 
 
 async def score_pairs(
-    context: ServeContext[PoolingRequest], pairs: Sequence[tuple[str, str]]
+    context: ServeContext[PoolingRequest],
+    pairs: Sequence[tuple[str, str]],
+    *,
+    fields: tuple[str, str],
 ) -> Scores:
-    """Score each pair of texts.
+    """Score each pair of texts. `fields`: the request's names of the two sides, for errors.
 
     Raises:
-        InvalidRequestError: the model can neither embed nor classify, or has several labels.
+        InvalidRequestError: the model can neither embed nor classify, or has several labels; or a
+            text cannot be taken.
 
     """
     info = context.service.info
     if "classify" in info.tasks:
-        return await _cross_encode(context, pairs)
+        return await _cross_encode(context, pairs, fields[1])
     info.require("embed")
-    return await _cosines(context, pairs)
+    return await _cosines(context, pairs, fields)
 
 
 async def _cosines(
-    context: ServeContext[PoolingRequest], pairs: Sequence[tuple[str, str]]
+    context: ServeContext[PoolingRequest],
+    pairs: Sequence[tuple[str, str]],
+    fields: tuple[str, str],
 ) -> Scores:
-    texts = list(dict.fromkeys(text for pair in pairs for text in pair))
-    prompts = [await pooled.encode(context, text, special=True, param="text_2") for text in texts]
+    sides = {text: side for pair in pairs for text, side in zip(pair, fields, strict=True)}
+    prompts = [
+        await pooled.encode(context, text, special=True, param=side) for text, side in sides.items()
+    ]
     found = await pooled.pool_all(
         context, prompts, pooled.embedding_pooling(context.service), lambda one: one
     )
-    embedded = {text: vectors.embedding(one.vector) for text, one in zip(texts, found, strict=True)}
+    embedded = {text: vectors.embedding(one.vector) for text, one in zip(sides, found, strict=True)}
     scores = [vectors.cosine(embedded[left], embedded[right]) for left, right in pairs]
     return scores, pooled.usage_of(found)
 
 
 async def _cross_encode(
-    context: ServeContext[PoolingRequest], pairs: Sequence[tuple[str, str]]
+    context: ServeContext[PoolingRequest], pairs: Sequence[tuple[str, str]], param: str
 ) -> Scores:
     num_labels = context.service.info.num_labels
     if num_labels != 1:
@@ -70,7 +80,7 @@ async def _cross_encode(
             param="model",
             code="task_not_supported",
         )
-    prompts = [await pooled.encode_pair(context, pair) for pair in pairs]
+    prompts = [await pooled.encode_pair(context, pair, param=param) for pair in pairs]
 
     def finish(one: Pooled) -> tuple[Pooled, float]:
         logit = float(one.vector[0])
@@ -80,16 +90,16 @@ async def _cross_encode(
     return [value for _, value in found], pooled.usage_of([one for one, _ in found])
 
 
-def _answer(model: str, found: Scores) -> dict[str, Any]:
+def _answer(context: ServeContext[ScoreRequest], found: Scores) -> dict[str, Any]:
     scores, usage = found
     data = [
         {"index": index, "object": "score", "score": value} for index, value in enumerate(scores)
     ]
     return {
-        "id": f"score-{uuid.uuid4().hex}",
+        "id": answer_id("score", context.body),
         "object": "list",
         "created": int(time.time()),
-        "model": model,
+        "model": context.model,
         "data": data,
         "usage": usage,
     }

@@ -2,6 +2,7 @@
 
 import logging
 import time
+import uuid
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -12,7 +13,7 @@ from yaie.server.headers import tenant_and_timeout
 from yaie.server.request.http import read_json, service_of
 from yaie.server.service import Service
 from yaie_api.errors import UnavailableError
-from yaie_api.http.wire import ModelRequest, parse
+from yaie_api.http.wire import ModelRequest, NamedRequest, parse
 from yaie_api.logs import fields
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,11 @@ class ServeContext(Generic[Body_co]):
         return ServeContext(
             self.service, body, self.model, self.started_s, self.tenant, self.timeout_s
         )
+
+
+def answer_id(kind: str, body: NamedRequest) -> str:
+    """Return the id of an answer: its kind, then the client's own name of the request, if any."""
+    return f"{kind}-{body.request_id or uuid.uuid4().hex}"
 
 
 async def open_request(

@@ -20,8 +20,11 @@ INLINE_S: Final = 0.05
 """How long a template may block the event loop; after that it starts again in a thread."""
 
 
-async def chat_ids(service: Service, body: ChatCompletionRequest | TokenizeRequest) -> list[int]:
-    """Render a conversation and tokenize it. A `TokenizeRequest` may be of any length.
+async def chat_ids(
+    service: Service, body: ChatCompletionRequest | TokenizeRequest, *, limited: bool = True
+) -> list[int]:
+    """Render a conversation and tokenize it. A `TokenizeRequest` may be of any length, and any
+    conversation that is not `limited`: its tokens are only counted.
 
     Raises:
         InvalidRequestError: the template refuses the messages, or takes too long.
@@ -30,7 +33,7 @@ async def chat_ids(service: Service, body: ChatCompletionRequest | TokenizeReque
     """
     limit_tokens = None
     if isinstance(body, ChatCompletionRequest) and body.truncate_prompt_tokens is None:
-        limit_tokens = service.info.max_model_len
+        limit_tokens = service.info.max_model_len if limited else None
     work = partial(
         conversation_ids, service.tokenizer, service.tool_format, body, limit_tokens=limit_tokens
     )

@@ -10,24 +10,17 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from yaie.server.options import Limits
 from yaie.server.request.http import error_response, left_response
 from yaie.server.routes import ENDPOINTS, Endpoint
 from yaie.server.service import Service
-from yaie.server.web import openapi
+from yaie.server.web import openapi, wrong_paths
 from yaie.server.web.edge import Edge
 from yaie.server.web.pages import add_pages
 from yaie_api import __version__
-from yaie_api.errors import (
-    EngineError,
-    InvalidRequestError,
-    MethodNotAllowedError,
-    YaieError,
-)
+from yaie_api.errors import EngineError, InvalidRequestError, YaieError
 from yaie_api.http.access.gate import Gate
-from yaie_api.http.paths import no_such_path
 
 
 def create_app(
@@ -90,11 +83,11 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
     ours: YaieError = InvalidRequestError(str(error.detail))
+    headers = dict(error.headers or {})
     if error.status_code == 404:
-        served = (route.path for route in request.app.routes if isinstance(route, Route))
-        ours = no_such_path(request.url.path, served)
+        ours = wrong_paths.unknown_path(request)
     elif error.status_code == 405:
-        ours = MethodNotAllowedError(f"{request.method} is not allowed here.")
+        ours, headers = wrong_paths.wrong_method(request)
     response = error_response(ours, request.url.path)
-    response.headers.update(error.headers or {})
+    response.headers.update(headers)
     return response

@@ -19,10 +19,13 @@ from yaie_api.errors import (
     UnsupportedEncodingError,
     YaieError,
 )
+from yaie_api.http import envelopes
 from yaie_api.http.access.body import BodyMeter
 from yaie_api.http.access.head import Head
 
 _HEADER_ID: Final = names.HEADER_REQUEST_ID.encode()
+_ANTHROPIC_ID: Final = envelopes.ANTHROPIC_REQUEST_ID.encode()
+_ANTHROPIC_VERSION: Final = envelopes.ANTHROPIC_VERSION.encode()
 _VALID_ID: Final = re.compile(r"[A-Za-z0-9_.:\-]{1,128}")
 
 
@@ -117,6 +120,8 @@ class Exchange:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = [*message.get("headers", ()), (_HEADER_ID, self.id.encode())]
+            if self._is_anthropic():
+                headers.append((_ANTHROPIC_ID, self.id.encode()))
             headers += [(n.encode(), v.encode("latin-1")) for n, v in self.more_headers.items()]
             if not await self._body_is_here():
                 self._lingers = True
@@ -148,6 +153,13 @@ class Exchange:
                     message = await self._receive()
                     left -= len(message.get("body", b"")) + 1
                     self._body_complete = not message.get("more_body", False)
+
+    def _is_anthropic(self) -> bool:
+        """Whether the client is one of Anthropic's, which look for the id in another header."""
+        if self.path.startswith(envelopes.ANTHROPIC_PATH):
+            return True
+        listing = self.path.startswith(envelopes.MODELS_PATH)
+        return listing and bool(self.head.header(_ANTHROPIC_VERSION))
 
     async def fail(self, error: YaieError) -> None:
         """Answer with the error, unless the response has begun: then it is only cut off."""

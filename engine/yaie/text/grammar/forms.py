@@ -77,10 +77,13 @@ def _json_schema_format(value: Mapping[str, Any], param: str) -> Grammar:
 
 
 def _structured_outputs(value: Any, param: str) -> Grammar | None:
-    """Read vLLM's object: one kind; options for vLLM's own backends are ignored."""
+    """Read vLLM's object: one kind. What chooses among vLLM's own backends has no effect."""
     given = {key: item for key, item in _mapping(value, param).items() if item is not None}
-    for option in _HARMLESS_OPTIONS:
+    for option in _BACKENDS:
         given.pop(option, None)
+    for option in _OPTIONS:
+        if given.pop(option, False) is not False:
+            raise _error(f"{option} is not supported; write it into the schema.", param)
     if given.get("json_object") is False:
         del given["json_object"]
     if not given:
@@ -165,7 +168,9 @@ def _error(text: str, param: str) -> InvalidRequestError:
     return InvalidRequestError(f"{param}: {text}", param=param)
 
 
-_HARMLESS_OPTIONS: Final = ("disable_fallback", "disable_any_whitespace", "backend")
+_BACKENDS: Final = ("disable_fallback", "backend")
+_OPTIONS: Final = ("disable_any_whitespace", "disable_additional_properties")
+"""They would change what is allowed, so only false is accepted."""
 _KINDS: Final[dict[str, Callable[[Any, str], Grammar]]] = {
     "json": _json,
     "regex": _regex,

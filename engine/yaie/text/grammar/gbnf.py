@@ -67,7 +67,8 @@ def to_lark(text: str) -> str:
     for rule in rules.values():
         if missing := rule.references - rules.keys():
             raise GbnfError(f"there is no rule {min(missing)!r}")
-    names = _names(rules, _terminals(rules))
+    regular = lark.regular_rules({rule.name: rule.references for rule in rules.values()})
+    names = _names(rules, regular - {"root"})
     lines = [f"{names[rule.name]}: {_body(rule, names)}" for rule in rules.values()]
     return "\n".join(lines) + "\n"
 
@@ -172,27 +173,6 @@ def _repeat(token: _Token) -> str:
     if max(counts, default=0) > MAX_REPEAT:
         raise GbnfError(f"line {token.line} repeats more than {MAX_REPEAT} times")
     return token.text.replace(" ", "")
-
-
-def _terminals(rules: dict[str, _Rule]) -> frozenset[str]:
-    """Rules that refer only to characters and to other such rules; `root` stays a rule."""
-    known: set[str] = set()
-    users: dict[str, list[str]] = {name: [] for name in rules}
-    open_references = {name: set(rule.references) for name, rule in rules.items()}
-    for name, references in open_references.items():
-        for reference in references:
-            users[reference].append(name)
-    ready = [name for name, references in open_references.items() if not references]
-    while ready:
-        name = ready.pop()
-        if name == "root":
-            continue
-        known.add(name)
-        for user in users[name]:
-            open_references[user].discard(name)
-            if not open_references[user]:
-                ready.append(user)
-    return frozenset(known)
 
 
 def _names(rules: dict[str, _Rule], terminals: frozenset[str]) -> dict[str, str]:

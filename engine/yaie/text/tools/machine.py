@@ -41,13 +41,17 @@ class ToolParser:
 
     Formats implement `_opened`, the state after `opening`, and `_closed`, the state after a
     complete call.
+
+    `enforced`: a grammar makes a call of whatever `opening` begins. A call that the output's end
+    cuts off before it has a name is then left out, instead of being returned as text.
     """
 
     opening: str = ""
     special_tokens: frozenset[str] = frozenset()
 
-    def __init__(self, new_call_id: NewCallId) -> None:
+    def __init__(self, new_call_id: NewCallId, *, enforced: bool = False) -> None:
         self._parts = PartList(new_call_id)
+        self._enforced = enforced
         self._held = ""
         self._state: State = self._text
         self._call: Call | None = None
@@ -68,12 +72,20 @@ class ToolParser:
     def finish(self) -> list[Part]:
         """End the output and return the parts that were held back."""
         self._over = True
+        if self._enforced and not self._in_text:
+            self._held = ""
+            return self._parts.take()
         self._run(self._held)
         self._give_up()
         blank_end = self._parts.ends_in_call and not self._held.strip()
         self._parts.text("" if blank_end else self._held)
         self._held = ""
         return self._parts.take()
+
+    @property
+    def _in_text(self) -> bool:
+        """Whether no call has been opened, or the last one is complete with its end."""
+        return self._state == self._text
 
     # -- for formats ------------------------------------------------------------------------
 

@@ -16,12 +16,17 @@ _OPENS_OBJECT: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A function that the model may call. `parameters`: the JSON schema of its arguments."""
+    """A function that the model may call.
+
+    `parameters`: the JSON schema of its arguments. `input_grammar`: Lark of what its argument
+    `input` may be, as written inside a JSON string; None: `parameters` say it all.
+    """
 
     name: str
     description: str | None = None
     parameters: Mapping[str, Any] | None = None
     strict: bool = False
+    input_grammar: str | None = None
 
     @property
     def arguments_schema(self) -> Mapping[str, Any]:

@@ -167,3 +167,45 @@ def test_an_object_of_arguments_is_closed_only_where_it_lists_them_all() -> None
         {"type": "object", "patternProperties": {"^k": {}}},
     ):
         assert ToolSpec("f", parameters=parameters).arguments_schema == parameters
+
+
+CITY = Grammar("json_schema", json.dumps({
+    "type": "object", "properties": {"name": {"const": "Rome"}}, "required": ["name"],
+    "additionalProperties": False,
+}))  # fmt: skip
+ANSWERS = [
+    (CITY, '{"name": "Rome"}', '{"name": "Bonn"}'),
+    (Grammar("regex", r"a/b[\n/]\d"), "a/b\n7", "a/b 7"),
+    (Grammar("lark", 'start: call\ncall: "yes" | "no"'), "yes", "perhaps"),
+]
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(("answer", "good", "bad"), ANSWERS)
+def test_an_output_is_calls_or_has_the_form_that_is_asked_for(
+    answer: Grammar, good: str, bad: str, name: str, vocabulary: str
+) -> None:
+    tokenizer, native = (make() for make in VOCABULARIES[vocabulary])
+    form = format_for(None, name)
+    made = form.grammar(SPECS, AUTO, parallel=False, answer=answer)
+    calls_only = build(grammar(name, ToolChoice("named", "now")), native)
+    assert made is not None
+    matcher = build(made, native)
+    assert accepts_text(matcher, good, tokenizer)
+    assert not accepts_text(matcher, bad, tokenizer)
+    assert not accepts_text(matcher, "", tokenizer)
+    call = walk(calls_only, tokenizer, random.Random(3))
+    assert call is not None
+    call = call if name != "llama3_json" else f"<|python_tag|>{call}"
+    assert accepts_text(matcher, call, tokenizer)
+    assert not accepts_text(matcher, f"Well, {call}", tokenizer)
+    assert read(form.parser(SPECS), [good]) == [("text", good)]
+    assert read(form.parser(SPECS), [call]) == [("call", "now", "{}")]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_call_that_must_be_made_has_no_other_form(name: str) -> None:
+    made = format_for(None, name).grammar(SPECS, REQUIRED, parallel=False, answer=CITY)
+    assert made is not None
+    assert not accepts_text(build(made), '{"name": "Rome"}')

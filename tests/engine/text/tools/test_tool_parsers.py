@@ -214,6 +214,33 @@ def test_arguments_come_out_as_they_were_written(arguments: dict[str, object], s
     assert read(format_for(None).parser(SPECS), chunks) == [("call", "f", written)]
 
 
+ENFORCED = {
+    "hermes": ("so: ", "<tool_call>", '\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'),
+    "llama3_json": ("", "{", '"name": "f", "parameters": {"a": 1}}; {"name": "g"}'),
+    "mistral": ("so: ", "[TOOL_CALLS]", ' [{"name": "f", "arguments": {"a": 1}}]'),
+    "mistral_args": ("so: ", "[TOOL_CALLS]", 'f[ARGS]{"a": 1}'),
+    "deepseek_v31": ("so: ", BEGIN, f'f<｜tool▁sep｜>{{"a": 1}}{END}'),
+}
+"""What a grammar lets a model write that may speak first: text, the beginning of a call, its rest.
+"""
+
+
+@pytest.mark.parametrize("name", ENFORCED)
+def test_a_call_that_the_end_cuts_off_is_no_text_where_a_grammar_made_it(name: str) -> None:
+    said, opening, rest = ENFORCED[name]
+    parser = format_for(None, name).parser
+    for end in range(len(rest) + 1):
+        found = read(parser(SPECS, enforced=True), [said, opening, rest[:end]])
+        shown = "".join(one[1] for one in found if one[0] == "text")
+        assert shown.strip() == said.strip(), rest[:end]
+
+
+def test_the_beginning_of_a_tag_stays_text_where_the_model_may_speak() -> None:
+    assert read(format_for(None).parser(SPECS, enforced=True), ["a <tool_c"]) == [
+        ("text", "a <tool_c")
+    ]
+
+
 HOSTILE: dict[str, Callable[[int], str]] = {
     "openings": lambda n: "<tool_call>" * n,
     "objects": lambda n: '<tool_call>{"' * n,

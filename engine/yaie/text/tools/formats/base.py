@@ -8,6 +8,7 @@ from yaie.core.request import Grammar
 from yaie.text.grammar import lark
 from yaie.text.grammar.schema import check_schema, is_plain
 from yaie.text.parts import OutputParser
+from yaie.text.tools.custom_input import FIELD
 from yaie.text.tools.parts import call_id
 from yaie.text.tools.spec import ToolChoice, ToolSpec
 from yaie_api.errors import InvalidRequestError
@@ -37,8 +38,10 @@ class ToolFormat(ABC):
         return call_id()
 
     @abstractmethod
-    def parser(self, specs: Sequence[ToolSpec]) -> OutputParser:
-        """A parser of one output."""
+    def parser(self, specs: Sequence[ToolSpec], *, enforced: bool = False) -> OutputParser:
+        """A parser of one output. `enforced`: the output obeys `grammar`, so what begins a call is
+        one, also where the end cuts it off.
+        """
 
     @abstractmethod
     def call(self, name: str, arguments: str) -> str:
@@ -51,10 +54,20 @@ class ToolFormat(ABC):
         `free`: there may be text before, between and after calls, and there may be no calls.
         """
 
+    def beside_answer(self, *, parallel: bool) -> str:
+        """Lark for calls and nothing else, where an answer in another form is allowed too."""
+        return self.start(parallel=parallel, free=False)
+
     def grammar(
-        self, specs: Sequence[ToolSpec], choice: ToolChoice, *, parallel: bool
+        self,
+        specs: Sequence[ToolSpec],
+        choice: ToolChoice,
+        *,
+        parallel: bool,
+        answer: Grammar | None = None,
     ) -> Grammar | None:
-        """The grammar of the output; None if there are no tools.
+        """The grammar of the output; None if there are no tools. `answer`: the form of an output
+        that is no call, where the model may choose; None: text.
 
         With the choice "auto", text is free until the model opens a call, and every call is a valid
         call of a tool. Arguments of tools that are not strict are then constrained only if their
@@ -68,12 +81,19 @@ class ToolFormat(ABC):
         if not specs:
             return None
         chosen = _chosen(specs, choice)
-        lines = [f"start: {self.start(parallel=parallel and choice.mode != 'named', free=free)}"]
+        several = parallel and choice.mode != "named"
+        if free and answer is not None:
+            lines = ["start: only_calls | answer"]
+            lines.append(f"only_calls: {self.beside_answer(parallel=several)}")
+            lines.append(f"answer: {lark.nested(answer.kind, answer.text)}")
+        else:
+            lines = [f"start: {self.start(parallel=several, free=free)}"]
         lines.append("call: " + " | ".join(f"call_{index}" for index in range(len(chosen))))
         for index, spec in enumerate(chosen):
             lines.append(f"call_{index}: {self.call(spec.name, f'arguments_{index}')}")
             lines.append(f"arguments_{index}: {_arguments(spec, must=spec.strict or not free)}")
-        return Grammar("lark", "\n".join(lines), param="tools", markers=self.markers)
+        param = "tools" if answer is None else answer.param
+        return Grammar("lark", "\n".join(lines), param=param, markers=self.markers)
 
 
 def repeated(item: str, separator: str, *, parallel: bool) -> str:
@@ -95,6 +115,8 @@ def _chosen(specs: Sequence[ToolSpec], choice: ToolChoice) -> Sequence[ToolSpec]
 
 
 def _arguments(spec: ToolSpec, *, must: bool) -> str:
+    if spec.input_grammar is not None:
+        return lark.string_field(FIELD, spec.input_grammar)
     if not must and not is_plain(spec.arguments_schema):
         return lark.json_value(ANY_OBJECT)
     schema = check_schema(spec.arguments_schema, param="tools", where=f"of tool {spec.name!r}")

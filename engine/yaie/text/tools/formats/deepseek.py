@@ -78,8 +78,13 @@ class DeepSeekV31(ToolFormat):
     markers = (CALLS_BEGIN, CALL_BEGIN, SEPARATOR, CALL_END, CALLS_END)
     separator = ""
 
-    def parser(self, specs: Sequence[ToolSpec]) -> OutputParser:  # noqa: ARG002 - any name is a call
-        return DeepSeekParser(self.new_call_id)
+    def parser(
+        self,
+        specs: Sequence[ToolSpec],  # noqa: ARG002 - any name is a call
+        *,
+        enforced: bool = False,
+    ) -> OutputParser:
+        return DeepSeekParser(self.new_call_id, enforced=enforced)
 
     def call(self, name: str, arguments: str) -> str:
         return f"marker_1 {lark.literal(name)} marker_2 {arguments} marker_3"

@@ -36,8 +36,13 @@ class Hermes(ToolFormat):
 
     markers = (OPENING, CLOSING)
 
-    def parser(self, specs: Sequence[ToolSpec]) -> OutputParser:  # noqa: ARG002 - any name is a call
-        return HermesParser(self.new_call_id)
+    def parser(
+        self,
+        specs: Sequence[ToolSpec],  # noqa: ARG002 - any name is a call
+        *,
+        enforced: bool = False,
+    ) -> OutputParser:
+        return HermesParser(self.new_call_id, enforced=enforced)
 
     def call(self, name: str, arguments: str) -> str:
         head = f'\n{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": '

@@ -25,10 +25,16 @@ class Llama3Parser(ToolParser):
     opening = OPENING
     special_tokens = frozenset({OPENING})
 
-    def __init__(self, new_call_id: NewCallId, names: frozenset[str]) -> None:
-        super().__init__(new_call_id)
+    def __init__(
+        self, new_call_id: NewCallId, names: frozenset[str], *, enforced: bool = False
+    ) -> None:
+        super().__init__(new_call_id, enforced=enforced)
         self._names = names
         self._state = self._start
+
+    @property
+    def _in_text(self) -> bool:
+        return self._state == self._start or super()._in_text
 
     def _start(self, text: str, position: int) -> int:
         found = self._past_blanks(text, position)
@@ -61,8 +67,9 @@ class Llama3(ToolFormat):
 
     markers = (OPENING,)
 
-    def parser(self, specs: Sequence[ToolSpec]) -> OutputParser:
-        return Llama3Parser(self.new_call_id, frozenset(spec.name for spec in specs))
+    def parser(self, specs: Sequence[ToolSpec], *, enforced: bool = False) -> OutputParser:
+        names = frozenset(spec.name for spec in specs)
+        return Llama3Parser(self.new_call_id, names, enforced=enforced)
 
     def call(self, name: str, arguments: str) -> str:
         head = f'{{"name": {json.dumps(name, ensure_ascii=False)}, "parameters": '
@@ -73,3 +80,7 @@ class Llama3(ToolFormat):
         if free:
             return f"calls | text_until_0 calls | /([^{{\\s](?s:.*))?/\ncalls: {calls}"
         return calls
+
+    def beside_answer(self, *, parallel: bool) -> str:
+        """After the tag: a bare object could not be told from an answer that is one, too."""
+        return f"marker_0 {self.start(parallel=parallel, free=False)}"

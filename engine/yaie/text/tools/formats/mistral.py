@@ -85,8 +85,13 @@ class MistralList(ToolFormat):
     def new_call_id() -> str:
         return short_call_id()
 
-    def parser(self, specs: Sequence[ToolSpec]) -> OutputParser:  # noqa: ARG002 - any name is a call
-        return MistralParser(self.new_call_id)
+    def parser(
+        self,
+        specs: Sequence[ToolSpec],  # noqa: ARG002 - any name is a call
+        *,
+        enforced: bool = False,
+    ) -> OutputParser:
+        return MistralParser(self.new_call_id, enforced=enforced)
 
     def call(self, name: str, arguments: str) -> str:
         head = f'{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": '

@@ -10,11 +10,15 @@ import openai
 import pytest
 
 from engine.server.running import Answer, Server, serving
+from engine.text.vocabularies import byte_level
 from yaie.server.answers.items import Items
 from yaie.server.answers.response_store import ResponseStore, Stored
+from yaie.server.openai.logprobs import TokenForms
 from yaie.server.responses.input import turns
-from yaie.server.responses.output import item_for
+from yaie.server.responses.logprobs import TextLogprobs
+from yaie.server.responses.output import ItemMaker
 from yaie.text.parts import ReasoningPart, TextPart, ToolCallPart
+from yaie.text.prompt.tokenizer import Tokenizer
 from yaie_api.errors import InvalidRequestError
 
 
@@ -129,12 +133,25 @@ def test_only_what_runs_in_the_background_can_be_cancelled(client: openai.OpenAI
         ({"input": [{"type": "item_reference", "id": "a"}]}, "input"),
         ({"input": [{"role": "user"}]}, "input"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input"),
-        ({"tools": [{"type": "web_search"}]}, "tools"),
+        ({"tools": [{"name": "f"}]}, "tools"),
+        ({"tools": [{"type": "namespace", "name": "n"}]}, "tools"),
+        ({"tools": [{"type": "namespace", "name": "n", "tools": ["f"]}]}, "tools"),
+        ({"tools": [{"type": "custom", "name": "f", "format": {"type": "wild"}}]}, "tools"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "tool_choice"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
+        ({"context_management": [{"type": "compaction"}]}, "context_management"),
+        ({"input": [{"type": "compaction", "encrypted_content": "x"}]}, "input"),
+        ({"input": [{"type": ["message"]}]}, "input"),
+        ({"input": [{"type": [], "role": "user", "content": "a"}]}, "input"),
         ({"tools": [{"type": "function", "name": "a b"}]}, "tools"),
         ({"background": True}, "background"),
         ({"conversation": "c"}, "conversation"),
-        ({"truncation": "auto"}, "truncation"),
-        ({"include": ["message.output_text.logprobs"]}, "include"),
+        ({"truncation": "sometimes"}, "truncation"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"top_logprobs": 2000, "include": ["message.output_text.logprobs"]}, "top_logprobs"),
+        ({"min_tokens": 9, "max_output_tokens": 3}, "min_tokens"),
+        ({"repetition_penalty": -1.0}, "repetition_penalty"),
+        ({"stop": [""]}, "stop"),
         ({"include": 1}, "include"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tool_choice": "sometimes"}, "tool_choice"),
@@ -214,6 +231,11 @@ def test_an_error_in_the_middle_ends_the_stream_as_failed(
     assert again.error["code"] == "previous_response_not_found"
 
 
+def item_maker() -> ItemMaker:
+    """Makes items of a request without tools and without log-probabilities."""
+    return ItemMaker({}, TextLogprobs(TokenForms(Tokenizer(byte_level(), None))), encrypted=False)
+
+
 # -- items and turns ------------------------------------------------------------------------
 
 
@@ -251,7 +273,7 @@ def test_unknown_items_are_refused() -> None:
 
 
 def test_parts_of_another_kind_close_an_item_and_open_the_next() -> None:
-    items = Items(item_for)
+    items = Items(item_maker())
     parts = [
         ReasoningPart("hm"),
         TextPart("I "),
@@ -274,7 +296,7 @@ def test_parts_of_another_kind_close_an_item_and_open_the_next() -> None:
 
 
 def test_an_answer_without_anything_has_an_empty_message() -> None:
-    items = Items(item_for)
+    items = Items(item_maker())
     assert len(list(items.finish("completed"))) == 5
     assert items.output[0]["content"][0]["text"] == ""
 

@@ -132,7 +132,12 @@ def test_errors_have_anthropic_s_envelope(server: Server) -> None:
         {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
         {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
         {"messages": [{"role": "assistant", "content": [{"type": "tool_use", "name": 3}]}]},
-        {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
+        {"tools": [{"type": "custom"}]},
+        {"tools": [{"type": "web_search_20250305", "name": "web_search"}],
+         "tool_choice": {"type": "tool", "name": "web_search"}},
+        {"tools": [{"type": "web_search_20250305"}], "tool_choice": {"type": "any"}},
+        {"context_management": {"edits": [{"type": "compact_20260112"}]}},
+        {"container": "c"},
         {"tools": [TOOL], "tool_choice": {"type": "tool", "name": "g"}},
         {"tool_choice": {"type": "any"}, "tools": []},
         {"tool_choice": {"type": "tool", "name": "f"}},
@@ -143,7 +148,7 @@ def test_errors_have_anthropic_s_envelope(server: Server) -> None:
         {"guided_json": {}},
         {"max_tokens": None},
     ],
-)
+)  # fmt: skip
 def test_bad_requests_are_refused(server: Server, fields: dict[str, Any]) -> None:
     answer = ask(server, **fields)
     assert answer.status == 400, answer.body
@@ -152,6 +157,24 @@ def test_bad_requests_are_refused(server: Server, fields: dict[str, Any]) -> Non
 @pytest.mark.parametrize("choice", ["auto", "none"])
 def test_without_tools_a_choice_that_demands_none_is_fine(server: Server, choice: str) -> None:
     assert ask(server, tool_choice={"type": choice}).status == 200
+
+
+def test_models_are_listed_in_anthropic_s_form_for_its_clients(server: Server) -> None:
+    theirs = {"x-api-key": "secret", "anthropic-version": "2023-06-01"}
+    listed = server.call("/v1/models?limit=1", headers=theirs)
+    (model,) = listed.json["data"]
+    assert (model["type"], model["display_name"], model["max_input_tokens"]) == (
+        "model",
+        "stub",
+        256,
+    )
+    assert (listed.json["first_id"], listed.json["has_more"]) == ("stub", True)
+    assert listed.headers["request-id"] == listed.headers["x-request-id"]
+    assert server.call("/v1/models/stub", headers=theirs).json == model
+    assert server.call("/v1/models?limit=0", headers=theirs).status == 400
+    openai = server.call("/v1/models", headers={"x-api-key": "secret"})
+    assert openai.json["object"] == "list"
+    assert "request-id" not in openai.headers
 
 
 # -- translation ------------------------------------------------------------------------------
@@ -239,6 +262,8 @@ def test_thinking_reaches_the_template() -> None:
             "messages.1.content.1.name: ",
         ),
         ({"tools": [{"name": "f", "input_schema": 3}]}, "tools.0.input_schema: "),
+        ({"tools": [{"type": "bash_20250124", "name": "bash"}, {"name": "f", "input_schema": {
+          "type": "object"}}, {"input_schema": {}}]}, "tools.2.name: "),
         ({"stop_sequences": ["x", ""]}, "stop_sequences"),
         ({"stop_sequences": ["x"] * 17}, "stop_sequences"),
     ],

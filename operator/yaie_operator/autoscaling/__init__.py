@@ -1,0 +1,1 @@
+"""Decides how many engines a model has, from what its routers and engines tell."""
