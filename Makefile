@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast coverage drills e2e journeys compat soak fuzz prometheus lint fmt bench manifests images constraints clean
+.PHONY: help setup demo test test-fast test-install coverage drills e2e journeys compat soak fuzz prometheus lint fmt bench manifests images constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -45,6 +45,9 @@ test: lint ## lint, types and every test that needs no cluster node
 
 test-fast: $(STAMP) ## the tests that need neither Go nor minutes
 	$(PYTEST) tests --ignore=tests/e2e -m "not gpu and not e2e and not journey and not cluster and not slow" -x -q
+
+test-install: $(STAMP) ## install every extra with pip, each into a clean environment, and type its commands
+	$(BIN)/python tests/install/run.py
 
 coverage: $(STAMP) ## branch coverage of core, router, operator and API types; fails under a floor
 	$(BIN)/python -m coverage run -m pytest tests/engine/core tests/router tests/operator tests/local tests/api \

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from yaie.core.messages import TokenLogprobs, Tokens
+from yaie.server import figures
 from yaie.server.answers.output import Delta, FinishReason, Output
 from yaie.server.engine.generation import FAILED, Generation, Room, failure_of
 from yaie.server.metrics import ServerMetrics
@@ -86,6 +87,7 @@ class Answer:
         self._record = record
         self._first_s: list[float | None] = [None] * len(outputs)
         self._last_s: list[float | None] = [None] * len(outputs)
+        self._ttft_s: float | None = None
         self._cached_tokens = 0
         self._num_open = len(outputs)
         self._sink: Sink | None = None
@@ -213,14 +215,24 @@ class Answer:
         there went into the prompt.
         """
         if not any(self._first_s):
-            self._metrics.first_token(now - self._started_s)
+            self._ttft_s = now - self._started_s
+            self._metrics.first_token(self._ttft_s)
             if tokens.queued_s is not None:
                 self._metrics.queued(tokens.queued_s)
                 self._metrics.prefilled(now - self._submitted_s - tokens.queued_s)
         self._first_s[tokens.index] = now
 
     def _finish(self, outcome: str) -> None:
-        """Count each output by its finish reason, or `outcome` if it has none."""
+        """Count each output by its finish reason, or `outcome` if it has none; note what all of
+        them took.
+        """
+        usage = self.usage
+        figures.note(
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+            cached_tokens=usage.cached_tokens,
+            ttft_s=self._ttft_s,
+        )
         seconds = time.monotonic() - self._started_s
         self._metrics.prompt(len(self.prompt_token_ids))
         for output, first_s, last_s in zip(self._outputs, self._first_s, self._last_s, strict=True):
