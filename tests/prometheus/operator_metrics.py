@@ -19,7 +19,7 @@ async def main() -> None:
     cluster = FakeCluster()
     manager = Manager(cluster, OperatorConfig(resync_s=2.0))
     manager.metrics.leader.set(1)
-    model = inference_model()
+    model = inference_model(autoscaling={"max": 2, "target": {"activeRequests": 8}})
     model["metadata"]["namespace"] = NAMESPACE
     cluster.put(model)
     stop = asyncio.Event()

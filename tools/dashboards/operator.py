@@ -8,6 +8,7 @@ from yaie_api import metrics as m
 
 BY = ("namespace", "model")
 READY = 'condition="Ready"'
+SCALING = 'condition="ScalingActive"'
 NOT_READY = f"count({total(m.OPERATOR_MODEL_CONDITION, *BY, where=READY)} == 0) or vector(0)"
 
 
@@ -36,8 +37,8 @@ def operator() -> Json:
             Row("Models", [parts.replicas(*BY), states(), reasons()]),
             Row(
                 "What a scaler looks at",
-                [parts.load(*BY), kv_cache(), in_flight(), queue_time()],
-                columns=4,
+                [parts.load(*BY), kv_cache(), in_flight(), queue_time(), scaled(), scaling()],
+                columns=3,
             ),
             Row("Routers", [decisions(), silence(), versions()]),
         ],
@@ -117,9 +118,12 @@ def kv_cache() -> Panel:
 def in_flight() -> Panel:
     return Panel(
         "In flight at routers",
-        "Requests being served.",
+        "Requests being served, and those that wait because their model has no ready engine.",
         "short",
-        [Query(total(m.ROUTER_IN_FLIGHT, *BY), "{{namespace}} {{model}}")],
+        [
+            Query(total(m.ROUTER_IN_FLIGHT, *BY), "served {{namespace}} {{model}}"),
+            Query(total(m.ROUTER_PENDING, *BY), "pending {{namespace}} {{model}}"),
+        ],
     )
 
 
@@ -129,6 +133,26 @@ def queue_time() -> Panel:
         "Of the engines of a model.",
         "s",
         [Query(quantile(0.95, m.ENGINE_QUEUE, *BY), "{{namespace}} {{model}}")],
+    )
+
+
+def scaled() -> Panel:
+    return Panel(
+        "Engines that the autoscaler wants",
+        "Of models with spec.autoscaling.",
+        "short",
+        [Query(highest(m.OPERATOR_DESIRED_REPLICAS, *BY), "{{namespace}} {{model}}")],
+    )
+
+
+def scaling() -> Panel:
+    expr = total(m.OPERATOR_MODEL_CONDITION, *BY, "reason", where=SCALING)
+    return Panel(
+        "Autoscaler and its reason",
+        "1: it decides, and by what. 0: it does not, for this reason.",
+        "none",
+        [Query(expr, "{{namespace}} {{model}} {{reason}}")],
+        most=1,
     )
 
 
