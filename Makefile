@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast coverage drills e2e journeys compat soak fuzz lint fmt bench manifests images constraints clean
+.PHONY: help setup demo test test-fast test-install coverage drills e2e journeys compat soak fuzz prometheus lint fmt bench manifests images constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -46,6 +46,9 @@ test: lint ## lint, types and every test that needs no cluster node
 test-fast: $(STAMP) ## the tests that need neither Go nor minutes
 	$(PYTEST) tests --ignore=tests/e2e -m "not gpu and not e2e and not journey and not cluster and not slow" -x -q
 
+test-install: $(STAMP) ## install every extra with pip, each into a clean environment, and type its commands
+	$(BIN)/python tests/install/run.py
+
 coverage: $(STAMP) ## branch coverage of core, router, operator and API types; fails under a floor
 	$(BIN)/python -m coverage run -m pytest tests/engine/core tests/router tests/operator tests/local tests/api \
 	  -m "not gpu and not e2e and not cluster and not slow" -q
@@ -67,6 +70,10 @@ compat: $(STAMP) ## real clients against serve and router, each in its own envir
 soak: $(STAMP) ## 200 mixed clients for ten minutes, a third of which vanish; nothing may be lost or grow
 	$(BIN)/python tests/soak/run.py
 
+prometheus: $(STAMP) ## every expression of dashboards and alerts, on a real Prometheus (root installs it where missing)
+	tests/prometheus/install.sh
+	PYTHONPATH=$(CURDIR)/tests:$$PYTHONPATH $(BIN)/python tests/prometheus/run.py
+
 fuzz: $(STAMP) ## coverage-guided fuzzing of what reads foreign bytes (ten minutes)
 	$(BIN)/python tests/fuzz/run.py
 
@@ -74,11 +81,13 @@ bench: $(STAMP) ## batching, prefix cache and stalls as ratios, measured on this
 	$(BIN)/python bench/promises.py
 
 manifests: $(STAMP) ## regenerate the CRD, install.yaml and reference pages from their sources
+	$(BIN)/python tools/render_dashboards.py
 	$(BIN)/python tools/render_manifests.py
 	$(BIN)/python tools/render_api.py
 	$(BIN)/python tools/render_model.py
 	$(BIN)/python tools/render_openapi.py
 	$(BIN)/python tools/render_settings.py
+	$(BIN)/python tools/render_metrics.py
 
 images: $(STAMP) ## build both images with docker or buildah
 	images/build.sh

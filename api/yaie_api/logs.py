@@ -72,8 +72,8 @@ class TextFormatter(logging.Formatter):
         keys = dict(getattr(record, "fields", {}))
         if current := request_id.get():
             keys = {"request_id": current} | keys
-        tail = "".join(f"  {key}={_plain(value)}" for key, value in keys.items())
-        message = _one_line(record.getMessage())
+        tail = "".join(f"  {key}={plain(value)}" for key, value in keys.items())
+        message = one_line(record.getMessage())
         line = f"{clock} {record.levelname:<7} {record.name}: {message}{tail}"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
@@ -85,14 +85,15 @@ def _utc(created_s: float) -> str:
     return f"{seconds}.{int(created_s % 1 * 1000):03d}Z"
 
 
-def _plain(value: object) -> str:
+def plain(value: object) -> str:
+    """A value of a key in a line of text: without line breaks, in quotes if it has spaces."""
     if isinstance(value, float):
         return f"{value:.4g}"
-    text = _one_line(str(value))
+    text = one_line(str(value))
     return f'"{text}"' if " " in text or not text else text
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """Escape line breaks and other control characters, so that a value cannot forge a log line."""
     if text.isprintable():
         return text

@@ -1,13 +1,18 @@
 """Names, help texts and labels of every metric that yaie exports.
 
-The measuring process owns the value; this module owns the name, so that tests can check dashboards,
-alerts and the autoscaler against it. Names have base units, `_total` on counters, and no colon.
+The measuring process owns the value; this module owns the name. Each process builds its metrics
+from here, docs/metrics.md is generated from here, and tests check dashboards, rules and the
+autoscaler against it. Names have base units, `_total` on counters, and no colon.
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, Literal
 
 Kind = Literal["counter", "gauge", "histogram"]
+Exporter = Literal["engine", "router", "operator"]
+_EXPORTERS: Final[tuple[Exporter, ...]] = ("engine", "router", "operator")
+_UNITS: Final = ("seconds", "tokens", "pages", "ratio", "requests")
 
 
 @dataclass(frozen=True)
@@ -20,9 +25,34 @@ class Metric:
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
 
+    @property
+    def exporter(self) -> Exporter:
+        """The process that exports it: the second word of the name."""
+        return next(one for one in _EXPORTERS if self.name.startswith(f"yaie_{one}_"))
+
+    @property
+    def unit(self) -> str:
+        """The base unit: the last word of the name that is one; "" for plain numbers."""
+        words = reversed(self.name.split("_"))
+        return next((word for word in words if word in _UNITS), "")
+
+
+@cache
+def every() -> tuple[Metric, ...]:
+    """Every metric of this module, in its order."""
+    return tuple(one for one in globals().values() if isinstance(one, Metric))
+
 
 LATENCY_BUCKETS_S: Final = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+)  # fmt: skip
+LONG_BUCKETS_S: Final = (
+    0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0,
+)  # fmt: skip
+"""For whole requests, which may take as long as their output is."""
+TOKEN_BUCKETS: Final = (
+    1.0, 4.0, 16.0, 64.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0,
+    131072.0, 262144.0, 1048576.0,
 )  # fmt: skip
 SHORT_BUCKETS_S: Final = (
     0.00001, 0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1,
@@ -83,6 +113,9 @@ ROUTER_EJECTIONS: Final = Metric(
 ROUTER_API_AGE: Final = Metric(
     "yaie_router_api_silence_seconds", "gauge", "Time since the API server was last heard from."
 )
+ROUTER_BUILD_INFO: Final = Metric(
+    "yaie_router_build_info", "gauge", "1, with the version as a label.", ("version",)
+)
 
 # The engine. Request metrics are measured by the HTTP process, the rest by the engine process.
 ENGINE_HTTP_REQUESTS: Final = Metric(
@@ -116,7 +149,41 @@ ENGINE_E2E: Final = Metric(
     "histogram",
     "From the request's arrival to the end of its generation.",
     (),
+    LONG_BUCKETS_S,
+)
+ENGINE_QUEUE: Final = Metric(
+    "yaie_engine_queue_seconds",
+    "histogram",
+    "From a generation's arrival in the queue to its first step.",
+    (),
+    LONG_BUCKETS_S,
+)
+ENGINE_PREFILL: Final = Metric(
+    "yaie_engine_prefill_seconds",
+    "histogram",
+    "From a generation's first step to its first token: the time of its prompt.",
+    (),
     LATENCY_BUCKETS_S,
+)
+ENGINE_DECODE: Final = Metric(
+    "yaie_engine_decode_seconds",
+    "histogram",
+    "From a generation's first token to its last one.",
+    (),
+    LONG_BUCKETS_S,
+)
+ENGINE_PROMPT_LENGTH: Final = Metric(
+    "yaie_engine_prompt_length_tokens",
+    "histogram",
+    "Prompt tokens of a generation, those that the prefix cache held included.",
+    (),
+    TOKEN_BUCKETS,
+)
+ENGINE_OUTPUT_LENGTH: Final = Metric(
+    "yaie_engine_output_length_tokens", "histogram", "Tokens of one output.", (), TOKEN_BUCKETS
+)
+ENGINE_BUILD_INFO: Final = Metric(
+    "yaie_engine_build_info", "gauge", "1, with the version as a label.", ("version",)
 )
 ENGINE_UNKNOWN_FIELDS: Final = Metric(
     "yaie_engine_unknown_fields_total", "counter", "Request fields that this server ignored."
@@ -151,6 +218,18 @@ ENGINE_GENERATED_TOKENS: Final = Metric(
 )
 ENGINE_PREEMPTIONS: Final = Metric(
     "yaie_engine_preemptions_total", "counter", "Generations put back for want of KV pages."
+)
+ENGINE_HOST_PAGES: Final = Metric(
+    "yaie_engine_host_pages", "gauge", "KV pages of host memory, for preempted generations."
+)
+ENGINE_HOST_PAGES_USED: Final = Metric(
+    "yaie_engine_host_pages_used", "gauge", "KV pages of host memory in use."
+)
+ENGINE_SWAPS_OUT: Final = Metric(
+    "yaie_engine_swaps_out_total", "counter", "Generations whose KV pages went to host memory."
+)
+ENGINE_SWAPS_IN: Final = Metric(
+    "yaie_engine_swaps_in_total", "counter", "Generations whose KV pages came back from there."
 )
 ENGINE_STEPS: Final = Metric("yaie_engine_steps_total", "counter", "Steps of the engine loop.")
 ENGINE_STEP_SECONDS: Final = Metric(
@@ -190,6 +269,21 @@ OPERATOR_WRITES: Final = Metric(
     "counter",
     "Writes to the API server (Lease renewals left out), by kind of object.",
     ("kind",),
+)
+OPERATOR_MODEL_CONDITION: Final = Metric(
+    "yaie_operator_model_condition",
+    "gauge",
+    "Conditions of an InferenceModel: 1 if true, else 0, with the reason as a label.",
+    ("namespace", "model", "condition", "reason"),
+)
+OPERATOR_MODEL_REPLICAS: Final = Metric(
+    "yaie_operator_model_replicas",
+    "gauge",
+    "Engines of an InferenceModel by state: desired, current, updated, ready or draining.",
+    ("namespace", "model", "state"),
+)
+OPERATOR_BUILD_INFO: Final = Metric(
+    "yaie_operator_build_info", "gauge", "1, with the version as a label.", ("version",)
 )
 OPERATOR_QUEUE_DEPTH: Final = Metric(
     "yaie_operator_queue_depth", "gauge", "Keys that wait for a worker."

@@ -1,7 +1,9 @@
 """yaie: LLM inference. `LLM`, `SamplingParams` and `BeamSearchParams` are imported on first use."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from yaie.extras import is_foreign, missing
 from yaie_api import __version__
 
 if TYPE_CHECKING:
@@ -12,17 +14,20 @@ if TYPE_CHECKING:
 __all__ = ["LLM", "BeamSearchParams", "SamplingParams", "__version__"]
 
 
+_HOMES = {
+    "LLM": "yaie.llm",
+    "SamplingParams": "yaie.core.request",
+    "BeamSearchParams": "yaie.offline.beam_search",
+}
+
+
 def __getattr__(name: str) -> Any:
-    if name == "LLM":
-        from yaie.llm import LLM
-
-        return LLM
-    if name == "SamplingParams":
-        from yaie.core.request import SamplingParams
-
-        return SamplingParams
-    if name == "BeamSearchParams":
-        from yaie.offline.beam_search import BeamSearchParams
-
-        return BeamSearchParams
-    raise AttributeError(f"module 'yaie' has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'yaie' has no attribute {name!r}")
+    try:
+        return getattr(import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        if not is_foreign(error):
+            raise
+        told = missing(f"yaie.{name}", error, "engine")
+        raise ModuleNotFoundError(told, name=error.name) from None

@@ -35,6 +35,11 @@ class StateFolder:
         return cls(Path(home) / "yaie")
 
     @property
+    def of_run(self) -> "StateFolder":
+        """The state folder of `yaie run`, which keeps nothing for `yaie up`."""
+        return StateFolder(self.path / "run")
+
+    @property
     def journal(self) -> Path:
         return self.path / "objects.jsonl"
 

@@ -92,12 +92,14 @@ class Manager:
         """
         parts = [self._resyncs, self._watch, self._autoscale, *[self._work] * self._config.workers]
         try:
+            self.metrics.statuses.models = self._store.models
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(part()) for part in parts]
                 await stop.wait()
                 for task in tasks:
                     task.cancel()
         finally:
+            self.metrics.statuses.models = tuple  # who leads next speaks of them
             self._queue.close()
 
     def notify(self, change: WatchEvent) -> None:

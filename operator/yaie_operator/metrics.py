@@ -1,10 +1,18 @@
 """The operator's metrics, in their own registry."""
 
+from collections.abc import Callable, Iterable, Iterator
+from itertools import product
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
+from yaie_api import __version__
 from yaie_api import metrics as names
+from yaie_operator.cluster import Object
+
+RESULTS: Final = ("ok", "conflict", "unreachable", "error")
 
 
 class Metrics:
@@ -14,8 +22,13 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        _gauge(names.OPERATOR_BUILD_INFO, self.registry).labels(__version__).set(1)
+        self.statuses = Statuses()
+        self.registry.register(self.statuses)
         self.reconcile_seconds = _histogram(names.OPERATOR_RECONCILE_SECONDS, self.registry)
         self.reconciles = _counter(names.OPERATOR_RECONCILES, self.registry)
+        for scope, result in product(("model", "namespace"), RESULTS):
+            self.reconciles.labels(scope, result)  # from 0 on: a first value is no increase
         self.writes = _counter(names.OPERATOR_WRITES, self.registry)
         self.queue_depth = _gauge(names.OPERATOR_QUEUE_DEPTH, self.registry)
         self.leader = _gauge(names.OPERATOR_LEADER, self.registry)
@@ -26,6 +39,31 @@ class Metrics:
 
     def render(self) -> bytes:
         return generate_latest(self.registry)
+
+
+class Statuses(Collector):
+    """Conditions and replicas of every InferenceModel, read from their statuses when scraped."""
+
+    def __init__(self) -> None:
+        self.models: Callable[[], Iterable[Object]] = tuple
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        conditions = _family(names.OPERATOR_MODEL_CONDITION)
+        replicas = _family(names.OPERATOR_MODEL_REPLICAS)
+        for model in self.models():
+            who = [model["metadata"]["namespace"], model["metadata"]["name"]]
+            status = model.get("status", {})
+            for one in status.get("conditions", ()):
+                is_true = float(one["status"] == "True")
+                conditions.add_metric([*who, one["type"], one["reason"]], is_true)
+            for state, count in status.get("replicas", {}).items():
+                replicas.add_metric([*who, state], count)
+        yield conditions
+        yield replicas
+
+
+def _family(metric: names.Metric) -> GaugeMetricFamily:
+    return GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
 
 
 def _counter(metric: names.Metric, registry: CollectorRegistry) -> Counter:

@@ -2,13 +2,15 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from yaie_api import __version__
 from yaie_api import metrics as names
 from yaie_api.metrics import Metric
 from yaie_router.objects import Model
+from yaie_router.upstream import Cause
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -29,6 +31,7 @@ class Metrics:
         self.broken_streams = self._counter(names.ROUTER_BROKEN_STREAMS)
         self.ejections = self._counter(names.ROUTER_EJECTIONS)
         self._gauge(names.ROUTER_API_AGE).set_function(silence_s)
+        self._gauge(names.ROUTER_BUILD_INFO).labels(__version__).set(1)
 
     def render(
         self,
@@ -41,10 +44,18 @@ class Metrics:
         self.in_flight.clear()
         self.pending.clear()
         for model in models:
+            self._begin_failures(model.name)
             self.endpoints.labels(model.name).set(len(model.endpoints))
             self.in_flight.labels(model.name).set(in_flight.get(model.name, 0))
             self.pending.labels(model.name).set(pending.get(model.name, 0))
         return generate_latest(self.registry)
+
+    def _begin_failures(self, model: str) -> None:
+        """Show the counters of failures from 0 on: to Prometheus, a first value is no increase."""
+        self.broken_streams.labels(model)
+        self.ejections.labels(model)
+        for cause in get_args(Cause):
+            self.retries.labels(model, cause)
 
     def _counter(self, metric: Metric) -> Counter:
         name = metric.name.removesuffix("_total")

@@ -84,6 +84,9 @@ def test_the_type_can_be_left_out(render: Render) -> None:
         ("router.replicas=0", "minimum"),
         ('images.controlPlane.digest="latest"', "pattern"),
         ('namespaces=["Upper"]', "pattern"),
+        ("monitoring.alerts=true", "alerts"),
+        ("monitoring.podMonitors.interval=15", "interval"),
+        ('monitoring.rules.runbooks="a b"', "pattern"),
     ],
 )
 def test_a_wrong_value_is_refused(render: Render, setting: str, complaint: str) -> None:
@@ -100,7 +103,8 @@ def test_every_value_is_described_and_every_description_has_a_value() -> None:
         assert part["additionalProperties"] is False
         for name, child in part["properties"].items():
             assert child["description"].endswith("."), name
-            inner = schema["definitions"]["image"] if "$ref" in child else child
+            name_of_type = child.get("$ref", "").rpartition("/")[2]
+            inner = schema["definitions"][name_of_type] if name_of_type else child
             if "properties" in inner and name != "resources":
                 walk(inner, value[name])
 
@@ -170,3 +174,75 @@ def test_the_versions_agree() -> None:
 
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == __version__
+
+
+MONITORING = (
+    "monitoring.podMonitors.enabled=true",
+    "monitoring.rules.enabled=true",
+    "monitoring.dashboards.enabled=true",
+)
+
+
+def test_monitoring_installs_monitors_rules_and_dashboards(render: Render) -> None:
+    assert sorted(_names(render(*MONITORING)) - _names(render())) == [
+        "ConfigMap/yaie-engine-dashboard",
+        "ConfigMap/yaie-fleet-dashboard",
+        "ConfigMap/yaie-model-dashboard",
+        "ConfigMap/yaie-operator-dashboard",
+        "PodMonitor/yaie-engines",
+        "PodMonitor/yaie-operator",
+        "PodMonitor/yaie-routers",
+        "PrometheusRule/yaie",
+    ]
+
+
+def _names(objects: list[dict[str, Any]]) -> set[str]:
+    return {f"{each['kind']}/{each['metadata']['name']}" for each in objects}
+
+
+def test_the_rules_arrive_as_they_are_but_for_the_runbooks_address(render: Render) -> None:
+    (found,) = of_kind(
+        render(*MONITORING, 'monitoring.rules.runbooks="https://example.org/r/"'), "PrometheusRule"
+    )
+    text = (CHART / "files" / "rules.yaml").read_text()
+    moved = text.replace("runbook_url: docs/runbooks", "runbook_url: https://example.org/r")
+    assert found["spec"] == yaml.safe_load(moved)
+
+
+def test_the_dashboards_arrive_as_they_are(render: Render) -> None:
+    found = of_kind(render(*MONITORING, 'monitoring.dashboards.namespace="grafana"'), "ConfigMap")
+    for each in found:
+        assert each["metadata"]["namespace"] == "grafana"
+        assert each["metadata"]["labels"]["grafana_dashboard"] == "1"
+        ((name, text),) = each["data"].items()
+        assert json.loads(text) == json.loads((CHART / "files" / "dashboards" / name).read_text())
+
+
+def test_monitors_choose_what_the_operator_and_the_chart_create(render: Render) -> None:
+    """By the labels and the ports of the pods."""
+    from yaie_api import names
+    from yaie_operator.resources.shared import labels
+
+    objects = render(*MONITORING, 'namespaces=["chat"]')
+    monitors = {each["metadata"]["name"]: each["spec"] for each in of_kind(objects, "PodMonitor")}
+    (operator,) = of_kind(objects, "Deployment")
+    pod = operator["spec"]["template"]
+    engine = labels(names.COMPONENT_ENGINE, "demo")
+    router = labels(names.COMPONENT_ROUTER)
+    for name, found in (
+        ("yaie-engines", engine),
+        ("yaie-routers", router),
+        ("yaie-operator", pod["metadata"]["labels"]),
+    ):
+        wanted = monitors[name]["selector"]["matchLabels"]
+        assert wanted.items() <= found.items()
+        others = [other for other in (engine, router) if other is not found]
+        assert not any(wanted.items() <= other.items() for other in others)
+    assert monitors["yaie-engines"]["namespaceSelector"] == {"matchNames": ["chat"]}
+    (endpoint,) = monitors["yaie-engines"]["podMetricsEndpoints"]
+    assert (endpoint["port"], endpoint["path"]) == (names.HTTP_PORT_NAME, names.PATH_METRICS)
+    label = "__meta_kubernetes_pod_label_" + names.LABEL_MODEL.translate({46: "_", 47: "_"})
+    assert {"sourceLabels": [label], "targetLabel": "model"} in endpoint["relabelings"]
+    (container,) = pod["spec"]["containers"]
+    (endpoint,) = monitors["yaie-operator"]["podMetricsEndpoints"]
+    assert endpoint["port"] in [port["name"] for port in container["ports"]]

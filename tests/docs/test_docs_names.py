@@ -21,7 +21,7 @@ PACKAGES = (
 FOREIGN_FLAGS = {
     *("--server-side", "--set", "--for", "--all", "--all-namespaces", "--create-namespace"),
     "--take-ownership",
-    *("--fail", "--silent"),
+    *("--fail", "--silent", "--reuse-values", "--previous", "--as", "--raw"),
     "--embedding-model",
 }
 """Of kubectl, helm and curl, and of the programs in examples."""

@@ -12,7 +12,13 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "api.md"
 
 
-TOOLS = ["render_api.py", "render_model.py", "render_openapi.py", "render_settings.py"]
+TOOLS = [
+    "render_api.py",
+    "render_metrics.py",
+    "render_model.py",
+    "render_openapi.py",
+    "render_settings.py",
+]
 
 
 @pytest.mark.parametrize("tool", TOOLS)

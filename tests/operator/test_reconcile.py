@@ -243,20 +243,20 @@ async def test_refused_writes_wait_longer_each_time_and_a_changed_spec_does_not(
     assert ("apply", "Deployment/demo") in await fake_world.settle()
 
 
-async def test_of_two_models_with_one_name_the_older_serves_it(world: World) -> None:
-    await world.settle()
-    world.cluster.put(inference_model("young", model={"servedName": "demo"}))
-    await world.settle()
+async def test_of_two_models_with_one_name_the_older_serves_it(fake_world: World) -> None:
+    await fake_world.settle()
+    fake_world.cluster.put(inference_model("young", model={"servedName": "demo"}))
+    await fake_world.settle()
     young = Ref(names.KIND, "ns", "young")
-    status, reason, message = world.condition("Accepted", young)
+    status, reason, message = fake_world.condition("Accepted", young)
     assert (status, reason) == ("False", "NameTaken")
     assert "InferenceModel demo" in message
-    assert Ref("Deployment", "ns", "young") not in world.cluster.objects
-    assert world.condition("Accepted")[0] == "True"
-    world.cluster.remove(MODEL)
-    await world.settle()
-    assert world.condition("Accepted", young)[0] == "True"
-    assert Ref("Deployment", "ns", "young") in world.cluster.objects
+    assert Ref("Deployment", "ns", "young") not in fake_world.cluster.objects
+    assert fake_world.condition("Accepted")[0] == "True"
+    fake_world.cluster.remove(MODEL)
+    await fake_world.settle()
+    assert fake_world.condition("Accepted", young)[0] == "True"
+    assert Ref("Deployment", "ns", "young") in fake_world.cluster.objects
 
 
 async def test_a_refused_router_wakes_the_models_which_report_it(fake_world: World) -> None:

@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field
 from typing_extensions import TypedDict
 
 from yaie_api.errors import InvalidRequestError
+from yaie_api.http.envelopes import THREAD_REFUSED
 from yaie_api.http.openai.chat import TemplateVariables
 from yaie_api.http.openai.refused import refuse_forms
 from yaie_api.http.wire import Integer, ModelRequest, Wire
@@ -147,7 +148,9 @@ class CountTokensRequest(ModelRequest):
         for name in NOT_HERE:
             if given.get(name):
                 raise InvalidRequestError(
-                    f"{name} is not supported by this server; leave it out.", param=name
+                    f"{name} is not supported by this server; leave it out.",
+                    param=name,
+                    code=THREAD_REFUSED if name == "thread" else None,
                 )
 
 

@@ -11,6 +11,8 @@ ANTHROPIC_PATH: Final = "/v1/messages"
 MODELS_PATH: Final = "/v1/models"
 ANTHROPIC_VERSION: Final = "anthropic-version"
 """The request header by which Anthropic's clients are known on paths that others ask, too."""
+THREAD_REFUSED: Final = "thread_unsupported_request"
+"""The code of a refused `thread`: Anthropic's clients then send the whole conversation instead."""
 ANTHROPIC_REQUEST_ID: Final = "request-id"
 """The response header in which Anthropic's clients look for the request's id."""
 _TYPE_OF_STATUS: Final = {
@@ -38,11 +40,10 @@ def anthropic(error: YaieError, request_id: str = "") -> dict[str, Any]:
     """Anthropic's error body."""
     kind = _TYPE_OF_STATUS.get(error.status, "api_error")
     message = _too_long(error) if isinstance(error, ContextLengthError) else error.message
-    return {
-        "type": "error",
-        "error": {"type": kind, "message": message},
-        "request_id": request_id,
-    }
+    told: dict[str, Any] = {"type": kind, "message": message}
+    if error.code == THREAD_REFUSED:
+        told["details"] = {"error_code": THREAD_REFUSED, "unsupported": ["thread"]}
+    return {"type": "error", "error": told, "request_id": request_id}
 
 
 def _too_long(error: ContextLengthError) -> str:

@@ -182,7 +182,7 @@ def _message(item: Mapping[str, Any]) -> str:
         return "unknown field" + (f"; did you mean `{close[0]}`?" if close else "")
     if item["type"] == "missing":
         return "this field is required"
-    text = str(item["msg"])
+    text = str(item["msg"]).replace("a valid tuple", "a list")
     return text[:1].lower() + text[1:] + f" (got {item['input']!r})"[:120]
 
 

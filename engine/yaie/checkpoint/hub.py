@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.errors import (
@@ -20,9 +20,12 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.utils.tqdm import tqdm
+from huggingface_hub.hf_api import RepoFile
 
 from yaie.checkpoint import pooling
+from yaie.checkpoint.download import resume
+from yaie.checkpoint.download.bars import bar_of
+from yaie.checkpoint.download.progress import Meter, Report, watched
 from yaie_api.errors import InvalidRequestError, UnavailableError, YaieError
 from yaie_api.logs import fields
 
@@ -47,13 +50,6 @@ DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.E
 BAD_TOKEN = "Invalid credentials in Authorization header"  # noqa: S105 - the hub's own words
 
 
-class DownloadBar(tqdm):
-    """A progress bar that is shown only on a terminal, not in a log."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **(kwargs | {"disable": kwargs.get("disable")}))  # type: ignore[no-untyped-call]  # the library's own class
-
-
 def settings(repository: str, revision: str | None) -> Path:
     """Download the small files; returns their folder, which is named after the commit.
 
@@ -68,15 +64,28 @@ def settings(repository: str, revision: str | None) -> Path:
     return folder
 
 
-def weights(repository: str, folder: Path, names: Sequence[str]) -> None:
-    """Download the named files of weights, from the same commit as the settings in `folder`.
+def weights(repository: str, folder: Path, names: Sequence[str], report: Report) -> None:
+    """Download the named files of weights, from the same commit as the settings in `folder`; those
+    that are there already are not asked for. `report` is told how far it is.
 
     Raises:
         InvalidRequestError: they may not be read, or cannot be stored.
         UnavailableError: the hub cannot be reached or fails; a retry can help.
 
     """
-    _fetch(repository, folder.name, names)
+    missing = [name for name in names if not (folder / name).exists()]
+    if not missing:
+        return
+    sizes = _told(repository, None, lambda: _sizes(repository, folder.name))
+    missing = [name for name in missing if name in sizes]
+    meter = Meter(repository, sum(sizes[name] for name in missing))
+
+    def fetch() -> str:
+        resume.fetch_all(repository, folder, missing, meter)
+        return _snapshot(repository, folder.name, missing, meter)
+
+    if missing:
+        _logged(repository, None, missing, lambda: watched(fetch, meter, report))
 
 
 def file_names(repository: str, folder: Path) -> list[str]:
@@ -106,19 +115,44 @@ def explain(error: Exception, repository: str, revision: str | None) -> YaieErro
 def _fetch(
     repository: str, revision: str | None, patterns: Sequence[str], *, but: str | None = None
 ) -> Path:
-    started = time.monotonic()
-    log.info("fetching model", extra=fields(model=repository, files=list(patterns)))
-    folder = _told(
+    meter = Meter(repository)
+    return _logged(
         repository,
         revision,
-        lambda: snapshot_download(
-            repository,
-            revision=revision,
-            allow_patterns=list(patterns),
-            ignore_patterns=but,
-            tqdm_class=DownloadBar,
-        ),
+        patterns,
+        lambda: _snapshot(repository, revision, patterns, meter, but=but),
     )
+
+
+def _snapshot(
+    repository: str,
+    revision: str | None,
+    patterns: Sequence[str],
+    meter: Meter,
+    *,
+    but: str | None = None,
+) -> str:
+    return snapshot_download(
+        repository,
+        revision=revision,
+        allow_patterns=list(patterns),
+        ignore_patterns=but,
+        tqdm_class=bar_of(meter),
+    )
+
+
+def _sizes(repository: str, commit: str) -> dict[str, int]:
+    """The size of each file of a commit, in bytes."""
+    entries = HfApi().list_repo_tree(repository, revision=commit, recursive=True)
+    return {entry.path: entry.size for entry in entries if isinstance(entry, RepoFile)}
+
+
+def _logged(
+    repository: str, revision: str | None, files: Sequence[str], fetch: Callable[[], str]
+) -> Path:
+    started = time.monotonic()
+    log.info("fetching model", extra=fields(model=repository, files=list(files)))
+    folder = _told(repository, revision, fetch)
     seconds = round(time.monotonic() - started, 3)
     log.info("model fetched", extra=fields(model=repository, seconds=seconds))
     return Path(folder)
@@ -129,8 +163,10 @@ def _told(repository: str, revision: str | None, fetch: Callable[[], T]) -> T:
         return fetch()
     except Exception as error:
         told = explain(error, repository, revision)
-        if told.retryable:  # e.g. DNS, proxy, certificate; log the details
-            log.warning("download failed", exc_info=True)
+        if told.retryable:  # e.g. DNS, proxy, certificate
+            kinds = " from ".join(type(one).__name__ for one in _chain(error))
+            log.warning("download failed", extra=fields(error=kinds))
+            log.debug("download failed", exc_info=True)
         raise told from error
 
 

@@ -10,10 +10,13 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from yaie.checkpoint import remote_code
 from yaie_api.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from yaie.checkpoint.download.progress import Report
 
 BUILTIN = Path(__file__).parent / "builtin"
 MAX_JSON_BYTES = 64 * 2**20
@@ -35,12 +38,13 @@ def resolve(
     *,
     with_weights: bool = True,
     check: Callable[[Path], object] = lambda _: None,
+    report: "Report | None" = None,
 ) -> Path:
     """Return the local folder of `source`, after the download if it is `hf://`.
 
     An unsupported model is refused before its weights are downloaded, and so is one that `check`
     refuses: it is called with a folder that has the model's settings. `with_weights=False` does not
-    download weights.
+    download weights. `report` is told how far a download is; None: standard error is.
 
     Raises:
         InvalidRequestError: the model does not exist or is refused, or the source is malformed.
@@ -55,7 +59,7 @@ def resolve(
         )
     if scheme == "hf":
         repository, pinned = _pinned(rest, revision)
-        return _download(repository, pinned, with_weights=with_weights, check=check)
+        return _download(repository, pinned, with_weights=with_weights, check=check, report=report)
     folder = _local(source)
     check(folder)
     return folder
@@ -283,8 +287,10 @@ def _download(
     *,
     with_weights: bool,
     check: Callable[[Path], object],
+    report: "Report | None",
 ) -> Path:
     from yaie.checkpoint import hub
+    from yaie.checkpoint.download.progress import Teller
 
     folder = hub.settings(repository, revision)
     read_config(folder)
@@ -292,7 +298,11 @@ def _download(
     if not with_weights:
         return folder
     names = weight_files(folder)
-    hub.weights(repository, folder, names)
+    told = Teller()
+    try:
+        hub.weights(repository, folder, names, report or told)
+    finally:
+        told.end()
     if not any((folder / name).exists() for name in names):
         _refuse_other_formats(hub.file_names(repository, folder))
     return folder

@@ -1,8 +1,21 @@
 """Examples at the end of `yaie COMMAND --help`: commands to copy, one per line."""
 
+from collections.abc import Sequence
 from typing import Final
 
+FIRST: Final = (
+    "yaie run builtin://yaie-demo   # chat at once with the model that comes along",
+    "yaie run Qwen/Qwen3-0.6B       # or with one of the hub",
+    "yaie up Qwen/Qwen3-0.6B        # API and page on http://127.0.0.1:8000 until Ctrl-C",
+    "yaie ps                        # in another terminal: what runs",
+)
+"""At the end of `yaie --help`."""
 EXAMPLES: Final = {
+    "run": (
+        "yaie run builtin://yaie-demo",
+        'yaie run Qwen/Qwen3-0.6B --prompt "What is Kubernetes?"',
+        "cat question.txt | yaie run ./my-model --temperature 0",
+    ),
     "serve": (
         "yaie serve builtin://yaie-demo",
         "yaie serve hf://Qwen/Qwen3-0.6B --max-model-len 8192",
@@ -24,10 +37,18 @@ EXAMPLES: Final = {
         'echo "What is a pod?" | yaie chat --model demo',
     ),
     "up": (
+        "yaie up Qwen/Qwen3-0.6B",
         "yaie up -f manifests/samples/demo.yaml",
         "yaie up -f chat.yaml -f code.yaml --port 9000",
         "yaie up -f model.yaml --port 0 -- yaie chat",
-        "yaie up                             # what the state folder holds",
+        "yaie up                             # what the state folder holds; waits if it is empty",
+    ),
+    "pull": ("yaie pull Qwen/Qwen3-0.6B", "yaie pull Qwen/Qwen3-0.6B@main"),
+    "ls": ("yaie ls", "yaie ls -o json"),
+    "rm": ("yaie rm Qwen/Qwen3-0.6B",),
+    "completion": (
+        "yaie completion bash   # in ~/.bashrc: source <(yaie completion bash)",
+        "yaie completion zsh    # in ~/.zshrc: source <(yaie completion zsh)",
     ),
     "apply": ("yaie apply -f model.yaml", "cat model.yaml | yaie apply -f -"),
     "delete": ("yaie delete demo", "yaie delete -f model.yaml --ignore-not-found"),
@@ -39,5 +60,8 @@ EXAMPLES: Final = {
 
 def epilog(command: str) -> str:
     """The examples of a command as text; empty if there are none."""
-    lines = EXAMPLES.get(command, ())
+    return as_text(EXAMPLES.get(command, ()))
+
+
+def as_text(lines: Sequence[str]) -> str:
     return "\n".join(("examples:", *(f"  {line}" for line in lines))) if lines else ""

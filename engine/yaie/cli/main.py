@@ -17,9 +17,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from yaie.cli.examples import epilog
+from yaie.cli.examples import FIRST, as_text, epilog
 from yaie.cli.foreign_commands import INSTEAD
 from yaie.cli.parser import WRONG_USAGE, Parser, WrongUsageExit
+from yaie.extras import is_foreign, missing
 from yaie_api import __version__, termination
 from yaie_api.errors import YaieError
 
@@ -30,20 +31,27 @@ INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
 """Exit statuses that shells use for SIGINT and SIGPIPE."""
 COMMANDS: Final = {
-    "serve": "serve one model with an OpenAI-compatible API",
-    "warmup": "compile a model's kernels ahead of the first server",
-    "run-batch": "answer an OpenAI batch file",
-    "chat": "chat with a model behind an OpenAI-compatible endpoint",
+    "run": "chat with a model by its name",
     "up": "run InferenceModels on this machine, without a cluster",
+    "chat": "chat with a model behind an OpenAI-compatible endpoint",
+    "serve": "serve one model with an OpenAI-compatible API",
+    "pull": "download a model of the hub",
+    "ls": "list the models on this machine's disk",
+    "rm": "delete downloaded models from the disk",
+    "ps": "list models and their state",
+    "logs": "print the logs of a model's pods",
     "apply": "create or change objects of a running `yaie up`",
     "delete": "delete objects of a running `yaie up`",
     "scale": "set the number of replicas of a model",
-    "ps": "list models and their state",
-    "logs": "print the logs of a model's pods",
+    "run-batch": "answer an OpenAI batch file",
+    "warmup": "compile a model's kernels ahead of the first server",
+    "completion": "print a script that completes commands in bash or zsh",
     "version": "print the version",
 }
-_LOCAL: Final = frozenset({"up", "apply", "delete", "scale", "ps", "logs"})
+_LOCAL: Final = frozenset({"run", "up", "apply", "delete", "scale", "ps", "logs"})
 """Commands about `yaie up`."""
+_WHOLE: Final = frozenset({"run", "up"})
+"""Commands that need the operator, the router and the engine."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,10 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _leave(arguments, error.message)
         return 1
     except ModuleNotFoundError as error:
-        sentence = _not_installed(arguments, error)
-        print(f"yaie: {sentence}", file=sys.stderr)
-        _leave(arguments, sentence)
-        return 1
+        return _lacks(error, arguments)
     except WrongUsageExit as wrong:
         _leave(arguments, wrong.sentence)
         raise
@@ -85,13 +90,20 @@ def _run(arguments: Sequence[str]) -> int:
     return status
 
 
-def _not_installed(arguments: Sequence[str], error: ModuleNotFoundError) -> str:
-    """Name the missing package, and how to get it: yaie itself is in no package index."""
-    package = (error.name or str(error)).partition(".")[0]
-    return (
-        f"`yaie {command_of(arguments) or ''}` needs the Python package {package}, which is not "
-        'installed. In a checkout of yaie: pip install -e ".[all]"'
-    )
+def _lacks(error: ModuleNotFoundError, arguments: Sequence[str]) -> int:
+    """Say which of the project's extras a command needs.
+
+    Raises:
+        ModuleNotFoundError: a module of our own is missing.
+
+    """
+    command = command_of(arguments)
+    if not is_foreign(error):
+        raise error
+    sentence = missing(f"yaie {command}", error, "all" if command in _WHOLE else "engine")
+    print(f"yaie: {sentence}", file=sys.stderr)
+    _leave(arguments, sentence)
+    return 1
 
 
 def _leave(arguments: Sequence[str], sentence: str) -> None:
@@ -111,7 +123,7 @@ def build_parser(command: str | None) -> argparse.ArgumentParser:
     parser = Parser(
         prog="yaie",
         description="LLM inference: one command here, one kubectl apply in a cluster.",
-        epilog="`yaie COMMAND --help` describes a command.",
+        epilog=f"{as_text(FIRST)}\n\n`yaie COMMAND --help` describes a command.",
     )
     parser.add_argument(
         "-V", "--version", action="version", version=f"yaie {__version__}", help="print the version"

@@ -26,7 +26,14 @@ class WrongUsageExit(SystemExit):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that refuses abbreviated flags: a later version may make them ambiguous."""
+    """A parser that refuses abbreviated flags: a later version may make them ambiguous.
+
+    Attributes:
+        takes_command: what follows `--` is another program's command line: `command`.
+
+    """
+
+    takes_command = False
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(formatter_class=help_format, allow_abbrev=False, **settings)
@@ -51,7 +58,11 @@ class Parser(argparse.ArgumentParser):
         given = list(sys.argv[1:] if args is None else args)
         own = given.index("--") if "--" in given else len(given)  # the rest is another program's
         spelled = [self._spelled(argument) for argument in given[:own]]
-        found, unknown = super().parse_known_args(spelled + given[own:], namespace)
+        if self.takes_command:
+            found, unknown = super().parse_known_args(spelled, namespace)
+            found.command = given[own + 1 :]
+        else:
+            found, unknown = super().parse_known_args(spelled + given[own:], namespace)
         if unknown:
             self.error(f"unknown argument {unknown[0]}{self._hint(unknown[0])}")
         return found, unknown

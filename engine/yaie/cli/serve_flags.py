@@ -60,6 +60,11 @@ def add_http_flags(group: "argparse._ArgumentGroup") -> None:
         help="send a comment in a stream that is silent for so long; 0: never "
         "(default: %(default)g)",
     )
+    flag(
+        "--enable-vllm-metrics",
+        action="store_true",
+        help="show metrics under vLLM's names, too, for dashboards and tools that know them",
+    )
     tenants = group.add_mutually_exclusive_group()
     tenants.add_argument(
         "--tenant-header",

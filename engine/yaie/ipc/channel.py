@@ -30,9 +30,10 @@ EXIT_HANGS: Final = 86
 
 
 class Loading(msgspec.Struct, frozen=True, tag="loading"):
-    """The engine process is in a stage of its start."""
+    """The engine process is in a stage of its start. `detail`: how far it is, if that is known."""
 
     stage: str
+    detail: str = ""
 
 
 class Located(msgspec.Struct, frozen=True, tag="located"):

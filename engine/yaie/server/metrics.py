@@ -5,7 +5,7 @@ Names and buckets are defined in `yaie_api.metrics`. Each `ServerMetrics` has it
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from typing import Final
 
@@ -25,6 +25,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from yaie.core.messages import Stats
+from yaie_api import __version__
 from yaie_api import metrics as names
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -43,9 +44,14 @@ class ServerMetrics:
         self.registry = CollectorRegistry()
         self._requests = _counter(names.ENGINE_HTTP_REQUESTS, self.registry)
         self._finished = _counter(names.ENGINE_GENERATIONS, self.registry)
-        self._ttft = Latencies(names.ENGINE_TTFT, self.registry)
-        self._itl = Latencies(names.ENGINE_ITL, self.registry)
-        self._e2e = Latencies(names.ENGINE_E2E, self.registry)
+        self._ttft = Distribution(names.ENGINE_TTFT, self.registry)
+        self._itl = Distribution(names.ENGINE_ITL, self.registry)
+        self._e2e = Distribution(names.ENGINE_E2E, self.registry)
+        self._queue = Distribution(names.ENGINE_QUEUE, self.registry)
+        self._prefill = Distribution(names.ENGINE_PREFILL, self.registry)
+        self._decode = Distribution(names.ENGINE_DECODE, self.registry)
+        self._prompt_length = Distribution(names.ENGINE_PROMPT_LENGTH, self.registry)
+        self._output_length = Distribution(names.ENGINE_OUTPUT_LENGTH, self.registry)
         self._unknown_fields = _counter(names.ENGINE_UNKNOWN_FIELDS, self.registry)
         for reason in ("stop", "length", "tool_calls", "abort", "error"):
             self._finished.labels(reason)
@@ -56,6 +62,20 @@ class ServerMetrics:
 
     def first_token(self, seconds: float) -> None:
         self._ttft.observe(seconds)
+
+    def queued(self, seconds: float) -> None:
+        self._queue.observe(seconds)
+
+    def prefilled(self, seconds: float) -> None:
+        self._prefill.observe(max(0.0, seconds))
+
+    def decoded(self, seconds: float, num_tokens: int) -> None:
+        """Record an output's length, and the time from its first token to its last one."""
+        self._decode.observe(seconds)
+        self._output_length.observe(num_tokens)
+
+    def prompt(self, num_tokens: int) -> None:
+        self._prompt_length.observe(num_tokens)
 
     def more_tokens(self, seconds: float, count: int) -> None:
         """Record that `count` tokens came `seconds` after the token before them."""
@@ -75,16 +95,27 @@ class ServerMetrics:
             for family in self.registry.collect()
         ]
 
-    def render(self, others: Sequence[Snapshot] = ()) -> bytes:
-        """Return the text exposition. `others`: snapshots of the server's other HTTP processes."""
+    def render(
+        self,
+        others: Sequence[Snapshot] = (),
+        renamed: Callable[[Iterable[Collector]], Collector] | None = None,
+    ) -> bytes:
+        """Return the text exposition. `others`: snapshots of the server's other HTTP processes.
+
+        `renamed` makes a collector of what is shown, which is then shown, too.
+        """
         shown = CollectorRegistry()
-        shown.register(_Sums(self.registry, others))
+        collectors: list[Collector] = [_Sums(self.registry, others)]
         if self._engine is not None:
-            shown.register(self._engine)
+            collectors.append(self._engine)
+        if renamed is not None:
+            collectors.append(renamed(tuple(collectors)))
+        for collector in collectors:
+            shown.register(collector)
         return generate_latest(shown)
 
 
-class Latencies(Collector):
+class Distribution(Collector):
     """A histogram without labels, for one thread.
 
     The library's own histogram takes two locks and loops over its buckets: 2 µs for each token.
@@ -97,10 +128,10 @@ class Latencies(Collector):
         self._sum = 0.0
         registry.register(self)
 
-    def observe(self, seconds: float, count: int = 1) -> None:
+    def observe(self, value: float, count: int = 1) -> None:
         """Record `count` observations of the same value."""
-        self._counts[bisect_left(self._metric.buckets, seconds)] += count
-        self._sum += seconds * count
+        self._counts[bisect_left(self._metric.buckets, value)] += count
+        self._sum += value * count
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
         bounds = [floatToGoString(bound) for bound in (*self._metric.buckets, math.inf)]  # type: ignore[no-untyped-call]  # the library types it not
@@ -148,6 +179,13 @@ class EngineStatus(Collector):
         self._restarts = restarts
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        built = GaugeMetricFamily(
+            names.ENGINE_BUILD_INFO.name,
+            names.ENGINE_BUILD_INFO.help,
+            labels=names.ENGINE_BUILD_INFO.labels,
+        )
+        built.add_metric([__version__], 1.0)
+        yield built
         yield _family(names.ENGINE_RESTARTS, self._restarts())
         stats = self._stats()
         if stats is not None:
@@ -167,6 +205,10 @@ def _values(stats: Stats) -> Iterator[tuple[names.Metric, float]]:
     yield names.ENGINE_CACHED_PROMPT_TOKENS, stats.cached_prompt_tokens
     yield names.ENGINE_GENERATED_TOKENS, stats.generated_tokens
     yield names.ENGINE_PREEMPTIONS, stats.preemptions
+    yield names.ENGINE_HOST_PAGES, stats.host_pages_total
+    yield names.ENGINE_HOST_PAGES_USED, stats.host_pages_used
+    yield names.ENGINE_SWAPS_OUT, stats.swaps_out
+    yield names.ENGINE_SWAPS_IN, stats.swaps_in
     yield names.ENGINE_STEPS, stats.steps
     yield names.ENGINE_STEP_SECONDS, stats.step_seconds
     yield names.ENGINE_STEP_BUDGET, stats.step_budget_tokens

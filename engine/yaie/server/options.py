@@ -30,6 +30,7 @@ class ServiceOptions:
         tenant_header: request header (lower case) that is trusted to name the tenant.
         tenants_by_key: whether each API key is a tenant of its own.
         response_mark: prefix of response ids, by which the router finds the engine that has them.
+        vllm_metrics: whether metrics are shown under vLLM's names, too.
         settings: what GET /server_info on the admin port returns; without secrets.
 
     """
@@ -45,6 +46,7 @@ class ServiceOptions:
     tenant_header: str | None = None
     tenants_by_key: bool = False
     response_mark: str = ""
+    vllm_metrics: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -44,8 +44,8 @@ async def stream(request: web.Request, store: Store, wanted: Wanted) -> web.Stre
     limit_s = float(request.query.get("timeoutSeconds", DEFAULT_S))
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     await response.prepare(request)
-    version = await _first_version(request, response, store, wanted)
-    with contextlib.suppress(TimeoutError):
+    with contextlib.suppress(TimeoutError, ConnectionResetError):  # the client disconnected
+        version = await _first_version(request, response, store, wanted)
         async with asyncio.timeout(limit_s):
             await _copy(response, store, wanted, version)
     return response

@@ -5,6 +5,7 @@ a file with its hash, ranges, unknown and gated repositories, and a bad token. I
 body of a file once. Every request is noted.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -12,6 +13,7 @@ import re
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -47,6 +49,8 @@ class Hub:
     reset: bool = False
     """A broken body ends in a reset of the connection instead of an early end."""
     broken_status: int | None = None
+    pace_s: float = 0.0
+    """Seconds that each MiB of a file takes."""
     port: int = 0
     asked: list[tuple[str, str, str | None]] = field(default_factory=list)
     """Method, path and Range header of each request."""
@@ -167,13 +171,22 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "HEAD":
             return
         if name not in self.hub.break_once:
-            self.wfile.write(body)
+            self._write(body, paced=bool(name))
             return
         self.hub.break_once.discard(name)
         self.close_connection = True
         self.wfile.write(body[: len(body) // 2])
         if self.hub.reset:
             self._reset()
+
+    def _write(self, body: bytes, *, paced: bool) -> None:
+        if not (paced and self.hub.pace_s):
+            self.wfile.write(body)
+            return
+        with contextlib.suppress(ConnectionError):  # the client was killed
+            for start in range(0, len(body), 2**20):
+                self.wfile.write(body[start : start + 2**20])
+                time.sleep(self.hub.pace_s)
 
     def _reset(self) -> None:
         """Close at once: the server's own way says an orderly end first."""

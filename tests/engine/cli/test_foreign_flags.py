@@ -190,8 +190,8 @@ def test_names_of_ollamas_and_gguf_files_are_called_so(
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("run qwen3:0.6b", "there is no command run: serve the model with `yaie serve MODEL`"),
-        ("pull qwen3", "`yaie serve hf://org/name` downloads what it needs"),
+        ("list", "`yaie ls` lists the models on the disk, `yaie ps` those that run"),
+        ("stop qwen3", "`yaie scale NAME --replicas 0` stops a model of `yaie up`"),
         ("bench serve", "there is no command bench"),
     ],
 )

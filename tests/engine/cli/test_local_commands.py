@@ -1,7 +1,10 @@
 """apply, delete, scale, ps and logs against one running `yaie up`."""
 
 import json
+import signal
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fakes.running_up import Up, gone, model_file, until, up, yaie
+from fakes.running_up import SCRIPT, Up, gone, model_file, until, up, yaie
 from yaie.cli.commands.local.logs import together
 from yaie.cli.commands.local.ps import age, table
 from yaie_api.errors import UnavailableError
@@ -76,6 +79,20 @@ def test_scale_starts_and_ends_engines(running: Up, tmp_path: Path) -> None:
     call(running, "scale", "scaled", "--replicas", "0")
     until(lambda: len(running.pids()) == len(before) - 2)
     assert not gone(before)
+
+
+def test_a_watch_that_was_interrupted_leaves_no_traceback_where_up_runs(running: Up) -> None:
+    command = [sys.executable, str(SCRIPT), "ps", "--state-dir", str(running.state), "-w"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        watching.stdout.readline()
+        time.sleep(0.3)
+        watching.send_signal(signal.SIGINT)
+        watching.wait(10)
+    for replicas in ("2", "1"):
+        call(running, "scale", "base", "--replicas", replicas)
+        until(lambda n=replicas: ready(running, "base") == f"{n}/{n}", timeout_s=40)
+    assert "Traceback" not in running.output
 
 
 def test_delete_ends_the_engines_of_a_model_and_only_those(running: Up, tmp_path: Path) -> None:

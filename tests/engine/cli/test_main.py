@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from yaie.cli import main as cli
-from yaie.cli.examples import EXAMPLES
+from yaie.cli.examples import EXAMPLES, FIRST
 
 
 def yaie(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -27,6 +27,14 @@ def test_help_lists_every_command() -> None:
     for name, summary in cli.COMMANDS.items():
         assert name in done.stdout
         assert summary.split()[0] in done.stdout
+
+
+def test_help_ends_with_commands_to_copy() -> None:
+    text = yaie("--help").stdout
+    for line in FIRST:
+        assert f"  {line}" in text
+        words = shlex.split(line, comments=True)[1:]
+        cli.build_parser(words[0]).parse_args(words)
 
 
 def processor_s() -> float:

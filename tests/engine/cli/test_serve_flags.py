@@ -86,6 +86,7 @@ def test_flags_reach_the_http_process() -> None:
             *("m", "--admin-port", "9001", "--tool-call-parser", "hermes"),
             *("--sse-keep-alive-interval", "5", "--scheduling-policy", "priority"),
             *("--tenant-header", "X-Tenant", "--enable-auto-tool-choice"),
+            "--enable-vllm-metrics",
         )
     )
     assert (options.admin_host, options.admin_port) == ("127.0.0.1", 9001)
@@ -93,6 +94,7 @@ def test_flags_reach_the_http_process() -> None:
     assert options.sse_keep_alive_s == 5.0
     assert options.priorities
     assert options.tenant_header == "x-tenant"
+    assert options.vllm_metrics
 
 
 def test_keys_and_origins_reach_the_http_process(tmp_path: Path) -> None:

@@ -123,10 +123,10 @@ def test_a_folder_in_use_is_told(tmp_path: Path) -> None:
             assert "use `yaie apply` to add to it" in done.stderr
 
 
-def test_nothing_to_run_is_told(tmp_path: Path) -> None:
-    done = yaie("up", "--port", "0", state=tmp_path)
+def test_a_command_that_has_no_model_to_talk_to_is_refused(tmp_path: Path) -> None:
+    done = yaie("up", "--port", "0", "--", "true", state=tmp_path)
     assert done.returncode == 1
-    assert "nothing to run; name a file: yaie up -f model.yaml" in done.stderr
+    assert "nothing to run; name a model or a file: yaie up -f model.yaml" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -165,20 +165,21 @@ def test_a_refused_file_stores_nothing(tmp_path: Path) -> None:
     bad = str(model_file(tmp_path, "bad", text="  rollout: {maxSurge: 0}\n"))
     state = tmp_path / "state"
     assert yaie("up", "-f", good, bad, "--port", "0", state=state).returncode == 1
-    assert "nothing to run" in yaie("up", "--port", "0", state=state).stderr
+    assert "nothing to run" in yaie("up", "--port", "0", "--", "true", state=state).stderr
 
 
 def test_a_missing_package_is_named_with_the_way_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for module in [name for name in sys.modules if name.startswith("yaie.cli.local.session")]:
+    loaded = ("yaie.cli.local.session", "yaie_local", "celpy")
+    for module in [name for name in sys.modules if name.startswith(loaded)]:
         monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setattr(sys, "meta_path", [Without("yaie_local.machine"), *sys.meta_path])
-    monkeypatch.delitem(sys.modules, "yaie_local.machine", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Without("celpy"), *sys.meta_path])
     assert main(["up", "-f", str(model_file(tmp_path)), "--state-dir", str(tmp_path)]) == 1
     told = capsys.readouterr().err
-    assert "`yaie up` needs the Python package yaie_local" in told
+    assert told.startswith("yaie: yaie up needs the Python package celpy, which is not installed.")
     assert 'pip install -e ".[all]"' in told
+    assert "Traceback" not in told
 
 
 class Without:

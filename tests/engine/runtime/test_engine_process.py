@@ -47,8 +47,11 @@ def test_a_loop_that_fails_says_so_in_one_line() -> None:
         (InvalidRequestError("There is no model folder."), "There is no model folder."),
         (ValueError("x"), "The engine cannot start: ValueError: x"),
         (
-            ModuleNotFoundError("No module named 'torch.fx'", name="torch.fx"),
-            "The engine needs the Python package torch, which is not installed.",
+            ModuleNotFoundError("no torch", name="torch"),
+            (
+                "The engine needs the Python package torch, which is not installed. In the folder "
+                'of the project run: pip install -e ".[engine]"'
+            ),
         ),
     ],
 )

@@ -227,3 +227,29 @@ def test_a_taken_address_is_a_clear_error(server: Server) -> None:
     )
     assert done.returncode == 1
     assert done.stderr.strip().endswith("Address already in use. Another --port may be free.")
+
+
+def test_the_log_says_what_each_request_took_and_nothing_of_what_it_said(server: Server) -> None:
+    """One line for a whole answer and one for a stream; probes have none."""
+    log = server.journal.with_name("serve.log")
+    begun = len(log.read_text())
+    message = {"role": "user", "content": "The secret word is xylophone."}
+    body = {"model": "demo", "messages": [message], "max_tokens": 5, "ignore_eos": True}
+    headers = {"authorization": "Bearer hunter2"}
+    for stream in (False, True):
+        server.call("/v1/chat/completions", body | {"stream": stream}, headers=headers)
+    server.call("/readyz")
+    server.wait_for(lambda: log.read_text()[begun:].count('"message": "request"') == 2)
+    text = log.read_text()[begun:]
+    first, second = (json.loads(line) for line in text.splitlines() if '"request"' in line)
+    assert (first["method"], first["path"], first["status"]) == (
+        "POST",
+        "/v1/chat/completions",
+        200,
+    )
+    assert first["tokens_in"] == second["tokens_in"] > 5
+    assert first["tokens_out"] == second["tokens_out"] == 5
+    assert (first["cached"], second["cached"] > 0) == (0, True)
+    assert 0 < first["ttft"] <= first["seconds"]
+    assert "xylophone" not in text
+    assert "hunter2" not in text

@@ -34,7 +34,7 @@ def engine_pid(server: Server) -> int:
 
 
 def test_while_loading_it_lives_and_is_not_ready(tmp_path: Path) -> None:
-    with serving(tmp_path, engine=["--loading-s", "1"]) as server:
+    with serving(tmp_path, engine=["--loading-s", "2"]) as server:
         server.wait_for(lambda: server.call("/readyz").json.get("stage") == "weights")
         assert server.call("/livez").status == 200
         ready = server.call("/readyz")

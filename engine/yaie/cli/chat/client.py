@@ -192,8 +192,8 @@ def unreachable(base: str, error: Exception) -> str:
     if isinstance(error, aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError):
         return f"{base} is not a URL."
     return (
-        f"Nothing answers at {base}. Start a model with `yaie up -f FILE` or `yaie serve MODEL`, "
-        "or name another place with --endpoint."
+        f"Nothing answers at {base}. Start a model with `yaie up MODEL` or `yaie serve MODEL`, or "
+        "name another place with --endpoint; `yaie run MODEL` starts one and chats."
     )
 
 

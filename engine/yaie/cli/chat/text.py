@@ -1,7 +1,11 @@
 """Writes a model's text to a terminal or a pipe."""
 
+import os
+import shutil
 import sys
 from typing import TextIO
+
+from yaie.cli.chat.wrap import Wrapper
 
 _KEPT = "\n\t"
 
@@ -10,17 +14,20 @@ class TextWriter:
     """Writes pieces of text immediately.
 
     On a terminal, control characters are removed, so that an answer cannot move the cursor or set
-    a title. A pipe gets the unchanged text.
+    a title, and lines end between words. A pipe gets the unchanged text.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = sys.stdout if stream is None else stream
         self._terminal = self._stream.isatty()
+        self._wrapper = Wrapper(lambda: shutil.get_terminal_size().columns)
+        self._wraps = self._terminal and os.environ.get("TERM") != "dumb"
         self.text = ""
 
     def write(self, piece: str) -> None:
         self.text += piece
-        self._stream.write(harmless(piece) if self._terminal else piece)
+        shown = harmless(piece) if self._terminal else piece
+        self._stream.write(self._wrapper.feed(shown) if self._wraps else shown)
         self._stream.flush()
 
     def end_line(self) -> None:

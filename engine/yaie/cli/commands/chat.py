@@ -9,8 +9,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from yaie.cli.local.files import standard_input
-from yaie.cli.values import integer, number, positive
+from yaie.cli.chat import flags
 from yaie_api.names import ENV_API_KEY
 
 if TYPE_CHECKING:
@@ -40,20 +39,20 @@ def add_parser(subparsers: "Subparsers") -> None:
     )
     flag("--model", metavar="NAME", help="default: the first model that the endpoint lists")
     flag("--api-key", metavar="KEY", help=f"or set {ENV_API_KEY}")
-    flag("--system", metavar="TEXT", help="system message")
-    flag("--prompt", metavar="TEXT", help="send this, print the answer and end")
-    flag("--max-tokens", type=positive, metavar="N", help="longest answer")
-    flag("--temperature", type=number, metavar="T", help="0: always the likeliest token")
-    flag("--top-p", type=number, metavar="P", help="only the likeliest tokens, P in sum")
-    flag("--seed", type=integer, metavar="N", help="the same seed gives the same answer")
+    flags.add_message_flags(parser)
+    flags.add_sampling_flags(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
+    return talk(args, flags.piped_prompt(args.prompt))
+
+
+def talk(args: argparse.Namespace, prompt: str | None) -> int:
+    """Print the answer to a prompt, or hold a conversation (None), and return the exit status."""
     import asyncio
 
     options = options_of(args)
-    prompt = _single_prompt(args.prompt)
     if prompt is None:
         from yaie.cli.chat.repl import converse
 
@@ -69,18 +68,10 @@ def run(args: argparse.Namespace) -> int:
 def options_of(args: argparse.Namespace) -> "ChatOptions":
     from yaie.cli.chat.client import ChatOptions
 
-    names = ("max_tokens", "temperature", "top_p", "seed")
     return ChatOptions(
         endpoint=args.endpoint,
         model=args.model,
         api_key=args.api_key or os.environ.get(ENV_API_KEY),
         system=args.system,
-        sampling={n: v for n in names if (v := getattr(args, n)) is not None},
+        sampling={n: v for n in flags.SAMPLING if (v := getattr(args, n)) is not None},
     )
-
-
-def _single_prompt(given: str | None) -> str | None:
-    """The prompt if a single answer is requested; None for a conversation on the terminal."""
-    if given is not None:
-        return given
-    return None if sys.stdin.isatty() else standard_input()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from yaie.cli import foreign_flags, serve_flags
 from yaie.cli.access_flags import SECRETS, access_of
+from yaie.cli.local.named_models import names_of, with_scheme
 from yaie_api.errors import InvalidRequestError
 from yaie_api.foreign_settings.ollama import model_problem
 from yaie_api.names import ENV_POD_NAME
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from yaie_api.engine_config import EngineConfig
 
 DESCRIPTION = """\
-Serve one model. MODEL is builtin://NAME, hf://org/name[@revision] or a local folder with
-safetensors weights. The server listens at once; GET /readyz says when the model is loaded.
+Serve one model. MODEL is a name of the hub (ORG/NAME[@REVISION]), builtin://NAME or a local folder
+with safetensors weights. The server listens at once; GET /readyz says when the model is loaded.
 """
 
 
@@ -69,6 +70,7 @@ def serve_options(args: argparse.Namespace) -> "ServeOptions":
         sse_keep_alive_s=args.sse_keep_alive_interval,
         tenant_header=args.tenant_header and args.tenant_header.lower(),
         tenants_by_key=args.tenant_per_api_key,
+        vllm_metrics=args.enable_vllm_metrics,
         response_mark=mark_of_pod(os.environ.get(ENV_POD_NAME, "")),
         settings=settings(args),
     )
@@ -93,7 +95,7 @@ def batch_options(args: argparse.Namespace) -> "ServeOptions":
     config = engine_config(args)
     return ServeOptions(
         command=engine_command(config, args.log_level, args.log_format),
-        names=tuple(args.served_model_name),
+        names=tuple(args.served_model_name) or names_of(args.model),
         use_generation_config=args.generation_config == "auto",
         log_prompts=args.log_prompts,
         chat_template=args.chat_template,
@@ -123,7 +125,8 @@ def engine_config(args: argparse.Namespace) -> "EngineConfig":
 
     if told := model_problem(args.model):
         raise InvalidRequestError(told, param="model")
-    given = vars(args) | {"served_model_name": next(iter(args.served_model_name), None)}
+    given = vars(args) | {"model": with_scheme(args.model)}
+    given["served_model_name"] = next(iter(args.served_model_name), None)
     return EngineConfig(**{f.name: given[f.name] for f in fields(EngineConfig) if f.name in given})
 
 

@@ -45,6 +45,17 @@ def state_folder(args: argparse.Namespace) -> "StateFolder":
     return StateFolder(Path(args.state_dir)) if args.state_dir else StateFolder.default()
 
 
+def running_folder(args: argparse.Namespace) -> "StateFolder":
+    """The state folder of what runs: of `yaie up`, or of `yaie run` where only that runs."""
+    folder = state_folder(args)
+    return folder.of_run if not _answers(folder) and _answers(folder.of_run) else folder
+
+
+def _answers(folder: "StateFolder") -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        return probe.connect_ex(str(folder.socket)) == 0
+
+
 class LocalClient:
     """Client of one `yaie up`. Every method raises UnavailableError if none is running."""
 
@@ -54,7 +65,7 @@ class LocalClient:
     @classmethod
     def of(cls, args: argparse.Namespace) -> "LocalClient":
         """The client for the state folder given by the flags."""
-        return cls(state_folder(args).socket)
+        return cls(running_folder(args).socket)
 
     def call(
         self,
@@ -123,6 +134,7 @@ class LocalClient:
         except (FileNotFoundError, ConnectionRefusedError) as error:
             raise NotRunningError(
                 f"nothing runs in {self._socket_path.parent}; start it with: yaie up -f model.yaml"
+                ", or chat at once: yaie run MODEL"
             ) from error
         except OSError as error:
             folder = self._socket_path.parent

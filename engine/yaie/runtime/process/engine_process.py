@@ -17,7 +17,9 @@ from typing import Any, Protocol
 import msgspec
 
 from yaie.checkpoint import source, tokenizer_files
+from yaie.checkpoint.download.progress import Downloaded, Teller
 from yaie.config import ModelInfo
+from yaie.extras import is_foreign, missing
 from yaie.ipc.channel import EnginePort, Failed, Loading, Located, Ready
 from yaie.logging import setup
 from yaie.runtime import phases
@@ -41,7 +43,8 @@ class LoadedEngine(Protocol):
         """Create the loop that serves the commands of `port`."""
 
 
-Load = Callable[[EngineConfig, Callable[[Loading | Located], None]], LoadedEngine]
+Report = Callable[[Loading | Located], None]
+Load = Callable[[EngineConfig, Report], LoadedEngine]
 """Builds the engine of a configuration; reports its progress to its second argument."""
 
 
@@ -79,8 +82,9 @@ def serve(
         port.send(Failed(error.message))
         return 1
     except ModuleNotFoundError as error:
-        package = (error.name or str(error)).partition(".")[0]
-        port.send(Failed(f"The engine needs the Python package {package}, which is not installed."))
+        if not is_foreign(error):
+            raise
+        port.send(Failed(missing("The engine", error, "engine")))
         return 1
     except Exception as error:
         log.exception("engine cannot start")
@@ -115,7 +119,7 @@ class LoopProgress:
         return self.loop.expected_step_s() if self.loop is not None else None
 
 
-def load_model(config: EngineConfig, report: Callable[[Loading | Located], None]) -> LoadedEngine:
+def load_model(config: EngineConfig, report: Report) -> LoadedEngine:
     """Load the model that the configuration names, and report each stage when it begins.
 
     Raises:
@@ -123,7 +127,7 @@ def load_model(config: EngineConfig, report: Callable[[Loading | Located], None]
 
     """
     report(Loading("model folder"))
-    report(check(config))
+    report(check(config, report))
     report(Loading("imports"))  # torch, which takes seconds
     import torch
 
@@ -134,8 +138,9 @@ def load_model(config: EngineConfig, report: Callable[[Loading | Located], None]
     return factory.create(config, lambda stage: report(Loading(stage)), put_off=True)
 
 
-def check(config: EngineConfig) -> Located:
-    """Find a model, or refuse it before the import of torch, which takes seconds.
+def check(config: EngineConfig, report: Report = lambda _: None) -> Located:
+    """Find a model, or refuse it before the import of torch, which takes seconds. Reports how far
+    the download of a model is.
 
     Raises:
         InvalidRequestError: there is no such model, its configuration, weights or tokenizer are
@@ -143,10 +148,22 @@ def check(config: EngineConfig) -> Located:
 
     """
     with_weights = config.load_format != "dummy"
-    settings = preflight.Settings(config)
-    folder = source.resolve(
-        config.model, config.revision, with_weights=with_weights, check=settings.check
-    )
+    settings, told = preflight.Settings(config), Teller()
+
+    def tell(state: Downloaded) -> None:
+        told(state)
+        report(Loading("download", str(state)))
+
+    try:
+        folder = source.resolve(
+            config.model,
+            config.revision,
+            with_weights=with_weights,
+            check=settings.check,
+            report=tell,
+        )
+    finally:
+        told.end()
     if with_weights:
         source.weight_paths(folder)
         if preflight.is_for_cpu(config):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from yaie.core.messages import TokenLogprobs, Tokens
+from yaie.server import figures
 from yaie.server.answers.output import Delta, FinishReason, Output
 from yaie.server.engine.generation import FAILED, Generation, Room, failure_of
 from yaie.server.metrics import ServerMetrics
@@ -75,14 +76,18 @@ class Answer:
         prompt_token_ids: Sequence[int],
         metrics: ServerMetrics,
         started_s: float,
+        submitted_s: float,
         record: Callable[[str], None] | None = None,
     ) -> None:
         self._generation = generation
         self._outputs = outputs
         self._metrics = metrics
         self._started_s = started_s
+        self._submitted_s = submitted_s
         self._record = record
+        self._first_s: list[float | None] = [None] * len(outputs)
         self._last_s: list[float | None] = [None] * len(outputs)
+        self._ttft_s: float | None = None
         self._cached_tokens = 0
         self._num_open = len(outputs)
         self._sink: Sink | None = None
@@ -177,7 +182,7 @@ class Answer:
         if tokens.prompt_logprobs is not None:
             self.prompt_logprobs = tokens.prompt_logprobs
         if tokens.token_ids:
-            self._measure(tokens.index, len(tokens.token_ids))
+            self._measure(tokens)
 
     def _advance(self, sink: Sink, output: Output, tokens: Tokens) -> None:
         delta = output.advance(tokens)
@@ -194,20 +199,46 @@ class Answer:
             if not self._num_open and self._end is not None:
                 self._end.set_result(None)
 
-    def _measure(self, index: int, count: int) -> None:
+    def _measure(self, tokens: Tokens) -> None:
         now = time.monotonic()
-        last_s = self._last_s[index]
+        last_s = self._last_s[tokens.index]
         if last_s is not None:
-            self._metrics.more_tokens(now - last_s, count)
-        elif not any(self._last_s):
-            self._metrics.first_token(now - self._started_s)
-        self._last_s[index] = now
+            self._metrics.more_tokens(now - last_s, len(tokens.token_ids))
+        else:
+            self._measure_first(tokens, now)
+        self._last_s[tokens.index] = now
+
+    def _measure_first(self, tokens: Tokens, now: float) -> None:
+        """Measure what is known with an output's first tokens: once for each request, most of it.
+
+        The engine measures how long the prompt was queued; the rest of the time since it was sent
+        there went into the prompt.
+        """
+        if not any(self._first_s):
+            self._ttft_s = now - self._started_s
+            self._metrics.first_token(self._ttft_s)
+            if tokens.queued_s is not None:
+                self._metrics.queued(tokens.queued_s)
+                self._metrics.prefilled(now - self._submitted_s - tokens.queued_s)
+        self._first_s[tokens.index] = now
 
     def _finish(self, outcome: str) -> None:
-        """Count each output by its finish reason, or `outcome` if it has none."""
+        """Count each output by its finish reason, or `outcome` if it has none; note what all of
+        them took.
+        """
+        usage = self.usage
+        figures.note(
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+            cached_tokens=usage.cached_tokens,
+            ttft_s=self._ttft_s,
+        )
         seconds = time.monotonic() - self._started_s
-        for output in self._outputs:
+        self._metrics.prompt(len(self.prompt_token_ids))
+        for output, first_s, last_s in zip(self._outputs, self._first_s, self._last_s, strict=True):
             self._metrics.finished(output.finish_reason or outcome, seconds)
+            if first_s is not None and last_s is not None:
+                self._metrics.decoded(last_s - first_s, output.num_tokens)
             if self._record is not None:
                 self._record(output.raw_text)
 

@@ -41,7 +41,7 @@ class AsyncEngine:
         self._last_seen = clock()
         self._ready = asyncio.Event()
         self.state = EngineState.LOADING
-        self.stage = "starting"
+        self.stage, self.stage_detail = "starting", ""
         self.restarts = 0
         self.hangs = False
         self.info: ModelInfo | None = None

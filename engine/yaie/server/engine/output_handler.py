@@ -71,8 +71,10 @@ class OutputHandler:
         elif isinstance(message, Beat):
             self._engine.hangs = message.hangs
         elif isinstance(message, Loading):
-            self._engine.stage = message.stage
-            self._on_stage(message.stage)
+            is_new = message.stage != self._engine.stage
+            self._engine.stage, self._engine.stage_detail = message.stage, message.detail
+            if is_new:
+                self._on_stage(message.stage)
         elif isinstance(message, Located):
             self._hold(asyncio.get_running_loop().create_task(self._located(message)))
         elif isinstance(message, Failed):

@@ -79,4 +79,6 @@ def _respond(verdict: Health, service: Service) -> Response:
     body = {"status": "ok" if verdict.ok else "unavailable", "reason": verdict.reason}
     if service.engine.state is EngineState.LOADING:
         body["stage"] = service.engine.stage
+        if service.engine.stage_detail:
+            body["detail"] = service.engine.stage_detail
     return json_response(body, 200 if verdict.ok else 503)

@@ -1,7 +1,8 @@
 """Information about the server: its models, version, load, tokenizer and metrics."""
 
 import json
-from functools import cache
+from collections.abc import Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ from starlette.responses import Response
 
 from yaie.server.metrics import CONTENT_TYPE, Snapshot
 from yaie.server.monitoring.health import own_readiness
+from yaie.server.monitoring.vllm_names import VllmNames
 from yaie.server.peers import AskLoad, AskMetrics
 from yaie.server.request.http import json_response, service_of
 from yaie.server.service import Service
@@ -62,7 +64,19 @@ async def metrics(request: Request) -> Response:
     """Return the metrics of all HTTP processes, and the engine's, which each of them has."""
     service = service_of(request)
     others = await service.peers.ask(AskMetrics(), Snapshot)
-    return Response(service.metrics.render(others), media_type=CONTENT_TYPE)
+    return Response(exposition(service, others), media_type=CONTENT_TYPE)
+
+
+def exposition(service: Service, others: Sequence[Snapshot]) -> bytes:
+    """Write the metrics down, under vLLM's names too if the options say so and the model is known.
+
+    `others`: snapshots of the server's other HTTP processes.
+    """
+    info, renamed = service.engine.info, None
+    if service.options.vllm_metrics and info is not None:
+        name = next(iter(service.names), info.served_model_name)
+        renamed = partial(VllmNames, info=info, model_name=name)
+    return service.metrics.render(others, renamed)
 
 
 async def version(request: Request) -> Response:

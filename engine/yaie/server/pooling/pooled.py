@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 from yaie.core.messages import Pooling, Tokens
 from yaie.core.request import SamplingParams
+from yaie.server import figures
 from yaie.server.engine.generation import failure_of
 from yaie.server.params import check_ids, kept_tokens
 from yaie.server.request.open_request import ServeContext
@@ -135,6 +136,7 @@ async def _pool(
         tokens = await _last(generation)
         vector = _vector(tokens)
         outcome = "stop"
+        figures.note(prompt_tokens=len(prompt), cached_tokens=tokens.cached_tokens)
         return Pooled(vector, len(prompt), tokens.cached_tokens)
     except YaieError:
         outcome = "error"

@@ -8,9 +8,9 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from yaie.config import ModelInfo
 from yaie.ipc.channel import Located
@@ -18,6 +18,7 @@ from yaie.server.engine.api_server_pool import ApiServerPool
 from yaie.server.engine.client import AsyncEngine, EngineState
 from yaie.server.engine.private_folder import private_folder
 from yaie.server.engine.supervisor import Supervisor
+from yaie.server.monitoring.throughput import report_throughput
 from yaie.server.options import ServeOptions
 from yaie.server.peers import Peers
 from yaie.server.process.event_loop import loop_factory
@@ -97,12 +98,26 @@ async def _serve(
     log.info("listening", extra=fields(url=url_of(listener)))
     if _is_open(options.host, options):
         log.warning("anyone who reaches this address can use the model: no API key is set")
-    async with peers.answering(partial(answer_peer, service)), _admin(service, options, control):
+    async with (
+        peers.answering(partial(answer_peer, service)),
+        _admin(service, options, control),
+        _beside(report_throughput(engine)),
+    ):
         await server.serve(sockets=[listener])
         if not service.draining:
             api_servers.end()
         others_ended_well = await api_servers.left(options.drain_s)
         return max(await _end(supervisor, engine_task, engine), int(not others_ended_well))
+
+
+@contextlib.asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run `work` while the context is open."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield
+    finally:
+        task.cancel()
 
 
 def _end_without_one(server: "DrainingServer") -> None:

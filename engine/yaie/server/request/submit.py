@@ -1,6 +1,7 @@
 """Submits a checked prompt to the engine."""
 
 import logging
+import time
 import uuid
 from collections.abc import Callable, Sequence
 
@@ -41,12 +42,14 @@ async def submit(
         text = service.tokenizer.decode(prompt_ids, skip_special_tokens=False)
         prompt_log.info("prompt", extra=fields(text=text))
     command = generate_command(context, prompt_ids, sampling)
+    submitted_s = time.monotonic()
     return Answer(
         await service.engine.submit(command),
         [_output(service, sampling, context.body, parser) for _ in range(sampling.n)],
         prompt_token_ids=command.prompt_token_ids,
         metrics=service.metrics,
         started_s=context.started_s,
+        submitted_s=submitted_s,
         record=_log_output if service.options.log_prompts else None,
     )
 

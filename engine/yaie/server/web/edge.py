@@ -12,6 +12,7 @@ from typing import Final
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from yaie.server import figures
 from yaie.server.metrics import ServerMetrics
 from yaie.server.options import Limits
 from yaie.server.request.http import STATUS_CLIENT_LEFT
@@ -49,10 +50,12 @@ class Edge:
             return
         exchange = Exchange(scope, receive, send, self._limits)
         token = request_id.set(exchange.id)
+        taken = figures.current.set(exchange.figures)
         try:
             await self._serve(exchange)
         finally:
             self._record(exchange)
+            figures.current.reset(taken)
             request_id.reset(token)
 
     async def _serve(self, exchange: Exchange) -> None:
@@ -83,6 +86,7 @@ class Edge:
                 method=exchange.scope["method"],
                 path=route,
                 status=status,
+                **exchange.figures.as_fields(),
                 seconds=round(time.monotonic() - exchange.started_s, 4),
             ),
         )

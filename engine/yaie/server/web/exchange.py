@@ -9,6 +9,7 @@ from typing import Final
 
 from starlette.types import Message, Receive, Scope, Send
 
+from yaie.server.figures import Figures
 from yaie.server.options import Limits
 from yaie.server.request.http import error_response
 from yaie_api import names
@@ -35,6 +36,7 @@ class Exchange:
         self.scope = scope
         self.path: str = scope["path"]
         self.started_s = time.monotonic()
+        self.figures = Figures()
         self.status = 0
         self.more_headers: dict[str, str] = {}
         self._receive = receive

@@ -199,6 +199,18 @@ async def test_what_is_too_long_is_told_in_the_words_that_agents_look_for(
     assert re.match(message, answer.json()["error"]["message"])
 
 
+async def test_a_thread_is_refused_so_that_clients_send_the_whole_conversation(
+    tmp_path: Path,
+) -> None:
+    """The official client's runner of tools begins one unasked, and goes on with the news only."""
+    async with running(tmp_path, says("ok")) as app:
+        body = {"messages": USER, "max_tokens": 3, "thread": {"type": "create"}}
+        answer = await app.post("/v1/messages", body)
+    assert answer.status_code == 400
+    details = answer.json()["error"]["details"]
+    assert details == {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+
+
 async def test_a_tool_that_a_search_found_is_told_to_be_there(tmp_path: Path) -> None:
     use = {"type": "tool_use", "id": "t", "name": "ToolSearch", "input": {}}
     found = [{"type": "tool_reference", "tool_name": "read"}]

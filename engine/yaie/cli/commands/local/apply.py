@@ -26,14 +26,19 @@ def run(args: argparse.Namespace) -> int:
     objects = load(args.filename, args.namespace)
     client = LocalClient.of(args)
     for loaded in objects:
-        _apply(client, loaded, dry_run=True)
+        apply(client, loaded, dry_run=True)
     for loaded in objects:
-        print(f"{loaded.name} {_apply(client, loaded, dry_run=False)}")
+        print(f"{loaded.name} {apply(client, loaded, dry_run=False)}")
     return 0
 
 
-def _apply(client: LocalClient, loaded: Loaded, *, dry_run: bool) -> str:
-    """Apply an object; returns "created", "configured" or "unchanged"."""
+def apply(client: LocalClient, loaded: Loaded, *, dry_run: bool) -> str:
+    """Apply an object; returns "created", "configured" or "unchanged".
+
+    Raises:
+        InvalidRequestError: it is refused; the message names its place.
+
+    """
     path = object_path(loaded.object)
     query = {"fieldManager": "yaie", "force": "true"} | ({"dryRun": "All"} if dry_run else {})
     before = _version(client, path)

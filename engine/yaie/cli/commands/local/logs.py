@@ -3,14 +3,16 @@ if none runs, of the last one.
 """
 
 import argparse
-import itertools
+import os
 import queue
 import sys
 import threading
+import time
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from yaie.cli.local.client import LocalClient, NotRunningError, add_state_flags, state_folder
+from yaie.cli.local.log_lines import by_time, merged, rendered
 from yaie.cli.values import count
 from yaie_api import names
 from yaie_api.errors import InvalidRequestError, NotFoundError
@@ -19,19 +21,23 @@ if TYPE_CHECKING:
     from yaie.cli.main import Subparsers
     from yaie_local.state import StateFolder
 
+Item = bytes | Exception | None
 _MOST_WAITING: Final = 1024
+_TOGETHER_S: Final = 0.1
 
 
 def add_parser(subparsers: "Subparsers") -> None:
     parser = subparsers.add_parser(
         "logs",
         help="print the logs of a model's pods",
-        description="Print the logs of a model's engines. With several pods each line begins with "
-        "its pod. When no `yaie up` runs, these are the logs that the last one left.",
+        description="Print the logs of a model's engines, by their time; on a terminal for people "
+        "to read, otherwise as they are. With several pods each line begins with its pod. When no "
+        "`yaie up` runs, these are the logs that the last one left.",
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="a model, or one of its pods")
     parser.add_argument("--router", action="store_true", help="the router's logs instead")
     parser.add_argument("-f", "--follow", action="store_true", help="go on with what is added")
+    parser.add_argument("--json", action="store_true", help="as they are, on a terminal too")
     parser.add_argument("--tail", type=count, metavar="N", help="only the last N lines of each pod")
     add_state_flags(parser)
     parser.set_defaults(run=run)
@@ -50,32 +56,46 @@ def run(args: argparse.Namespace) -> int:
         streams = _running(LocalClient.of(args), args)
     except NotRunningError as error:
         streams = _left(state_folder(args), args, error)
-    for line in together(streams) if args.follow else itertools.chain.from_iterable(streams):
-        sys.stdout.buffer.write(line)
-        sys.stdout.buffer.flush()
+    lines = together(streams) if args.follow else merged(streams)
+    if args.json or not sys.stdout.isatty():
+        for line in lines:
+            sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
+        return 0
+    for line in lines:
+        print(rendered(line, colours="NO_COLOR" not in os.environ), flush=True)
     return 0
 
 
 def together(streams: Sequence[Iterator[bytes]]) -> Iterator[bytes]:
-    """Yield the lines of all streams as they arrive, each stream read by its own thread.
+    """Yield the lines of all streams as they arrive, each stream read by its own thread; those that
+    arrive together by their time.
 
     An exception in a thread is raised here.
     """
-    found: queue.Queue[bytes | Exception | None] = queue.Queue(_MOST_WAITING)
+    found: queue.Queue[Item] = queue.Queue(_MOST_WAITING)
     for stream in streams:
         threading.Thread(target=_read, args=(stream, found), daemon=True).start()
     n_open = len(streams)
     while n_open:
-        line = found.get()
-        if isinstance(line, Exception):
-            raise line
-        if line is None:
-            n_open -= 1
-        else:
-            yield line
+        arrived = _arrived(found)
+        n_open -= arrived.count(None)
+        yield from by_time([line for line in arrived if isinstance(line, bytes)])
+        for error in arrived:
+            if isinstance(error, Exception):
+                raise error
 
 
-def _read(stream: Iterator[bytes], found: "queue.Queue[bytes | Exception | None]") -> None:
+def _arrived(found: "queue.Queue[Item]") -> "list[Item]":
+    """What comes within a moment, a limited number of lines; waits for the first of it."""
+    items = [found.get()]
+    time.sleep(_TOGETHER_S)
+    while len(items) < _MOST_WAITING and not found.empty():
+        items.append(found.get())
+    return items
+
+
+def _read(stream: Iterator[bytes], found: "queue.Queue[Item]") -> None:
     try:
         for line in stream:
             found.put(line)
@@ -112,7 +132,8 @@ def _left(
     from yaie_local import logfile
 
     wanted = args.name or names.ROUTER
-    logs = {p.stem: p for p in folder.logs_of_last_run() if is_pod_of(p.stem, wanted)}
+    left = [*folder.logs_of_last_run(), *folder.of_run.logs_of_last_run()]
+    logs = {path.stem: path for path in left if is_pod_of(path.stem, wanted)}
     if not logs:
         raise nothing_runs
     print(f"yaie: nothing runs in {folder.path}; these are the last run's logs", file=sys.stderr)

@@ -1,12 +1,13 @@
-"""`yaie up -f FILE…`: run InferenceModels on this machine, without a cluster."""
+"""`yaie up MODEL…` or `-f FILE…`: run InferenceModels on this machine, without a cluster."""
 
 import argparse
-import sys
+import os
 from typing import TYPE_CHECKING
 
 from yaie.cli.local.client import add_state_flags, state_folder
 from yaie.cli.local.files import add_files_flag, load
 from yaie.cli.local.front import add_front_flags, front_of
+from yaie.cli.local.named_models import MODEL_HELP, named_models
 from yaie.cli.values import not_negative, port
 
 if TYPE_CHECKING:
@@ -14,16 +15,23 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Run InferenceModels on this machine: the operator, a router and the engines as processes, behind one
-OpenAI-compatible API. Objects are kept in the state folder; `yaie up` without files runs what is
-stored there. Ctrl-C ends everything. A COMMAND after `--` runs when all models are ready, with
+OpenAI-compatible API and a page for the browser. Models are named, or described in files with -f.
+Objects are kept in the state folder; `yaie up` alone runs what is stored there, or waits for `yaie
+apply`. Ctrl-C ends everything. A COMMAND after `--` runs when all models are ready, with
 YAIE_ENDPOINT set, and everything ends with it.
 """
+USAGE = "yaie up [MODEL ...] [-f FILE ...] [FLAGS] [-- COMMAND ...]"
 
 
 def add_parser(subparsers: "Subparsers") -> None:
     parser = subparsers.add_parser(
-        "up", help="run InferenceModels on this machine, without a cluster", description=DESCRIPTION
+        "up",
+        help="run InferenceModels on this machine, without a cluster",
+        description=DESCRIPTION,
+        usage=USAGE,
     )
+    parser.takes_command = True
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=MODEL_HELP)
     add_files_flag(parser, required=False)
     flag = parser.add_argument
     flag(
@@ -52,20 +60,19 @@ def add_parser(subparsers: "Subparsers") -> None:
         choices=["auto", "text", "json"],
         help="auto: text on a terminal, JSON lines otherwise",
     )
-    flag("command", nargs="*", metavar="COMMAND", help="after --: run this once all is ready")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, command=[])
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the models of the files on this machine and return the exit status."""
     objects = load(args.filename, args.namespace)
-    import asyncio
+    from yaie.cli.local.session import Options, main
+    from yaie_local.kubelet import gpus
 
-    from yaie.cli.local.session import Options, Session
-    from yaie_api import logs
-    from yaie_local.state import StateError
+    if args.models:
+        has_gpu = bool(gpus.detect(os.environ))
+        objects += named_models(args.models, args.namespace, has_gpu=has_gpu)
 
-    logs.configure(level=args.log_level, log_format=args.log_format)
     options = Options(
         state=state_folder(args),
         namespace=args.namespace,
@@ -75,8 +82,4 @@ def run(args: argparse.Namespace) -> int:
         command=tuple(args.command),
         front=front_of(args),
     )
-    try:
-        return asyncio.run(Session(options).run())
-    except StateError as error:
-        print(f"yaie: {error}", file=sys.stderr)
-        return 1
+    return main(options, log_level=args.log_level, log_format=args.log_format)

@@ -1,0 +1,89 @@
+"""The table of metrics is complete and regular, and each process exports its part of it."""
+
+import re
+from collections.abc import Iterable
+
+import pytest
+from prometheus_client.metrics_core import Metric as Family
+
+from fakes.fake_cluster import inference_model
+from yaie.core.messages import Stats
+from yaie.server.metrics import EngineStatus, ServerMetrics
+from yaie_api import metrics
+from yaie_api.metrics import Exporter, Metric
+from yaie_operator.metrics import Metrics as OperatorMetrics
+from yaie_router.metrics import Metrics as RouterMetrics
+from yaie_router.objects import Model
+
+STATUS = {
+    "conditions": [{"type": "Ready", "status": "False", "reason": "Starting"}],
+    "replicas": {"desired": 2, "ready": 1},
+}
+
+
+@pytest.mark.parametrize("metric", metrics.every(), ids=lambda one: one.name)
+def test_a_metric_follows_the_naming_rules(metric: Metric) -> None:
+    assert re.fullmatch(r"yaie_(engine|router|operator)_[a-z_]+", metric.name)
+    assert metric.name.endswith("_total") == (metric.kind == "counter")
+    assert bool(metric.buckets) == (metric.kind == "histogram")
+    assert list(metric.buckets) == sorted(set(metric.buckets))
+    assert metric.help.endswith(".")
+    assert metric.unit or metric.kind != "histogram"
+
+
+def test_no_name_is_given_twice() -> None:
+    assert len({one.name for one in metrics.every()}) == len(metrics.every())
+
+
+def test_the_unit_is_in_the_name() -> None:
+    assert metrics.ENGINE_STEP_SECONDS.unit == "seconds"
+    assert metrics.ENGINE_KV_PAGES_FREE.unit == "pages"
+    assert metrics.ENGINE_STEPS.unit == ""
+
+
+@pytest.mark.parametrize("exporter", ["engine", "router", "operator"])
+def test_a_process_exports_its_part_of_the_table_and_nothing_else(exporter: Exporter) -> None:
+    declared = {one.name: one for one in metrics.every() if one.exporter == exporter}
+    exported = {
+        f"{one.name}_total" if one.type == "counter" else one.name: one
+        for one in families(exporter)
+    }
+    assert exported.keys() == declared.keys()
+    for name, family in exported.items():
+        assert family.type == declared[name].kind
+        assert family.documentation == declared[name].help
+        for sample in family.samples:
+            assert set(sample.labels) - {"le"} == set(declared[name].labels)
+
+
+def families(exporter: Exporter) -> Iterable[Family]:
+    """What a process exports that has done nothing yet."""
+    if exporter == "router":
+        return RouterMetrics(lambda: 0.0).registry.collect()
+    if exporter == "operator":
+        operator = OperatorMetrics()
+        operator.statuses.models = lambda: [{**inference_model(), "status": STATUS}]
+        return operator.registry.collect()
+    stats = Stats(*[0] * 10, step_seconds=0.0, step_budget_tokens=0)
+    status = EngineStatus(lambda: stats, lambda: 0)
+    return [*ServerMetrics().registry.collect(), *status.collect()]
+
+
+def test_failures_are_counted_from_0_on_as_prometheus_sees_no_increase_to_a_first_value() -> None:
+    router = RouterMetrics(lambda: 0.0).render([Model("demo", "demo")], {}, {}).decode()
+    for cause in ("connect", "unavailable", "disconnect", "silence"):
+        assert f'yaie_router_retries_total{{cause="{cause}",model="demo"}} 0.0' in router
+    assert 'yaie_router_broken_streams_total{model="demo"} 0.0' in router
+    assert 'yaie_router_ejections_total{model="demo"} 0.0' in router
+    operator = OperatorMetrics().render().decode()
+    assert 'yaie_operator_reconciles_total{result="error",scope="model"} 0.0' in operator
+
+
+def test_conditions_and_replicas_are_read_from_the_status() -> None:
+    operator = OperatorMetrics()
+    operator.statuses.models = lambda: [{**inference_model(), "status": STATUS}]
+    who = {"namespace": "ns", "model": "demo"}
+    value = operator.registry.get_sample_value
+    ready = {**who, "condition": "Ready", "reason": "Starting"}
+    assert value("yaie_operator_model_condition", ready) == 0.0
+    assert value("yaie_operator_model_replicas", {**who, "state": "desired"}) == 2.0
