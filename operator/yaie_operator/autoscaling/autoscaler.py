@@ -186,6 +186,8 @@ class Autoscaler:
             tracked.written = await self._cluster.set_scale(live, decision.replicas)
         except _FAILURES as error:
             log.warning("not scaled; tried again", extra=fields(**about, error=str(error)))
+            # An answer that was lost may have been a success: do not take it for a foreign write.
+            tracked.known = Known(tracked.known.entries, None)
             return
         change = record.entry(decision, engines, tracked.history.latest, self._clock())
         tracked.known = Known(record.add(tracked.known.entries, change), decision.replicas)
@@ -210,7 +212,7 @@ class Autoscaler:
         now_s: float,
     ) -> None:
         entries = tracked.known.entries
-        desired = tracked.known.desired or 0
+        desired = decision.replicas
         state = record.condition(
             decision,
             policy,
