@@ -7,7 +7,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -153,13 +153,19 @@ class Scene:
         self.becomes("Ready", "True", "AllReady", name)
 
     def writes(self, seconds: float) -> list[Write]:
-        """What the operator writes during some seconds in which nothing happens."""
+        """What the operator writes here during some seconds in which nothing happens. In other
+        tests' namespaces, which are being deleted, its writes are refused.
+        """
         audit = self.control_plane.audit
         if audit is None:
             pytest.skip("a cluster of the user keeps no audit log that this test could read")
         mark = audit.mark()
         time.sleep(seconds)
-        return audit.writes_since(mark, user=USER)
+        return self.of_here(audit.writes_since(mark, user=USER))
+
+    def of_here(self, writes: Iterable[Write]) -> list[Write]:
+        """Those of the writes that are in this namespace."""
+        return [write for write in writes if write.namespace == self.namespace]
 
 
 @pytest.fixture

@@ -52,5 +52,5 @@ def test_when_longer_ones_are_asked_for_long_sequences_are_right(
 
 
 def test_no_sequence_is_longer_than_the_long_factors_hold(folder: Path) -> None:
-    with pytest.raises(InvalidRequestError, match="the model has 256 positions"):
+    with pytest.raises(InvalidRequestError, match="this model has 256 positions"):
         Harness(folder, max_model_len=257)
