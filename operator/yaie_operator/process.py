@@ -68,8 +68,8 @@ class OperatorProcess:
         """
         if self._manager is None or self._watches is None:
             return True
-        unreadable = self._manager.unreadable
-        absent = [path for path in watched_paths(tuple(unreadable)) if unreadable]
+        unreadable = tuple(self._manager.unreadable)
+        absent = watched_paths(unreadable) if unreadable else []  # (): the whole cluster
         return self._manager.synced and not self._watches.trouble(but=absent)
 
     async def _compete(self, configuration: Configuration, stop: asyncio.Event) -> None:

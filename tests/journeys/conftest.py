@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,25 @@ from journeys.browser import MISSING, Browser, browsing
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 SHOTS = "YAIE_JOURNEY_SHOTS"
 """Names a folder for screenshots; by default they stay in the test's own folder."""
+
+
+MAIN = "import sys; from yaie.cli.main import main; sys.exit(main())"
+
+
+@pytest.fixture
+def real_main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`yaie` is the real command, not the one with a child server in the engine's place."""
+    script = tmp_path / "real_main.py"
+    script.write_text(MAIN)
+    monkeypatch.setattr("fakes.running_up.SCRIPT", script)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture
+def folder_in_tmp() -> Iterator[Path]:
+    """In /tmp, wherever the other files of tests are: the operator mounts a folder there."""
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="yaie-journey-") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,7 @@
 """A stranger's own checkpoints, in /tmp and of several families, served by name side by side."""
 
 import json
-import tempfile
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,11 @@ from engine.models.variants_sparse import SPARSE
 from engine.text.vocabularies import write_model_folder
 from fakes.running_up import up as up_with
 
-pytestmark = [pytest.mark.journey, pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.journey,
+    pytest.mark.timeout(240),
+    pytest.mark.usefixtures("real_main"),
+]
 oracle.VARIANTS.update(SPARSE)
 FAMILIES = {
     "llama": "llama-gqa",
@@ -23,13 +25,6 @@ FAMILIES = {
     "gemma3": next(name for name in DENSE if name.startswith("gemma3")),
     "mixtral": "mixtral",
 }
-MAIN = "import sys; from yaie.cli.main import main; sys.exit(main())"
-
-
-@pytest.fixture
-def folder_in_tmp() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="yaie-families-") as folder:
-        yield Path(folder)
 
 
 def chat(url: str, model: str) -> Any:
@@ -43,12 +38,8 @@ def chat(url: str, model: str) -> Any:
 
 
 def test_checkpoints_of_four_families_in_tmp_are_served_by_their_folders(
-    tmp_path: Path, folder_in_tmp: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, folder_in_tmp: Path
 ) -> None:
-    script = tmp_path / "real_main.py"
-    script.write_text(MAIN)
-    monkeypatch.setattr("fakes.running_up.SCRIPT", script)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     for name, variant in FAMILIES.items():
         write_model_folder(folder_in_tmp / name)
         oracle.save(variant, folder_in_tmp / name)

@@ -2,10 +2,8 @@
 
 import json
 import shutil
-import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,7 @@ from yaie.checkpoint.source import BUILTIN
 from yaie.cli.local.client import LocalClient
 from yaie_local.state import StateFolder
 
-pytestmark = pytest.mark.slow
-MAIN = "import sys; from yaie.cli.main import main; sys.exit(main())"
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_main")]
 MODEL = """\
 apiVersion: yaie.dev/v1alpha1
 kind: InferenceModel
@@ -28,22 +25,6 @@ spec:
   model:
     source: {source}
 """
-
-
-@pytest.fixture(autouse=True)
-def real_main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`yaie` is the real command, not the one with a child server in the engine's place."""
-    script = tmp_path / "real_main.py"
-    script.write_text(MAIN)
-    monkeypatch.setattr("fakes.running_up.SCRIPT", script)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-
-
-@pytest.fixture
-def folder_in_tmp() -> Iterator[Path]:
-    """In /tmp, wherever the other files of tests are: the operator mounts a folder there."""
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="yaie-journey-") as folder:
-        yield Path(folder)
 
 
 def model_file(folder: Path, source: str, more: str = "") -> str:

@@ -9,9 +9,8 @@ import pytest
 from fakes.running_up import Up, gone, model_file, until, yaie
 from fakes.running_up import up as up_with
 
-pytestmark = pytest.mark.journey
+pytestmark = [pytest.mark.journey, pytest.mark.usefixtures("real_main")]
 KEY = "a-key-of-this-test"
-MAIN = "import sys; from yaie.cli.main import main; sys.exit(main())"
 AUTOSCALING = """\
   autoscaling:
     min: 0
@@ -38,12 +37,7 @@ def ask(running: Up) -> int:
         return int(answer.status)
 
 
-def test_a_model_sleeps_and_the_next_request_wakes_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script = tmp_path / "real_main.py"
-    script.write_text(MAIN)
-    monkeypatch.setattr("fakes.running_up.SCRIPT", script)
+def test_a_model_sleeps_and_the_next_request_wakes_it(tmp_path: Path) -> None:
     model = model_file(tmp_path, text=AUTOSCALING)
     with up_with(tmp_path / "state", "-f", str(model), "--api-key", KEY) as running:
         running.wait_for("Ctrl-C", timeout_s=100)

@@ -2,7 +2,7 @@
 
 The key `model/NAMESPACE/NAME` writes the children and the status of one model; the key
 `namespace/NAMESPACE` writes the objects that a namespace's models share. The only state kept
-between calls is the API server's refusals of shared objects.
+between calls is the API server's refusals (`reconcile.refusals`).
 """
 
 import logging
@@ -83,7 +83,6 @@ class Reconciler:
         self._wake = wake
         self._scaling = scaling
         self._new_key = new_key
-        self._refusals: dict[str, str] = {}
         self._refused = Refusals()
 
     async def reconcile(self, key: str) -> float | None:
@@ -116,20 +115,25 @@ class Reconciler:
         return None if accepted.is_true else self._recheck_s(key)
 
     async def _namespace(self, namespace: str) -> float | None:
+        key = namespace_key(namespace)
+        told = self._refused.message(key)
         view = await observe_shared(self._store, self._cluster, namespace)
         if not view.models:
+            self._refused.clear(key)
             await self._delete_shared(view)
             return None
         if foreign_shared(view):
-            self._remember(view, refusal="")
-            return self._config.recheck_s
-        decided = plan_router(view, self._config, self._new_key)
-        key = namespace_key(namespace)
-        outcome = await self._write_all(key, decided)
-        if decided.writes:
+            self._refused.clear(key)
+            wait_s: float | None = self._config.recheck_s
+            written = False
+        else:
+            decided = plan_router(view, self._config, self._new_key)
+            outcome = await self._write_all(key, decided)
+            wait_s = None if outcome.is_true else self._recheck_s(key)
+            written = bool(decided.writes)
+        if written or self._refused.message(key) != told:  # the models report a refusal
             self._wake_models(view)
-        self._remember(view, refusal="" if outcome.is_true else outcome.message)
-        return None if outcome.is_true else self._recheck_s(key)
+        return wait_s
 
     def _recheck_s(self, key: str) -> float:
         """Seconds until the next look at a key whose writes did not all happen."""
@@ -138,7 +142,6 @@ class Reconciler:
 
     async def _delete_shared(self, view: SharedView) -> None:
         """Delete what the models of a namespace shared, if a live list has no model either."""
-        self._refusals.pop(view.namespace, None)
         ours = {ref: obj for ref, obj in view.objects.items() if is_our_shared(obj)}
         if not ours:
             return
@@ -169,7 +172,7 @@ class Reconciler:
         view = await observe_model(self._store, self._cluster, namespace, name)
         if view is None:
             return None
-        refusal = self._refusals.get(namespace, "")
+        refusal = self._refused.message(namespace_key(namespace))
         return replace(view, shared=replace(view.shared, refusal=refusal))
 
     async def _write_all(self, key: str, decided: WritePlan) -> ConditionState:
@@ -258,16 +261,6 @@ class Reconciler:
         except (RefusedError, UnreachableError, ConflictError, NotFoundError) as error:
             log.warning("event lost", extra=fields(**about, error=str(error)))
 
-    def _remember(self, view: SharedView, *, refusal: str) -> None:
-        """Store a refusal of shared objects, and wake the namespace's models if it changed.
-
-        The models report the refusal in their status.
-        """
-        if self._refusals.pop(view.namespace, "") != refusal:
-            self._wake_models(view)
-        if refusal:
-            self._refusals[view.namespace] = refusal
-
     def _wake_models(self, view: SharedView) -> None:
         for model in view.models:
             self._wake(model_key(view.namespace, model["metadata"]["name"]))
@@ -302,16 +295,12 @@ def name_taken(obj: Object, others: Iterable[Object]) -> ConditionState | None:
 
 def identity_of(writes: Sequence[Apply]) -> str:
     """A hash of what is to be written. A Secret has a new random key in each plan."""
-    return digest(
-        [
-            [*Ref.of(write.manifest), "" if kind == "Secret" else _applied(write.manifest)]
-            for write in writes
-            for kind in (write.manifest["kind"],)
-        ]
-    )
+    return digest([[*Ref.of(write.manifest), _applied(write.manifest)] for write in writes])
 
 
 def _applied(manifest: Object) -> str:
+    if manifest["kind"] == "Secret":
+        return ""
     return str(manifest["metadata"]["annotations"][ANNOTATION_APPLIED])
 
 

@@ -42,6 +42,11 @@ class Refusals:
         self._of[key] = Refusal(writes, message, now + timedelta(seconds=wait_s), times)
         return self._of[key]
 
+    def message(self, key: str) -> str:
+        """The API server's message when it last refused the key's writes, or ""."""
+        known = self._of.get(key)
+        return known.message if known is not None else ""
+
     def clear(self, key: str) -> None:
         """Note that the key's writes were accepted, or that it has none."""
         self._of.pop(key, None)
