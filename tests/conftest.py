@@ -1,7 +1,10 @@
 """Fixtures and settings for every folder of tests."""
 
+import logging
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["cluster.fixtures"]
@@ -14,3 +17,13 @@ settings.register_profile(
     derandomize="CI" in os.environ,
 )
 settings.load_profile("yaie")
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """Undo what a command configured in this process: its handler outlives the stream."""
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    yield
+    root.setLevel(level)
+    root.handlers[:] = handlers

@@ -12,7 +12,7 @@ import pytest
 
 from engine.checkpoint.fake_hub import Hub, serving
 from fakes.running_up import until
-from yaie.checkpoint.cached import cache_folder, remove
+from yaie.checkpoint.download.cached import cache_folder, remove
 from yaie.checkpoint.download.progress import Downloaded, Meter
 from yaie.cli.commands.ls import ago
 from yaie.progress import duration, in_bytes

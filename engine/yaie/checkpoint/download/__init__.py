@@ -1,1 +1,1 @@
-"""How weights come from the hub: in parts that a later try goes on with, and told to people."""
+"""Models from the hub: fetched in parts that a later try goes on with, and kept in its cache."""

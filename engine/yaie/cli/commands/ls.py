@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from yaie.checkpoint.cached import CachedModel
+    from yaie.checkpoint.download.cached import CachedModel
     from yaie.cli.main import Subparsers
 
 HEADING = ("NAME", "REVISION", "SIZE", "MODIFIED")
@@ -26,7 +26,7 @@ def add_parser(subparsers: "Subparsers") -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from yaie.checkpoint.cached import cache_folder, cached_models
+    from yaie.checkpoint.download.cached import cache_folder, cached_models
     from yaie.cli.commands.local.ps import table
 
     models = cached_models(cache_folder())

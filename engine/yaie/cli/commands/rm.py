@@ -21,7 +21,7 @@ def add_parser(subparsers: "Subparsers") -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from yaie.checkpoint.cached import cache_folder, remove
+    from yaie.checkpoint.download.cached import cache_folder, remove
     from yaie.progress import in_bytes
 
     for name in args.models:
