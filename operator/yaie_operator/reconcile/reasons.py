@@ -54,6 +54,7 @@ class Reason(StrEnum):
     REACHABLE = "Reachable"
     NO_ENGINE = "NoEngine"
     NO_ROUTER = "NoRouter"
+    NO_ENDPOINT = "NoEndpoint"  # pods are ready, their Service does not lead to them
 
     # ScalingActive (and Suspended)
     BY_LOAD = "ByLoad"

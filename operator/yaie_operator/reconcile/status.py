@@ -13,6 +13,7 @@ from yaie_api import names
 from yaie_api.resource.model import InferenceModelSpec
 from yaie_operator.cluster import Object
 from yaie_operator.config import OperatorConfig
+from yaie_operator.reconcile.endpoints import ready_pods
 from yaie_operator.reconcile.observe import ModelView, Ref
 from yaie_operator.reconcile.plan import foreign_shared, is_ours
 from yaie_operator.reconcile.pods import is_draining, worst
@@ -21,13 +22,16 @@ from yaie_operator.reconcile.reasons import ConditionState, ConditionType, Reaso
 
 @dataclass(frozen=True)
 class Replicas:
-    """Engines by state. `settled`: the Deployment controller has observed the latest spec."""
+    """Engines by state. `reached`: those that the Service leads to; `settled`: the Deployment
+    controller has observed the latest spec.
+    """
 
     desired: int = 0
     current: int = 0
     updated: int = 0
     ready: int = 0
     draining: int = 0
+    reached: int = 0
     settled: bool = False
 
     @property
@@ -138,6 +142,7 @@ def count(view: ModelView, spec: InferenceModelSpec | None) -> Replicas:
         updated=status.get("updatedReplicas", 0),
         ready=status.get("readyReplicas", 0),
         draining=sum(is_draining(pod) for pod in view.pods),
+        reached=len(ready_pods(view.slices)),
         settled=deployment is not None and status.get("observedGeneration", 0) >= generation,
     )
 
@@ -162,7 +167,7 @@ def _states(
     """All conditions, in the order in which they are shown."""
     engines = _engines(view, spec, accepted, replicas)
     router = _router(view)
-    available = _available(replicas, router)
+    available = _available(view, replicas, router)
     return {
         ConditionType.ACCEPTED: accepted,
         ConditionType.ENGINES_READY: engines,
@@ -208,9 +213,16 @@ def _engines(
         by_load = spec is not None and spec.autoscaling is not None
         wakes = "the next request starts" if by_load else "set replicas to 1 or more to start"
         return true(Reason.IDLE, f"Scaled to zero; {wakes} an engine.")
-    if replicas.are_current:
-        return true(Reason.ALL_READY, f"{_engine_count(replicas.ready)} ready.")
-    return worst(view.pods) or _engines_missing(view, replicas)
+    return _running(view, replicas)
+
+
+def _running(view: ModelView, replicas: Replicas) -> ConditionState:
+    """The engines' condition if at least one should run."""
+    if not replicas.are_current:
+        return worst(view.pods) or _engines_missing(view, replicas)
+    if replicas.reached < replicas.ready:
+        return _unreached(view.metadata["name"], _ready_count(replicas), replicas.reached)
+    return true(Reason.ALL_READY, f"{_engine_count(replicas.ready)} ready.")
 
 
 def _engines_missing(view: ModelView, replicas: Replicas) -> ConditionState:
@@ -231,10 +243,22 @@ def _router(view: ModelView) -> ConditionState:
     if router is None:
         return false(Reason.CREATING, "The router of this namespace is being created.")
     if router.get("status", {}).get("availableReplicas", 0) >= 1:
-        return true(Reason.ALL_READY, "The router answers.")
+        is_reached = bool(ready_pods(view.shared.slices))
+        unreached = _unreached(names.ROUTER, "The router is ready", 0)
+        return true(Reason.ALL_READY, "The router answers.") if is_reached else unreached
     if (trouble := worst(view.shared.pods)) is not None:
         return false(trouble.reason, f"Router: {trouble.message}")
     return false(Reason.STARTING, "The router of this namespace starts.")
+
+
+def _unreached(service: str, who: str, reached: int) -> ConditionState:
+    """The condition for ready pods that the Service does not lead to."""
+    return false(
+        Reason.NO_ENDPOINT,
+        f"{who}, but Service {service} leads to {reached}. Its selector and ports are "
+        "restored by the operator; if this lasts, see `kubectl get endpointslices -l "
+        f"{names.LABEL_SERVICE_NAME}={service}`.",
+    )
 
 
 def name_conflict(refs: Sequence[Ref]) -> ConditionState:
@@ -263,12 +287,14 @@ def _progressing(view: ModelView, replicas: Replicas) -> ConditionState:
     )
 
 
-def _available(replicas: Replicas, router: ConditionState) -> ConditionState:
+def _available(view: ModelView, replicas: Replicas, router: ConditionState) -> ConditionState:
     if replicas.ready == 0:
         return false(Reason.NO_ENGINE, "No engine is ready; see EnginesReady.")
+    if replicas.reached == 0:
+        return _unreached(view.metadata["name"], _ready_count(replicas), 0)
     if not router.is_true:
         return false(Reason.NO_ROUTER, "Engines are ready, the router is not; see RouterReady.")
-    return true(Reason.REACHABLE, f"{_engine_count(replicas.ready)} can be reached.")
+    return true(Reason.REACHABLE, f"{_engine_count(replicas.reached)} can be reached.")
 
 
 def _ready(
@@ -331,6 +357,10 @@ def _deployment_condition(view: ModelView, kind: str) -> Mapping[str, Any]:
         deployment.get("status", {}).get("conditions", ()) if deployment else ()
     )
     return next((c for c in conditions if c["type"] == kind), {})
+
+
+def _ready_count(replicas: Replicas) -> str:
+    return f"{_engine_count(replicas.ready)} {'is' if replicas.ready == 1 else 'are'} ready"
 
 
 def _engine_count(number: int) -> str:
