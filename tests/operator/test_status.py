@@ -45,7 +45,9 @@ def view(
     deployment = owned("Deployment", names.ROUTER, "nobody", status=available)
     deployment["metadata"]["labels"] = {names.LABEL_MANAGED_BY: names.MANAGED_BY}
     shared = [deployment]
-    objects = [owned("Deployment", "demo", "u", status=engines)] if engines is not None else []
+    objects = (
+        [owned("Deployment", "demo", "u", status=engines, spec={})] if engines is not None else []
+    )
     ready = (engines or {}).get("readyReplicas", 0) if reached is None else reached
     return ModelView(
         model=model,
@@ -169,6 +171,24 @@ def test_a_stuck_rollout_says_which_field_set_the_deadline() -> None:
     assert conditions(seen)["Progressing"] == ("False", "DeadlineExceeded")
     message = next(c for c in status_of(seen)["conditions"] if c["type"] == "Progressing")
     assert "rollout.progressDeadlineSeconds" in message["message"]
+    assert "earlier" not in message["message"]
+
+
+def test_a_new_version_that_fails_says_that_the_old_one_serves_and_how_to_go_back() -> None:
+    mixed = READY | {"replicas": 2}
+    for seen in (
+        view(engines=mixed, pods=(CRASHED,)),
+        view(engines=mixed | {"conditions": [
+            {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+        ]}),
+    ):  # fmt: skip
+        status = status_of(seen)
+        message = next(c["message"] for c in status["conditions"] if c["type"] == "Progressing")
+        assert message.endswith(
+            "1 engine of the earlier spec keeps serving. To go back, apply the earlier spec of "
+            "demo again."
+        )
+        assert next(c for c in status["conditions"] if c["type"] == "Available")["status"] == "True"
 
 
 def test_a_quota_that_forbids_pods_is_told() -> None:
