@@ -33,7 +33,7 @@ def is_draining(pod: Object) -> bool:
 
 
 def is_ready(pod: Object) -> bool:
-    return not is_draining(pod) and _condition(pod, "Ready").get("status") == "True"
+    return not is_draining(pod) and condition_of(pod, "Ready").get("status") == "True"
 
 
 def worst(pods: Iterable[Object]) -> ConditionState | None:
@@ -52,12 +52,14 @@ def diagnose(pod: Object) -> ConditionState:
     for status in pod.get("status", {}).get("containerStatuses", ()):
         if (found := _container(name, status)) is not None:
             return found
-    scheduled = _condition(pod, "PodScheduled")
+    scheduled = condition_of(pod, "PodScheduled")
     if scheduled.get("status") == "False":
         why = scheduled.get("message") or "the scheduler gives no reason"
         return false(Reason.UNSCHEDULABLE, f"Pod {name} waits for a node: {why}")
     if not scheduled:
         return false(Reason.STARTING, f"Pod {name} waits for the scheduler.")
+    if condition_of(pod, "ContainersReady").get("status") == "True":
+        return false(Reason.STARTING, f"Pod {name} answers; the routers do not all reach it yet.")
     return false(
         Reason.STARTING, f"Pod {name} starts: it loads the model and is not ready to answer yet."
     )
@@ -132,6 +134,7 @@ def _error(entry: Mapping[str, Any]) -> str:
     return str(entry.get("reason") or entry.get("error") or raised or entry["message"])
 
 
-def _condition(pod: Object, kind: str) -> Mapping[str, Any]:
+def condition_of(pod: Object, kind: str) -> Mapping[str, Any]:
+    """A pod's condition of a type; {} if it has none."""
     conditions = pod.get("status", {}).get("conditions", ())
     return next((c for c in conditions if c["type"] == kind), {})
