@@ -24,17 +24,17 @@ from yaie_api.http.access.head import Head
 from yaie_api.http.envelopes import ANTHROPIC_VERSION
 from yaie_api.http.paths import no_such_path
 from yaie_router import routes
-from yaie_router.admission import Admission
-from yaie_router.answers import anthropic_answer, error_answer, json_answer, own_headers
+from yaie_router.balancing.admission import Admission
+from yaie_router.balancing.holding import Holding
 from yaie_router.config import Config
-from yaie_router.endpoints import Directory
-from yaie_router.headers import add_headers, request_id
-from yaie_router.holding import Holding
-from yaie_router.intake import find_holder, find_model, model_not_found, parse, read_body
+from yaie_router.discovery.endpoints import Directory
+from yaie_router.discovery.objects import Endpoint, Model
+from yaie_router.downstream.answers import anthropic_answer, error_answer, json_answer, own_headers
+from yaie_router.downstream.intake import find_holder, find_model, model_not_found, parse, read_body
+from yaie_router.downstream.pages import openapi_answer, page_answer
 from yaie_router.metrics import CONTENT_TYPE, Metrics
-from yaie_router.objects import Endpoint, Model
-from yaie_router.pages import openapi_answer, page_answer
-from yaie_router.proxy import Call, Proxy
+from yaie_router.upstream.headers import add_headers, request_id
+from yaie_router.upstream.proxy import Call, Proxy
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from yaie_api import __version__
 from yaie_api import metrics as names
 from yaie_api.metrics import Metric
-from yaie_router.objects import Model
-from yaie_router.upstream import Cause
+from yaie_router.discovery.objects import Model
+from yaie_router.upstream.attempt import Cause
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 

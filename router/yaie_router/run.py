@@ -19,17 +19,17 @@ from aiohttp import web
 from yaie_api.http.access.origin import is_loopback
 from yaie_api.logs import fields
 from yaie_api.names import GROUP, LABEL_MANAGED_BY, MANAGED_BY, PLURAL, VERSION
-from yaie_router.admission import Admission
 from yaie_router.app import App
+from yaie_router.balancing.admission import Admission
+from yaie_router.balancing.holding import Holding
 from yaie_router.config import Config
-from yaie_router.edge import Edge
-from yaie_router.endpoints import Directory
-from yaie_router.health import Health, RetryBudget
-from yaie_router.holding import Holding
+from yaie_router.discovery.endpoints import Directory
+from yaie_router.discovery.watch import Access, Watcher, in_cluster
+from yaie_router.downstream.edge import Edge
+from yaie_router.health.outlier_detection import Health, RetryBudget
 from yaie_router.metrics import Metrics, Silence
-from yaie_router.proxy import Proxy
-from yaie_router.upstream import engine_session
-from yaie_router.watch import Access, Watcher, in_cluster
+from yaie_router.upstream.attempt import engine_session
+from yaie_router.upstream.proxy import Proxy
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from yaie.server.metrics import EngineStatus, ServerMetrics
 from yaie_api import metrics
 from yaie_api.metrics import Exporter, Metric
 from yaie_operator.metrics import Metrics as OperatorMetrics
+from yaie_router.discovery.objects import Model
 from yaie_router.metrics import Metrics as RouterMetrics
-from yaie_router.objects import Model
 
 STATUS = {
     "conditions": [{"type": "Ready", "status": "False", "reason": "Starting"}],

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from router.fakes import FakeEngine, endpoint_slice, event, inference_model
 from yaie_api.errors import EngineError, OverloadedError
-from yaie_router.admission import Admission
+from yaie_router.balancing.admission import Admission
 from yaie_router.config import parse
-from yaie_router.endpoints import Directory
-from yaie_router.health import Health, RetryBudget
-from yaie_router.objects import Endpoint, Slice, parse_model, parse_slice
-from yaie_router.stream import MOST_HELD_BYTES, EventGate, last_words
+from yaie_router.discovery.endpoints import Directory
+from yaie_router.discovery.objects import Endpoint, Slice, parse_model, parse_slice
+from yaie_router.health.outlier_detection import Health, RetryBudget
+from yaie_router.upstream.stream import MOST_HELD_BYTES, EventGate, last_words
 
 
 class Clock:

@@ -17,15 +17,16 @@ from aiohttp import web
 from multidict import CIMultiDictProxy
 
 from yaie_api.errors import EngineError, UnavailableError
-from yaie_router import affinity, headers
-from yaie_router.admission import Admission
-from yaie_router.affinity import Decision
-from yaie_router.endpoints import Directory
-from yaie_router.health import Health, RetryBudget
+from yaie_router.balancing import affinity
+from yaie_router.balancing.admission import Admission
+from yaie_router.balancing.affinity import Decision
+from yaie_router.discovery.endpoints import Directory
+from yaie_router.discovery.objects import Endpoint, Model
+from yaie_router.health.outlier_detection import Health, RetryBudget
 from yaie_router.metrics import Metrics
-from yaie_router.objects import Endpoint, Model
-from yaie_router.stream import EventGate, last_words
-from yaie_router.upstream import FAILURES, AttemptError, Cause, open_answer
+from yaie_router.upstream import headers
+from yaie_router.upstream.attempt import FAILURES, AttemptError, Cause, open_answer
+from yaie_router.upstream.stream import EventGate, last_words
 
 MAX_ATTEMPTS: Final = 3
 NO_ENGINE_RETRY_S: Final = 5.0
