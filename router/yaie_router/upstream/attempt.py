@@ -1,6 +1,9 @@
-"""Connections to engines, and one attempt to get the head and the first bytes of an answer."""
+"""Connections to engines, and one attempt to get the head and the first token of an answer."""
 
 import asyncio
+import errno
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
@@ -10,30 +13,55 @@ from aiohttp.client_proto import ResponseHandler
 from multidict import CIMultiDict
 from yarl import URL
 
+from yaie_router.health.outlier_detection import Cause
+from yaie_router.upstream.progress import shows_tokens
+
 FAILURES: Final = (aiohttp.ClientError, OSError, TimeoutError)
 """What reading from an engine raises if the engine or the network fails."""
 _READ_BUFFER_BYTES: Final = 16 << 10
 _MOST_REFUSAL_BYTES: Final = 64 << 10
+_MOST_HELD_BYTES: Final = 64 << 10
 _IDLE_S: Final = 2.0
+_OWN_ERRNOS: Final = frozenset(
+    (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
+)
+"""What the router itself is out of: descriptors, memory, ports. No engine is to blame."""
 
-Cause = Literal["connect", "unavailable", "disconnect", "silence"]
+AttemptCause = Cause | Literal["exhausted"]
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """An engine's own 503 answer, used if no other engine can answer."""
+    """An engine's own 429 or 5xx answer, used if no other engine can answer."""
 
+    status: int
     headers: CIMultiDict[str]
     body: bytes
 
 
 class AttemptError(Exception):
-    """An engine did not send a first byte."""
+    """An engine did not answer, or said that it cannot. `exhausted`: the router could not ask."""
 
-    def __init__(self, cause: Cause, refusal: Refusal | None = None) -> None:
+    def __init__(self, cause: AttemptCause, refusal: Refusal | None = None) -> None:
         super().__init__(cause)
-        self.cause: Cause = cause
+        self.cause: AttemptCause = cause
         self.refusal = refusal
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The head and the beginning of an answer.
+
+    `has_tokens`: a stream's first token is in it; if not, it was held back as long as it may be.
+    """
+
+    response: aiohttp.ClientResponse
+    first: bytes
+    has_tokens: bool = True
+
+    @property
+    def is_events(self) -> bool:
+        return self.response.content_type == "text/event-stream"
 
 
 class _Connection(ResponseHandler):
@@ -79,42 +107,68 @@ async def open_answer(
     body: bytes,
     headers: CIMultiDict[str],
     *,
-    silence_timeout_s: float,
-) -> tuple[aiohttp.ClientResponse, bytes]:
-    """Send a request; return the answer's head and its first bytes. The caller closes the answer.
+    hold_s: float,
+) -> Answer:
+    """Send a request; return the answer up to its first token. The caller closes the answer.
+
+    The head of a stream, its comments and the events that open it are held back until the first
+    token comes, so that another engine can still take the request over; after `hold_s` they are
+    returned as they are, for the sake of clients and proxies that time out.
 
     Raises:
-        AttemptError: the connection failed, no byte came in time, or the engine answered 503.
+        AttemptError: the connection failed, or the engine answered that it cannot (429, 5xx).
 
     """
-    timeout = aiohttp.ClientTimeout(
-        total=None, sock_connect=session.timeout.sock_connect, sock_read=silence_timeout_s
-    )
+    began_s = time.monotonic()
     try:
-        answer = await session.request(
+        response = await session.request(
             method,
             URL(url, encoded=True),
             data=body or None,
             headers=headers,
-            timeout=timeout,
             allow_redirects=False,
         )
     except FAILURES as error:
         raise AttemptError(_cause(error)) from error
     try:
-        if answer.status != 503:
-            return answer, await answer.content.readany()
-        refusal = await _beginning(answer.content)
+        cause = refused(response.status, response.headers)
+        if cause is None:
+            answer = Answer(response, await response.content.readany())
+            if answer.is_events and response.status == 200:
+                answer = await _first_token(answer, began_s + hold_s)
+            return answer
+        refusal = await _beginning(response.content)
     except FAILURES as error:
-        answer.close()
+        response.close()
         raise AttemptError(_cause(error)) from error
     except BaseException:
-        answer.close()
+        response.close()
         raise
-    answer.close()
-    kept = CIMultiDict(answer.headers)
+    response.close()
+    kept = CIMultiDict(response.headers)
     kept.popall("content-length", None)
-    raise AttemptError("unavailable", Refusal(kept, refusal))
+    raise AttemptError(cause, Refusal(response.status, kept, refusal))
+
+
+def refused(status: int, headers: Mapping[str, str]) -> Literal["5xx", "busy"] | None:
+    """Return why this answer makes the router ask another engine; None: it is the client's.
+
+    504 is the end of the time that the client gave, and 501 what no engine does.
+    """
+    if status == 429 or (status == 503 and "retry-after" in headers):
+        return "busy"
+    return "5xx" if status >= 500 and status not in (501, 504) else None
+
+
+async def _first_token(answer: Answer, until_s: float) -> Answer:
+    held, content = answer.first, answer.response.content
+    while not shows_tokens(held):
+        if len(held) > _MOST_HELD_BYTES or time.monotonic() > until_s:
+            return Answer(answer.response, held, has_tokens=False)
+        if not (data := await content.readany()):
+            break
+        held += data
+    return Answer(answer.response, held)
 
 
 async def _beginning(content: aiohttp.StreamReader) -> bytes:
@@ -125,9 +179,11 @@ async def _beginning(content: aiohttp.StreamReader) -> bytes:
     return found[:_MOST_REFUSAL_BYTES]
 
 
-def _cause(error: Exception) -> Cause:
+def _cause(error: Exception) -> AttemptCause:
+    if getattr(error, "errno", None) in _OWN_ERRNOS:
+        return "exhausted"
     if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
         return "connect"
     if isinstance(error, TimeoutError):
-        return "silence"
+        return "timeout"
     return "disconnect"
