@@ -402,7 +402,8 @@ class Routing(Part):
         default=600,
         ge=1,
         le=86_400,
-        description="Longest silence of an engine before the router gives the answer up.",
+        description="Longest silence of an engine before the router gives the answer up. It bounds "
+        "answers that do not stream; streams have shorter deadlines of the router's own.",
     )
 
 
