@@ -4,6 +4,7 @@ The official asyncio client supplies credentials and connections. Requests are p
 server-side apply sends exactly the operator's fields.
 """
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,32 +22,43 @@ class NoCredentialsError(Exception):
     """No configuration names an API server and credentials."""
 
 
-async def load_configuration(kubeconfig: str | None) -> Configuration:
+async def load_configuration(kubeconfig: str | None, context: str | None = None) -> Configuration:
     """Credentials: a kubeconfig file, else the pod's service account, else the default kubeconfig.
+    `context`: of the kubeconfig; None: the current one.
 
     Raises:
         NoCredentialsError: there are none; the error names the places that were searched.
 
     """
     try:
-        return await _load(kubeconfig)
+        return await _load(kubeconfig, context)
     except (ConfigException, OSError) as error:
         place = kubeconfig or "the pod's service account and the default kubeconfig"
         raise NoCredentialsError(f"no credentials in {place}: {error}") from error
 
 
-async def _load(kubeconfig: str | None) -> Configuration:
+async def _load(kubeconfig: str | None, context: str | None) -> Configuration:
     configuration = Configuration()
-    if kubeconfig is None:
-        try:
+    if kubeconfig is None and context is None:
+        with contextlib.suppress(ConfigException):
             kube_config.load_incluster_config(client_configuration=configuration)
-        except ConfigException:
-            await kube_config.load_kube_config(client_configuration=configuration)
-    else:
-        await kube_config.load_kube_config(
-            config_file=kubeconfig, client_configuration=configuration
-        )
+            return configuration
+    await kube_config.load_kube_config(
+        config_file=kubeconfig, context=context, client_configuration=configuration
+    )
     return configuration
+
+
+def current_context(kubeconfig: str | None, context: str | None = None) -> tuple[str, str]:
+    """Name and default namespace of a kubeconfig's context; "" for what it does not say. `context`:
+    its name; None: the current one.
+    """
+    try:
+        known, current = kube_config.list_kube_config_contexts(kubeconfig)
+    except (ConfigException, OSError):
+        return "", ""  # the credentials are those of a pod
+    named = next((one for one in known if one["name"] == context), current)
+    return named["name"], named.get("context", {}).get("namespace") or ""
 
 
 @dataclass(frozen=True)
@@ -63,9 +75,15 @@ class Request:
 class KubeApi:
     """Sends requests; each ends within `timeout_s`."""
 
-    def __init__(self, configuration: Configuration, *, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        timeout_s: float = 10.0,
+        user_agent: str = "yaie-operator",
+    ) -> None:
         self._client = ApiClient(configuration)
-        self._client.user_agent = "yaie-operator"
+        self._client.user_agent = user_agent
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
 
     async def close(self) -> None:
@@ -81,12 +99,21 @@ class KubeApi:
             UnreachableError: the API server did not answer in time, or failed (401, 408, 429, 5xx).
 
         """
+        return json.loads(await self.read(request))
+
+    async def read(self, request: Request) -> bytes:
+        """As `send`, for a response that need not be JSON, such as a pod's log.
+
+        Raises:
+            UnreachableError: the API server did not answer in time.
+
+        """
         try:
             status, data = await self._exchange(request)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise UnreachableError(f"{request.method} {request.path}: {error!r}") from error
         if status < 400:
-            return json.loads(data)
+            return data
         raise _error(status, _message(data))
 
     async def _exchange(self, request: Request) -> tuple[int, bytes]:
