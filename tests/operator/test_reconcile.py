@@ -95,6 +95,7 @@ async def test_a_new_model_gets_its_children_and_its_namespace_a_router(world: W
     await world.settle()
     assert {(ref.kind, ref.name) for ref in world.cluster.objects} == {
         (names.KIND, "demo"), ("Service", "demo"), ("Deployment", "demo"),
+        ("PodDisruptionBudget", "demo"),
         ("Secret", names.ROUTER_SECRET),
         ("ServiceAccount", names.ROUTER), ("RoleBinding", names.ROUTER),
         ("Service", names.ROUTER), ("Deployment", names.ROUTER),

@@ -185,6 +185,9 @@ class EnvVar(Part):
     value_from: EnvSource | None = Field(default=None, description="Takes the value from a Secret.")
 
 
+GPU_PRODUCT: Final = "nvidia.com/gpu.product"
+"""Label of a node: the product name of its GPUs, as NVIDIA's GPU feature discovery writes it."""
+
 RESERVED_ARGS: Final = {
     "--host": "nothing, the operator sets it",
     "--port": "nothing, the operator sets it",
@@ -291,16 +294,52 @@ class Toleration(Part):
 class GPU(Part):
     """GPUs of each engine."""
 
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            Rule(
+                "!has(self.type) || self.count > 0",
+                "resources.gpu.type chooses nodes for an engine with a GPU; write count: 1, or "
+                "remove type",
+            ),
+            Rule(
+                "!has(self.type)",
+                "resources.gpu.type chooses among the nodes of a cluster, and this machine has the "
+                "GPUs that it has; remove type",
+                local_only=True,
+            ),
+        )
+    )
+
     count: int = Field(
         default=0,
         ge=0,
         le=1,
         description="GPUs per engine (nvidia.com/gpu): 1, or 0 to run on the CPU.",
     )
+    type: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=63,
+        pattern=LABEL_VALUE,
+        description="Product name of the GPU, for example NVIDIA-L4: engines run on nodes whose "
+        f"label {GPU_PRODUCT} has this value. NVIDIA's GPU feature discovery sets that label; "
+        f"`kubectl get nodes -L {GPU_PRODUCT}` lists the values.",
+    )
 
 
 class Resources(Part):
     """What each engine needs, and where it may run."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            Rule(
+                "!has(self.gpu) || !has(self.gpu.type) || !has(self.nodeSelector) || "
+                f"!('{GPU_PRODUCT}' in self.nodeSelector)",
+                f"the GPU's type is given twice; remove {GPU_PRODUCT} from resources.nodeSelector, "
+                "or resources.gpu.type",
+            )
+        )
+    )
 
     gpu: GPU = Field(default=GPU(), description="GPUs of each engine.")
     cpu: Quantity | None = Field(

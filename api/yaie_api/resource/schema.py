@@ -18,12 +18,14 @@ CEL_KEY: Final = "x-kubernetes-validations"
 class Rule:
     """One CEL rule. The message tells the user what to write instead.
 
-    A `cluster_only` rule applies only in a cluster; the local adapter renders the CRD without it.
+    A `cluster_only` rule applies only in a cluster, a `local_only` one only under `yaie up`, which
+    renders the CRD with `local=True`.
     """
 
     cel: str
     message: str
     cluster_only: bool = False
+    local_only: bool = False
 
 
 def rules(*items: Rule) -> dict[str, Any]:
