@@ -243,7 +243,7 @@ def name_conflict(refs: Sequence[Ref]) -> ConditionState:
     return false(
         Reason.NAME_CONFLICT,
         f"{listed} in this namespace belongs to somebody else; delete it, or choose another name "
-        "for the model. Nothing was written.",
+        "for the model. It was not changed.",
     )
 
 
