@@ -255,8 +255,8 @@ def name_conflict(refs: Sequence[Ref]) -> ConditionState:
     listed = " and ".join(f"{ref.kind} {ref.name}" for ref in refs)
     return false(
         Reason.NAME_CONFLICT,
-        f"{listed} in this namespace belongs to somebody else, so nothing was written; delete it, "
-        "or choose another name for the model.",
+        f"{listed} in this namespace belongs to somebody else and was not changed; delete it, or "
+        "choose another name for the model.",
     )
 
 
