@@ -87,4 +87,4 @@ def test_the_condition_says_why() -> None:
 
 
 def test_an_engine_that_waits_for_the_routers_says_so() -> None:
-    assert "the routers do not all reach it yet" in diagnose(pod()).message
+    assert "answers, but not yet to every router" in diagnose(pod()).message

@@ -1,0 +1,145 @@
+"""InferenceModels and EndpointSlices, parsed to the frozen values that routing needs.
+
+Pure. The API server has validated the objects.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from yaie_api.names import HTTP_PORT, HTTP_PORT_NAME, LABEL_MODEL
+
+Object = Mapping[str, Any]
+Policy = Literal["PrefixAffinity", "LeastLoaded", "RoundRobin"]
+DEFAULT_LOAD_FACTOR: Final = 1.25
+
+
+@dataclass(frozen=True, order=True)
+class Endpoint:
+    """One engine that can take requests. `name` is its pod's name."""
+
+    name: str
+    address: str
+    port: int
+
+    @property
+    def base_url(self) -> str:
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return f"http://{host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Model:
+    """What routing needs of one InferenceModel. `awaiting` says why it may have no endpoint.
+
+    `suspended`: no engine may run. `wakes`: it goes to zero when idle, and a request starts it.
+    `resting` endpoints take no new work (not ready, or ending) but still have what they stored.
+    `waiting`: those of them that are not ending; `reached`: those of these that answer.
+    """
+
+    name: str
+    served: str
+    aliases: tuple[str, ...] = ()
+    created_s: int = 0
+    policy: Policy = "PrefixAffinity"
+    load_factor: float = DEFAULT_LOAD_FACTOR
+    timeout_s: float | None = None
+    awaiting: str = ""
+    suspended: bool = False
+    wakes: bool = False
+    endpoints: tuple[Endpoint, ...] = ()
+    resting: tuple[Endpoint, ...] = ()
+    waiting: tuple[Endpoint, ...] = ()
+    reached: tuple[Endpoint, ...] = ()
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The endpoints of one EndpointSlice, by whether they take new requests."""
+
+    model: str
+    ready: tuple[Endpoint, ...] = ()
+    resting: tuple[Endpoint, ...] = ()
+    waiting: tuple[Endpoint, ...] = ()
+
+
+def parse_model(item: Object) -> Model:
+    """Read what routing needs of an InferenceModel."""
+    meta, spec, status = item["metadata"], item.get("spec", {}), item.get("status", {})
+    source, routing = spec.get("model", {}), spec.get("routing", {})
+    return Model(
+        name=meta["name"],
+        served=source.get("servedName") or meta["name"],
+        aliases=tuple(source.get("aliases") or ()),
+        created_s=_epoch_s(meta.get("creationTimestamp")),
+        policy=routing.get("policy", "PrefixAffinity"),
+        load_factor=max(1.0, float(routing.get("loadFactor", DEFAULT_LOAD_FACTOR))),
+        timeout_s=routing.get("timeoutSeconds"),
+        awaiting=_awaiting(spec, status),
+        suspended=bool(spec.get("suspend")),
+        wakes=_wakes(spec),
+    )
+
+
+def parse_slice(item: Object) -> Slice:
+    """Read what routing needs of one EndpointSlice."""
+    labels = item["metadata"].get("labels") or {}
+    port = _port(item.get("ports") or ())
+    entries = [entry for entry in item.get("endpoints") or () if entry.get("addresses")]
+    return Slice(
+        labels.get(LABEL_MODEL, ""),
+        ready=tuple(_endpoint(entry, port) for entry in entries if _takes_requests(entry)),
+        resting=tuple(_endpoint(entry, port) for entry in entries if not _takes_requests(entry)),
+        waiting=tuple(
+            _endpoint(entry, port)
+            for entry in entries
+            if not _takes_requests(entry) and not _is_ending(entry)
+        ),
+    )
+
+
+def _endpoint(entry: Object, port: int) -> Endpoint:
+    address = entry["addresses"][0]
+    return Endpoint((entry.get("targetRef") or {}).get("name") or address, address, port)
+
+
+def _takes_requests(entry: Object) -> bool:
+    conditions = entry.get("conditions") or {}
+    is_ready = conditions.get("ready") is not False  # absent means ready
+    return is_ready and not _is_ending(entry)
+
+
+def _is_ending(entry: Object) -> bool:
+    return bool((entry.get("conditions") or {}).get("terminating"))
+
+
+def _port(ports: Iterable[Object]) -> int:
+    by_name = {port.get("name") or "": port.get("port") for port in ports}
+    return int(by_name.get(HTTP_PORT_NAME) or next(iter(by_name.values()), None) or HTTP_PORT)
+
+
+def _awaiting(spec: Object, status: Object) -> str:
+    """Say, from a model's conditions, why it may have no ready engine yet."""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "Ready" and condition.get("reason") == "Idle":
+            return "it is scaled to zero" + ("; a request starts it" if _wakes(spec) else "")
+        if condition.get("status") != "True" and condition.get("type") not in _NOT_AWAITED:
+            told = condition.get("message") or condition.get("reason", "")
+            return f"{condition.get('type')} is {condition.get('status')}: {told.rstrip('.')}"
+    if spec.get("suspend"):
+        return "it is suspended"
+    if spec.get("replicas") == 0:
+        return "it has 0 replicas"
+    return "its engines are starting" if status else "the operator has not acted on it yet"
+
+
+def _wakes(spec: Object) -> bool:
+    return (spec.get("autoscaling") or {}).get("min") == 0
+
+
+_NOT_AWAITED: Final = ("Progressing", "RouterReady", "ScalingActive")
+
+
+def _epoch_s(timestamp: str | None) -> int:
+    return int(datetime.fromisoformat(timestamp).timestamp()) if timestamp else 0
