@@ -56,12 +56,12 @@ def _view(
     shared = {} if router is None else {Ref("Deployment", "ns", names.ROUTER): router}
     own = {} if engines is None else {Ref("Deployment", "ns", "demo"): engines}
     model = _model(**spec)
-    to_engines, to_router = (
-        (endpoint_slice(service, ["pod-1"] if reached else []),)
-        for service in ("demo", names.ROUTER)
-    )
-    seen = SharedView("ns", (model,), shared, slices=to_router)
-    return ModelView(model, own, (), seen, slices=to_engines)
+    ready = (own[ref].get("status", {}).get("readyReplicas", 0) for ref in own)
+    engine_pods = (f"demo-{number}" for number in range(max(ready, default=0)))
+    slices = (endpoint_slice("demo", engine_pods),) if reached else ()
+    of_router = (endpoint_slice(names.ROUTER, ["router-1"]),)
+    shared_view = SharedView("ns", (model,), shared, slices=of_router)
+    return ModelView(model, own, (), shared_view, slices=slices)
 
 
 def _deployment(name: str, *conditions: dict[str, Any], **status: Any) -> dict[str, Any]:

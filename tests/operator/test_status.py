@@ -143,7 +143,7 @@ def test_engines_that_the_service_does_not_lead_to_are_not_ready_to_anybody() ->
     assert found["EnginesReady"] == found["Available"] == found["Ready"] == ("False", "NoEndpoint")
     (message,) = (c["message"] for c in status_of(view(engines=READY, reached=0))["conditions"]
                   if c["type"] == "Ready")  # fmt: skip
-    assert "1 engine is ready, but Service demo leads to 0;" in message
+    assert "1 engine is ready, but Service demo leads to 0; wait" in message
 
 
 def test_one_reached_engine_of_two_is_available_but_not_ready() -> None:

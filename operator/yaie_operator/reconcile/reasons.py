@@ -179,10 +179,9 @@ GUIDE: Final[Mapping[Reason, Guide]] = {
         "Engines are ready, the router is not.", "The condition RouterReady has the cause."
     ),
     Reason.NO_ENDPOINT: Guide(
-        "Pods are ready, but their Service leads to fewer of them: its selector or ports were "
-        "changed, or Kubernetes has not listed the pods yet.",
-        "Wait: the operator restores the Service. If it lasts, "
-        "`kubectl get endpointslices -l kubernetes.io/service-name=NAME` shows where it leads.",
+        "Pods are ready, but their Service does not lead to them.",
+        "Nothing: the operator restores the Service's selector and ports. If it lasts, compare the "
+        "Service with its EndpointSlices.",
     ),
     Reason.BY_LOAD: Guide("The load decides about `replicas`.", _NOTHING),
     Reason.AT_MAXIMUM: Guide(

@@ -235,9 +235,9 @@ def _unreached(service: str, who: str, reached: int) -> ConditionState:
     """The condition for ready pods that the Service does not lead to."""
     return false(
         Reason.NO_ENDPOINT,
-        f"{who}, but Service {service} leads to {reached}; wait, the operator restores its "
-        "selector and ports (see `kubectl get endpointslices -l "
-        f"{names.LABEL_SERVICE_NAME}={service}`).",
+        f"{who}, but Service {service} leads to {reached}; wait until the operator has restored "
+        "its selector and ports. If this lasts, see `kubectl get endpointslices -l "
+        f"{names.LABEL_SERVICE_NAME}={service}`.",
     )
 
 
@@ -266,17 +266,17 @@ def _progressing(view: ModelView, replicas: Replicas) -> ConditionState:
     return true(
         Reason.ROLLING_OUT,
         f"{replicas.updated} of {_engine_count(replicas.desired)} updated, "
-        f"{replicas.ready} ready, {replicas.older} of an older spec; wait."
-        + (_way_back(view, replicas) if fails else ""),
+        f"{replicas.ready} ready, {replicas.older} of an older spec"
+        + (_way_back(view, replicas) if fails else "; wait."),
     )
 
 
 def _way_back(view: ModelView, replicas: Replicas) -> str:
     """What to do about a new version that fails while an older one serves."""
     if not replicas.older:
-        return ""
+        return "; see EnginesReady."
     return (
-        f" {_engine_count(replicas.older)} of the earlier spec "
+        f". {_engine_count(replicas.older)} of the earlier spec "
         f"{'keeps' if replicas.older == 1 else 'keep'} serving. To go back, apply the "
         f"earlier spec of {view.metadata['name']} again."
     )

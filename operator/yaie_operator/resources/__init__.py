@@ -21,8 +21,5 @@ def model_objects(
     """Children of one model. `deployment`: the engines' Deployment as it is now, if it is ours;
     `in_place`: engines are replaced in their places.
     """
-    return (
-        engine_service(model),
-        engine_budget(model),
-        engine_deployment(model, config, observed=deployment, in_place=in_place),
-    )
+    engines = engine_deployment(model, config, observed=deployment, in_place=in_place)
+    return (engine_service(model), engine_budget(model), engines)
