@@ -96,8 +96,8 @@ def router_figures(samples: Iterable[Sample]) -> RouterFigures:
             continue
         model = labels.get("model", "")
         found[name][model] = found[name].get(model, 0.0) + value
-    counts = (found[name] for name in ROUTER_NAMES)
-    return RouterFigures(*counts, reached=frozenset(reached) if reached else None)
+    in_flight, pending, requests = (found[name] for name in ROUTER_NAMES)
+    return RouterFigures(in_flight, pending, requests, frozenset(reached) if reached else None)
 
 
 def engine_figures(samples: Iterable[Sample]) -> EngineFigures:
