@@ -63,7 +63,7 @@ class OperatorConfig:
     retry_max_s: float = 60.0
     recheck_s: float = 10.0
     autoscale_s: float = 2.0
-    gate_s: float = 0.5
+    gate_s: float = 1.0
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:

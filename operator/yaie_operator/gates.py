@@ -42,7 +42,16 @@ class Gatekeeper:
             waiting.setdefault(model["namespace"], []).extend(_waiting(pods))
         for namespace, found in waiting.items():
             if found:
-                await self._namespace(pages, namespace, found)
+                await self._safely(pages, namespace, found)
+
+    async def _safely(
+        self, pages: Pages, namespace: str, waiting: Sequence[tuple[Object, bool]]
+    ) -> None:
+        try:
+            await self._namespace(pages, namespace, waiting)
+        except Exception:
+            # An unexpected error for one namespace must not stop the others.
+            log.exception("gates not looked at", extra=fields(namespace=namespace))
 
     async def _namespace(
         self, pages: Pages, namespace: str, waiting: Sequence[tuple[Object, bool]]

@@ -136,3 +136,14 @@ async def test_a_pod_that_is_gone_meanwhile_does_no_harm(world: World) -> None:
     )  # fmt: skip
     world.cluster.remove(Ref("Pod", "ns", "new"))
     await world.gatekeeper.look(world)
+
+
+async def test_an_unexpected_error_in_one_namespace_does_not_stop_the_others(world: World) -> None:
+    """The loop is one of the manager's tasks: an error would end them all."""
+    world.put(pod("old"))
+    broken = pod("new", ready=False)
+    del broken["status"]["conditions"][1]["lastTransitionTime"]
+    world.put(broken)
+    world.reached["router"] = None
+    await world.look()
+    assert world.gate() == ""
