@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from yaie.cli.advice import nodes
-from yaie.cli.advice.nodes import GPU, Seat
+from yaie.cli.advice.planning import nodes
+from yaie.cli.advice.planning.nodes import GPU, Seat
 
 TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from yaie.cli.advice.cards import Card
-from yaie.cli.advice.memory_plan import (
+from yaie.cli.advice.planning.cards import Card
+from yaie.cli.advice.planning.memory import (
     COLUMNS,
     Fit,
     Subject,
@@ -16,9 +16,9 @@ from yaie.cli.advice.memory_plan import (
     row,
     verdict,
 )
-from yaie.cli.advice.nodes import Seat, surge
-from yaie.cli.advice.room import Room
-from yaie.cli.advice.subject import Wish
+from yaie.cli.advice.planning.nodes import Seat, surge
+from yaie.cli.advice.planning.room import Room
+from yaie.cli.advice.planning.subject import Wish
 from yaie.cli.commands.local.ps import table
 from yaie_api.resource.capacity import DTYPE_BYTES
 

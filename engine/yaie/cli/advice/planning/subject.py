@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from yaie.checkpoint import sizes, source
-from yaie.cli.advice.memory_plan import Subject
+from yaie.cli.advice.planning.memory import Subject
 from yaie.cli.commands.serve import engine_config
 from yaie.cli.local.files import DEFAULT_NAMESPACE, Loaded, load
 from yaie.cli.local.named_models import named_models, source_of
