@@ -1,7 +1,8 @@
 """Requests to a Kubernetes API server: authentication, timeouts, and errors as the port's classes.
 
-The official asyncio client supplies credentials and connections. Requests are plain REST, so that a
-server-side apply sends exactly the operator's fields.
+The official asyncio client supplies credentials and TLS settings. Requests are plain REST, so that
+a server-side apply sends exactly the operator's fields, and go through a session of our own: the
+client's reads .netrc and the proxy variables in a thread for each request.
 """
 
 import contextlib
@@ -12,7 +13,8 @@ from typing import Any
 
 import aiohttp
 from kubernetes.aio import config as kube_config
-from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config import ConfigException
 
 from yaie_operator.cluster import ConflictError, NotFoundError, RefusedError, UnreachableError
@@ -82,12 +84,16 @@ class KubeApi:
         timeout_s: float = 10.0,
         user_agent: str = "yaie-operator",
     ) -> None:
-        self._client = ApiClient(configuration)
-        self._client.user_agent = user_agent
+        self._configuration = configuration
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=RESTClientObject(configuration).ssl_context),
+            headers={"Accept": "application/json", "User-Agent": user_agent},
+            timeout=self._timeout,
+        )
 
     async def close(self) -> None:
-        await self._client.close()
+        await self._session.close()
 
     async def send(self, request: Request) -> Any:
         """Send a request and return the response's JSON.
@@ -117,18 +123,22 @@ class KubeApi:
         raise _error(status, _message(data))
 
     async def _exchange(self, request: Request) -> tuple[int, bytes]:
-        method, url, headers, body, _ = await self._client.param_serialize(
+        known = self._configuration
+        headers = {"Content-Type": request.media}
+        token = await known.get_api_key_with_prefix("BearerToken", alias="authorization")
+        if token:
+            headers["Authorization"] = token
+        async with self._session.request(
             request.method,
-            request.path,
-            query_params=list(request.query),
-            header_params={"Accept": "application/json", "Content-Type": request.media},
-            body=request.body,
-            auth_settings=["BearerToken"],
-        )
-        response = await self._client.call_api(
-            method, url, header_params=headers, body=body, _request_timeout=self._timeout
-        )
-        return response.status, await response.read()
+            known.host + request.path,
+            params=request.query,
+            headers=headers,
+            data=None if request.body is None else json.dumps(request.body),
+            server_hostname=known.tls_server_name or None,
+            proxy=known.proxy or None,
+            proxy_headers=known.proxy_headers or None,
+        ) as response:
+            return response.status, await response.read()
 
 
 def _message(data: bytes) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from router.conftest import Stack, StackMaker
 from router.fakes import DONE, FakeEngine, endpoint_slice, inference_model
-from yaie_router import watch
+from yaie_router.discovery import watch
 
 
 async def test_a_new_model_is_served_and_a_deleted_one_is_not(stack: Stack) -> None:

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from yaie_api.http import pages
 from yaie_api.http.paths import no_such_path
-from yaie_router.answers import own_headers
+from yaie_router.downstream.answers import own_headers
 
 _DOCUMENT: Final = "openapi.json"
 """Written by `tools/render_openapi.py`: the router does not load the types that check bodies."""

@@ -13,8 +13,8 @@ from yaie_api.errors import (
     UnavailableError,
 )
 from yaie_api.http.access.body import BodyLimits, BodyMeter
-from yaie_router.endpoints import Directory, Holder
-from yaie_router.objects import Model
+from yaie_router.discovery.endpoints import Directory, Holder
+from yaie_router.discovery.objects import Model
 
 _MOST_NAMES: Final = 20
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from math import ceil
 from typing import Final, Literal
 
-from yaie_router.objects import Endpoint, Policy
+from yaie_router.discovery.objects import Endpoint, Policy
 
 VIRTUAL_NODES: Final = 128
 """Points of each endpoint on the ring. With 128, the largest share of 8 is near 1.2 fair shares."""

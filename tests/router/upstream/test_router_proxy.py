@@ -10,6 +10,7 @@ import pytest
 
 from router.conftest import GENEROUS_S, Stack, StackMaker, free_port, is_refused
 from router.fakes import DONE, FakeEngine, endpoint_slice, event, inference_model
+from yaie_router.health.outlier_detection import FAILURES
 from yaie_router.routes import FORWARDED
 
 
@@ -137,10 +138,10 @@ async def test_one_connection_carries_many_requests_on_both_sides(stack: Stack) 
     assert engine.connections == 1
 
 
-@pytest.mark.parametrize("status", [400, 404, 429, 500])
-async def test_an_engines_refusal_is_passed_on_and_never_retried(stack: Stack, status: int) -> None:
+def refusing(status: int, number: int) -> list[FakeEngine]:
+    """Engines that answer nothing but this."""
     answer = b'{"error": {"message": "no"}}'
-    engines = [
+    return [
         FakeEngine(
             f"pod-{i}",
             status=f"{status} No",
@@ -148,14 +149,49 @@ async def test_an_engines_refusal_is_passed_on_and_never_retried(stack: Stack, s
             content_type="application/json",
             extra_headers=[("retry-after", "7")],
         )
-        for i in range(2)
+        for i in range(number)
     ]
+
+
+@pytest.mark.parametrize("status", [400, 404, 413, 422, 501, 504])
+async def test_an_engines_refusal_is_passed_on_and_never_retried(stack: Stack, status: int) -> None:
+    engines = refusing(status, 2)
+    await stack.serve("demo", *engines)
+    for _ in range(10):  # and ejects nobody
+        async with stack.chat() as response:
+            assert response.status == status
+            assert response.headers["retry-after"] == "7"
+            assert await response.read() == engines[0].pieces[0]
+    assert sum(len(engine.received) for engine in engines) == 10
+    assert await ejections(stack) == 0
+
+
+async def ejections(stack: Stack) -> float:
+    sample = 'yaie_router_ejections_total{model="demo",reason="%s"}'
+    return sum([await stack.metric(sample % reason) for reason in FAILURES])
+
+
+@pytest.mark.parametrize(("status", "sent"), [(500, 2), (502, 2), (429, 3), (503, 3)])
+async def test_when_all_engines_refuse_the_last_refusal_is_passed_on(
+    stack: Stack, status: int, sent: int
+) -> None:
+    engines = refusing(status, 4)
     await stack.serve("demo", *engines)
     async with stack.chat() as response:
         assert response.status == status
         assert response.headers["retry-after"] == "7"
-        assert await response.read() == answer
-    assert sum(len(engine.received) for engine in engines) == 1
+        assert await response.read() == engines[0].pieces[0]
+        assert response.headers["x-should-retry"] == "false"
+    assert sum(len(engine.received) for engine in engines) == sent
+
+
+async def test_a_request_that_every_engine_fails_on_ejects_none(stack: Stack) -> None:
+    engines = refusing(500, 2)
+    await stack.serve("demo", *engines)
+    for _ in range(12):  # within the budget of retries
+        async with stack.chat() as response:
+            assert response.status == 500
+    assert await ejections(stack) == 0
 
 
 async def test_a_client_that_leaves_cancels_the_engine(stack: Stack) -> None:
@@ -257,7 +293,7 @@ async def test_a_refused_connection_goes_to_another_engine_and_ejects_the_first(
     for _ in range(6):
         async with stack.chat() as response:
             assert response.headers["x-yaie-endpoint"] == "pod-good"
-    assert await stack.metric('yaie_router_ejections_total{model="demo"}') == 1.0
+    assert await ejections(stack) == 1.0
     assert await stack.metric('yaie_router_retries_total{cause="connect",model="demo"}') == 1.0
 
 
@@ -300,13 +336,13 @@ async def test_retries_stop_when_the_budget_is_spent(stack: Stack) -> None:
     assert 40 < sent <= 40 + 10 + 40 * 0.2
 
 
-async def test_a_silent_engine_is_given_up_and_not_retried(stack: Stack) -> None:
-    engines = [FakeEngine(f"pod-{i}", stall_after_head=True) for i in range(2)]
+async def test_a_silent_engine_is_given_up_and_one_other_is_tried(stack: Stack) -> None:
+    engines = [FakeEngine(f"pod-{i}", stall_after_head=True) for i in range(3)]
     await stack.serve("demo", *engines, routing={"timeoutSeconds": 0.3})
     async with stack.chat() as response:
         assert response.status == 503
         assert "in time" in (await response.json())["error"]["message"]
-    assert sum(len(engine.received) for engine in engines) == 1
+    assert sum(len(engine.received) for engine in engines) == 2
 
 
 async def test_a_slow_reader_slows_its_engine_and_costs_bounded_memory(stack: Stack) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from fakes.dripping import CHUNKED, EARLY, POST, Dripped, chunk, drip
 from router.conftest import Stack, StackMaker
-from yaie_router import edge
+from yaie_router.downstream import edge
 
 LINGER_S = 0.5
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yaie_router.affinity import Decision, pick, ring
-from yaie_router.objects import Endpoint
+from yaie_router.balancing.affinity import Decision, pick, ring
+from yaie_router.discovery.objects import Endpoint
 
 
 def endpoints(*names: str) -> tuple[Endpoint, ...]:

@@ -22,7 +22,7 @@ from aiohttp.web_protocol import RequestHandler
 
 from yaie_api.errors import InvalidRequestError
 from yaie_api.http.access.body import LINGER_S
-from yaie_router.answers import error_answer
+from yaie_router.downstream.answers import error_answer
 
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 _IDLE_S: Final = 75.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from yaie_api.response_id import mark_in, mark_of_pod
-from yaie_router.objects import Endpoint, Model, Object, Slice, parse_model, parse_slice
+from yaie_router.discovery.objects import Endpoint, Model, Object, Slice, parse_model, parse_slice
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ import pytest
 
 from router.conftest import Stack
 from router.fakes import DONE, FakeEngine, RawEngine, event
-from router.test_router_proxy import chat_bytes, events_of
+from router.upstream.test_router_proxy import chat_bytes, events_of
 
 BODY = b'{"model":"demo","messages":[{"role":"user","content":"hi"}]}'
 CHUNKED = (

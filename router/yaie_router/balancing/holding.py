@@ -10,8 +10,8 @@ import time
 from collections import Counter
 
 from yaie_api.errors import OverloadedError, UnavailableError
-from yaie_router.endpoints import Directory
-from yaie_router.objects import Model
+from yaie_router.discovery.endpoints import Directory
+from yaie_router.discovery.objects import Model
 
 SUSPENDED_RETRY_S = 60.0
 FULL_RETRY_S = 10.0

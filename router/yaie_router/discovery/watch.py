@@ -19,7 +19,7 @@ import aiohttp
 import msgspec
 
 from yaie_api.logs import fields
-from yaie_router.objects import Object
+from yaie_router.discovery.objects import Object
 
 log = logging.getLogger(__name__)
 

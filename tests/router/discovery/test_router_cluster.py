@@ -10,13 +10,13 @@ import pytest
 
 from cluster.control_plane import ControlPlane
 from router.fakes import FakeEngine, endpoint_slice, inference_model
-from yaie_router.endpoints import Directory
+from yaie_router.discovery.endpoints import Directory
+from yaie_router.discovery.watch import Access, Watcher
 from yaie_router.run import models_path, slices_path
-from yaie_router.watch import Access, Watcher
 
 pytestmark = pytest.mark.cluster
 
-CRD = Path(__file__).parents[2] / "manifests" / "crd.yaml"
+CRD = Path(__file__).parents[3] / "manifests" / "crd.yaml"
 RULES = [
     {"apiGroups": ["yaie.dev"], "resources": ["inferencemodels"], "verbs": ["list", "watch"]},
     {

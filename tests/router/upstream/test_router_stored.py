@@ -14,8 +14,8 @@ from router.conftest import Stack, StackMaker
 from router.fakes import FakeEngine, endpoint_slice, inference_model
 from router.test_router_app import error_of
 from yaie_api.response_id import mark_of_pod
-from yaie_router.endpoints import Directory
-from yaie_router.objects import Endpoint
+from yaie_router.discovery.endpoints import Directory
+from yaie_router.discovery.objects import Endpoint
 
 ANSWER = b'{"ok": true}'
 
