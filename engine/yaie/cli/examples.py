@@ -54,6 +54,11 @@ EXAMPLES: Final = {
         "yaie explain demo -n chat --context staging",
         "yaie explain demo -o json",
     ),
+    "doctor": (
+        "yaie doctor",
+        "yaie doctor --no-cluster",
+        "yaie doctor --no-machine --context staging -n chat",
+    ),
     "pull": ("yaie pull Qwen/Qwen3-0.6B", "yaie pull Qwen/Qwen3-0.6B@main"),
     "ls": ("yaie ls", "yaie ls -o json"),
     "rm": ("yaie rm Qwen/Qwen3-0.6B",),

@@ -13,6 +13,7 @@ from yaie.cli.advice.explaining.next_step import Commands, next_steps
 from yaie.cli.commands.local.ps import age
 from yaie.progress import in_bytes
 from yaie_operator.reconcile import pods as diagnoses
+from yaie_operator.reconcile.reasons import GUIDE
 
 Object = Mapping[str, Any]
 MOST_EVENTS: Final = 6
@@ -66,6 +67,7 @@ class Explanation:
     since: str
     reason: str
     message: str
+    remedy: str
     conditions: tuple[tuple[str, ...], ...]
     engines: tuple[Engine, ...]
     notes: tuple[tuple[str, str], ...]
@@ -92,6 +94,7 @@ def explain(seen: Seen, commands: Commands, now_s: float) -> Explanation:
         since=since,
         reason=reason,
         message=message,
+        remedy="" if is_ready else _remedy(reason),
         conditions=tuple(_condition(c, now_s) for c in conditions.values()),
         engines=engines,
         notes=tuple(_notes(model, conditions, now_s)),
@@ -108,6 +111,7 @@ def lines(told: Explanation, where: str) -> list[str]:
         found.append(f"Nothing is awaited ({told.reason}{_for(told.since)}): {told.message}")
     else:
         found.append(f"Not ready{_for(told.since)}, {told.reason}: {told.message}")
+        found += [f"What to do: {told.remedy}"] if told.remedy else []
     for title, text in told.notes:
         found.append(f"{title}: {text}")
     if told.engines:
@@ -141,6 +145,13 @@ def _awaited(model: Object, conditions: Mapping[str, Object]) -> tuple[str, str]
     if ready.get("status") != "True" and progress.get("reason") == "DeadlineExceeded":
         message = f"{message} {progress['message']}"
     return ready.get("reason", "Unknown"), message
+
+
+def _remedy(reason: str) -> str:
+    """What the user does about a reason, as the table of reasons says; "": nothing."""
+    known = {str(one): guide.remedy for one, guide in GUIDE.items()}
+    told = known.get(reason, "")
+    return "" if told == "Nothing." else told
 
 
 def _is_stale(model: Object) -> bool:

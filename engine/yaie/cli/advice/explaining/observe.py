@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from yaie.cli.advice.explaining.explained import Seen
 from yaie.cli.advice.place import ForbiddenError, Place
+from yaie.cli.advice.threads import in_thread
 from yaie.cli.local.client import model_path
 from yaie.cli.local.stages import last_words, stages
 from yaie_api import names
@@ -104,7 +105,7 @@ async def _said_by(place: Place, namespace: str, pod: Object) -> str:
     """Why it ended, in which stage of its start it is, or the end of its log; "": none of them."""
     if words := last_words([pod]):
         return words
-    if place.is_local and (stage := await asyncio.to_thread(stages, [pod])):
+    if place.is_local and (stage := await in_thread(lambda: stages([pod]))):
         return next(iter(stage.values()))
     path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}/log"
     try:

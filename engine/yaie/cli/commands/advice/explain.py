@@ -32,7 +32,9 @@ def add_parser(subparsers: "Subparsers") -> None:
 
 def run(args: argparse.Namespace) -> int:
     from yaie.cli.advice.explaining.explained import lines
+    from yaie.logging import setup
 
+    setup("error")
     told, where = asyncio.run(_explained(args))
     if args.output == "json":
         print(json.dumps(asdict(told), indent=2))
