@@ -130,10 +130,10 @@ def test_replicas_without_a_load_are_those_of_the_spec() -> None:
 
 
 def test_what_blocks_a_rollout_is_told() -> None:
-    seen = Seen(model(rollout={"hash": "a1", "step": "Surge", "blockedBy": "NoSpareGPU"}))
-    assert ("Rollout", "blocked by NoSpareGPU") in told(seen).notes
+    seen = Seen(model(rollout={"step": "Surging", "blockedBy": "Pod a waits for a node."}))
+    assert ("Rollout", "Surging, and waits: Pod a waits for a node.") in told(seen).notes
     moving = condition("Progressing", "True", "RollingOut", "1 of 2 engines updated.")
-    assert ("Rollout", "1 of 2 engines updated.") in told(Seen(model(moving))).notes
+    assert ("Rollout", "RollingOut: 1 of 2 engines updated.") in told(Seen(model(moving))).notes
 
 
 def test_a_download_tells_how_far_it_is() -> None:

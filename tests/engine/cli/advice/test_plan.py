@@ -51,7 +51,7 @@ def config_only(folder: Path, raw: dict[str, Any] = LLAMA_70B) -> str:
 
 def of_70b(folder: Path, **settings: Any) -> Subject:
     config = EngineConfig(model=config_only(folder), **settings)
-    wish = subject.Wish("m", None, config.model, config, {}, 1, 1, is_auto=False, memory=None)
+    wish = subject.Wish("m", None, config.model, config, {}, 1, 1, "Auto", memory=None)
     return subject.subject_of(wish)
 
 

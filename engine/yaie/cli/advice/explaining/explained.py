@@ -178,12 +178,11 @@ def _notes(
     spec, status = model["spec"], model.get("status") or {}
     yield from _replicas(spec, status, conditions, now_s)
     rollout = status.get("rollout") or {}
+    step = rollout.get("step") or "RollingOut"
     if blocked := rollout.get("blockedBy"):
-        yield "Rollout", f"blocked by {blocked}"
-    elif (step := rollout.get("step")) and not _is_true(conditions, "Ready"):
-        yield "Rollout", str(step)
+        yield "Rollout", f"{step}, and waits: {blocked}"
     elif _is_true(conditions, "Progressing"):
-        yield "Rollout", conditions["Progressing"]["message"]
+        yield "Rollout", f"{step}: {conditions['Progressing']['message']}"
     if (cache := conditions.get("CacheReady")) is not None:
         yield "Cache", f"{cache['reason']}: {cache['message']}{_downloaded(status)}"
 
