@@ -46,6 +46,8 @@ from yaie_operator.reconcile.plan import (
 )
 from yaie_operator.reconcile.reasons import ConditionState, Reason, false, true
 from yaie_operator.reconcile.refusals import Refusals
+from yaie_operator.reconcile.rollout.replicas import own_deployment
+from yaie_operator.reconcile.rollout.strategy import choose
 from yaie_operator.reconcile.status import (
     ScalingReport,
     Transition,
@@ -107,12 +109,16 @@ class Reconciler:
         if model is not None:
             accepted = name_taken(view.model, view.shared.models) or accepted
         key = model_key(namespace, name)
+        again_s = None
         if model is not None and accepted.is_true:
-            accepted = await self._write_all(key, plan_model(model, view, self._config))
+            rollout = choose(model, own_deployment(view), view.pods, self._clock())
+            again_s = rollout.again_s
+            decided = plan_model(model, view, self._config, in_place=rollout.in_place)
+            accepted = await self._write_all(key, decided)
             view = await self._observe(namespace, name)
         if view is not None:
             await self._report(view, model, accepted)
-        return None if accepted.is_true else self._recheck_s(key)
+        return again_s if accepted.is_true else self._recheck_s(key)
 
     async def _namespace(self, namespace: str) -> float | None:
         key = namespace_key(namespace)
@@ -183,14 +189,14 @@ class Reconciler:
             return name_conflict(decided.conflicts)
         left = identity_of(decided.writes)
         if (refusal := self._refused.pending(key, left, self._clock())) is not None:
-            return false(Reason.REFUSED, refusal.message)
+            return refused(refusal.message)
         for number, write in enumerate(decided.writes):
             try:
                 await self._write(write)
             except RefusedError as error:
                 left = identity_of(decided.writes[number:])
                 self._refused.add(key, left, str(error), self._clock())
-                return false(Reason.REFUSED, str(error))
+                return refused(str(error))
         self._refused.clear(key)
         return true(Reason.VALID, "The spec is valid.")
 
@@ -266,6 +272,16 @@ class Reconciler:
             self._wake(model_key(view.namespace, model["metadata"]["name"]))
 
 
+def refused(message: str) -> ConditionState:
+    """The Accepted condition when the API server has refused a child."""
+    told = message.rstrip(". ")
+    return false(
+        Reason.REFUSED,
+        f"The API server refused what the model needs: {told}; change the spec, the quota or the "
+        "policy. It is tried again.",
+    )
+
+
 def understand(obj: Object) -> tuple[ServedModel | None, ConditionState]:
     """Parse a stored object: (model, Accepted condition); the model is None if it is invalid."""
     try:
@@ -304,11 +320,14 @@ def _applied(manifest: Object) -> str:
     return str(manifest["metadata"]["annotations"][ANNOTATION_APPLIED])
 
 
-def plan_model(model: ServedModel, view: ModelView, config: OperatorConfig) -> WritePlan:
+def plan_model(
+    model: ServedModel, view: ModelView, config: OperatorConfig, *, in_place: bool = False
+) -> WritePlan:
+    """Plan a model's own objects. `in_place`: how its rollout goes on (`rollout.strategy`)."""
     ours = partial(is_ours, owner_uid=model.uid)
-    live = view.deployment
-    deployment = live if live is not None and ours(live) else None
-    return plan(model_objects(model, config, deployment=deployment), view.objects, ours)
+    deployment = own_deployment(view)
+    desired = model_objects(model, config, deployment=deployment, in_place=in_place)
+    return plan(desired, view.objects, ours)
 
 
 def plan_router(

@@ -3,6 +3,7 @@
 from yaie_operator.cluster import Object
 from yaie_operator.config import OperatorConfig
 from yaie_operator.model import ServedModel
+from yaie_operator.resources.disruption import engine_budget
 from yaie_operator.resources.engine import deployment as engine_deployment
 from yaie_operator.resources.router import router_objects
 from yaie_operator.resources.service import engine_service
@@ -11,7 +12,14 @@ __all__ = ["model_objects", "router_objects"]
 
 
 def model_objects(
-    model: ServedModel, config: OperatorConfig, *, deployment: Object | None
+    model: ServedModel,
+    config: OperatorConfig,
+    *,
+    deployment: Object | None,
+    in_place: bool = False,
 ) -> tuple[Object, ...]:
-    """Children of one model. `deployment`: the engines' Deployment as it is now, if it is ours."""
-    return (engine_service(model), engine_deployment(model, config, observed=deployment))
+    """Children of one model. `deployment`: the engines' Deployment as it is now, if it is ours;
+    `in_place`: engines are replaced in their places.
+    """
+    engines = engine_deployment(model, config, observed=deployment, in_place=in_place)
+    return (engine_service(model), engine_budget(model), engines)

@@ -262,6 +262,7 @@ async def process(*command: str) -> AsyncIterator[asyncio.subprocess.Process]:
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
         start_new_session=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
     )
     try:
         yield child
