@@ -20,7 +20,7 @@ PACKAGES = (
 )
 FOREIGN_FLAGS = {
     *("--server-side", "--set", "--for", "--all", "--all-namespaces", "--create-namespace"),
-    "--take-ownership",
+    *("--take-ownership", "--type"),
     *("--fail", "--silent", "--reuse-values", "--previous", "--as", "--raw"),
     "--embedding-model",
 }
