@@ -72,7 +72,7 @@ def summarise(
     """
     replicas = count(view, spec)
     deployment = _own_deployment(view)
-    states = _states(view, spec, accepted, replicas)
+    states = _states(view, spec, accepted, replicas, config)
     told = _scaling(view.model, spec, scaling)
     if told is not None:
         states[ConditionType.SCALING_ACTIVE] = told.condition
@@ -157,11 +157,15 @@ def phase(states: Mapping[ConditionType, ConditionState], replicas: Replicas) ->
 
 
 def _states(
-    view: ModelView, spec: InferenceModelSpec | None, accepted: ConditionState, replicas: Replicas
+    view: ModelView,
+    spec: InferenceModelSpec | None,
+    accepted: ConditionState,
+    replicas: Replicas,
+    config: OperatorConfig,
 ) -> dict[ConditionType, ConditionState]:
     """All conditions, in the order in which they are shown."""
     engines = _engines(view, spec, accepted, replicas)
-    router = _router(view)
+    router = _router(view, config)
     available = _available(replicas, router)
     return {
         ConditionType.ACCEPTED: accepted,
@@ -222,8 +226,8 @@ def _engines_missing(view: ModelView, replicas: Replicas) -> ConditionState:
     return false(Reason.STARTING, f"{replicas.ready} of {_engine_count(replicas.desired)} ready.")
 
 
-def _router(view: ModelView) -> ConditionState:
-    if foreign := foreign_shared(view.shared):
+def _router(view: ModelView, config: OperatorConfig) -> ConditionState:
+    if foreign := foreign_shared(view.shared, config):
         return name_conflict(foreign)
     if view.shared.refusal:
         return false(Reason.REFUSED, f"The API server refused the router: {view.shared.refusal}")

@@ -20,6 +20,7 @@ from yaie_operator.resources.shared import (
     SETTLE_S,
     digest,
     http_probe,
+    image_pull_secrets,
     labels,
     manifest,
     owner,
@@ -118,6 +119,7 @@ def _template(model: ServedModel, config: OperatorConfig, template_hash: str) ->
         ),
         "containers": [_container(model, config)],
         "volumes": _volumes(model),
+        **image_pull_secrets(config),
     }
     if resources.node_selector:
         spec["nodeSelector"] = dict(resources.node_selector)
