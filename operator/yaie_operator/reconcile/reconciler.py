@@ -184,14 +184,14 @@ class Reconciler:
             return name_conflict(decided.conflicts)
         left = identity_of(decided.writes)
         if (refusal := self._refused.pending(key, left, self._clock())) is not None:
-            return false(Reason.REFUSED, refusal.message)
+            return refused(refusal.message)
         for number, write in enumerate(decided.writes):
             try:
                 await self._write(write)
             except RefusedError as error:
                 left = identity_of(decided.writes[number:])
                 self._refused.add(key, left, str(error), self._clock())
-                return false(Reason.REFUSED, str(error))
+                return refused(str(error))
         self._refused.clear(key)
         return true(Reason.VALID, "The spec is valid.")
 
@@ -268,6 +268,16 @@ class Reconciler:
     def _wake_models(self, view: SharedView) -> None:
         for model in view.models:
             self._wake(model_key(view.namespace, model["metadata"]["name"]))
+
+
+def refused(message: str) -> ConditionState:
+    """The Accepted condition when the API server has refused a child."""
+    told = message.rstrip(". ")
+    return false(
+        Reason.REFUSED,
+        f"The API server refused what the model needs: {told}; change the spec, the quota or the "
+        "policy. It is tried again.",
+    )
 
 
 def understand(obj: Object) -> tuple[ServedModel | None, ConditionState]:

@@ -16,13 +16,13 @@ from yaie_operator.config import OperatorConfig
 INFERENCE_MODEL: Final = Kind(names.API_VERSION, names.KIND, names.PLURAL)
 DEPLOYMENT: Final = Kind("apps/v1", "Deployment", "deployments")
 SERVICE: Final = Kind("v1", "Service", "services")
+DISRUPTION_BUDGET: Final = Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
 POD: Final = Kind("v1", "Pod", "pods")
 CONFIG_MAP: Final = Kind("v1", "ConfigMap", "configmaps")
 SECRET: Final = Kind("v1", "Secret", "secrets")
 SERVICE_ACCOUNT: Final = Kind("v1", "ServiceAccount", "serviceaccounts")
 ROLE_BINDING: Final = Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
 NETWORK_POLICY: Final = Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
-DISRUPTION_BUDGET: Final = Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
 
 
 def _always(_config: OperatorConfig) -> bool:
@@ -50,7 +50,7 @@ class Child:
     wanted: Callable[[OperatorConfig], bool] = _always
 
 
-OF_MODEL: Final = (Child(SERVICE), Child(DEPLOYMENT))
+OF_MODEL: Final = (Child(SERVICE), Child(DISRUPTION_BUDGET), Child(DEPLOYMENT))
 """Owned by their model: the garbage collector deletes them with it."""
 
 OF_NAMESPACE: Final = (
