@@ -21,6 +21,7 @@ from yaie_operator.resources.shared import (
     SETTLE_S,
     digest,
     http_probe,
+    image_pull_secrets,
     labels,
     manifest,
     owner,
@@ -131,6 +132,7 @@ def _template(model: ServedModel, config: OperatorConfig, template_hash: str) ->
         "readinessGates": [{"conditionType": names.CONDITION_ROUTED}],
         "containers": [_container(model, config)],
         "volumes": _volumes(model),
+        **image_pull_secrets(config),
     }
     if nodes := _node_labels(model):
         spec["nodeSelector"] = nodes
