@@ -6,6 +6,7 @@ kubectl finds it.
 
 import argparse
 import contextlib
+import shlex
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -105,7 +106,7 @@ class LocalPlace:
     def __init__(self, client: LocalClient, folder: str, *, is_named: object) -> None:
         self._client = client
         self.name = f"`yaie up` in {folder}"
-        self.flags = f" --state-dir {folder}" if is_named else ""
+        self.flags = f" --state-dir {shlex.quote(folder)}" if is_named else ""
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
         _, found = await in_thread(lambda: self._client.call("GET", path, query=query))
@@ -216,7 +217,7 @@ async def _cluster(args: argparse.Namespace) -> AsyncIterator[KubePlace]:
     context, namespace = kube_api.current_context(args.kubeconfig, args.context)
     api = kube_api.KubeApi(configuration, timeout_s=TIMEOUT_S, user_agent="yaie")
     flags = "".join(
-        f" --{name} {value}"
+        f" --{name} {shlex.quote(value)}"
         for name in ("kubeconfig", "context")
         if (value := getattr(args, name)) is not None
     )

@@ -70,9 +70,10 @@ def test_what_is_awaited_stands_first_and_what_to_type_last() -> None:
     shown = text(Seen(model(waits), [waiting_pod()])).splitlines()
     assert shown[0] == "chat/demo on the cluster: Starting, 0 of 2 engines ready"
     assert shown[2] == "Not ready for 3m20s, Unschedulable: Pod demo-1 waits for a node."
+    where = "-n chat --context staging"
     assert shown[-2:] == [
         "  kubectl describe pod demo-1 -n chat --context staging",
-        "  kubectl get inferencemodel demo -o yaml -n chat --context staging | yaie plan -f -",
+        f"  kubectl get inferencemodel demo -o yaml {where} | yaie plan -f - --context staging",
     ]
 
 

@@ -37,7 +37,8 @@ class Wish:
         source: as the user named it.
         config: the engine's configuration.
         pod: the spec of an engine's pod.
-        replicas: engines that are wanted.
+        replicas: engines that are wanted, at most.
+        by_load: whether the load decides how many.
         max_surge: of the rollout.
         strategy: of the rollout.
         memory: what an engine on a CPU may take, as the file says it; None: it does not.
@@ -50,6 +51,7 @@ class Wish:
     config: EngineConfig
     pod: Mapping[str, Any]
     replicas: int
+    by_load: bool
     max_surge: int
     strategy: str
     memory: str | None
@@ -153,7 +155,8 @@ def _of_file(loaded: Loaded, args: argparse.Namespace) -> Wish:
     if args.model:
         served.model = source_of(args.model)
     elif served.model.startswith("$("):  # where a volume is mounted
-        served.model = loaded.object["spec"]["model"]["source"]
+        model = loaded.object["spec"]["model"]
+        served.model, served.revision = model["source"], model.get("revision")
     return _wish(loaded, args.namespace, engine_config(served))
 
 
@@ -171,6 +174,7 @@ def _wish(loaded: Loaded, namespace: str | None, config: EngineConfig) -> Wish:
         config=config,
         pod=deployment(served, OperatorConfig(), observed=None)["spec"]["template"]["spec"],
         replicas=spec.autoscaling.max if spec.autoscaling else spec.desired_replicas,
+        by_load=spec.autoscaling is not None,
         max_surge=rollout.max_surge,
         strategy=rollout.strategy,
         memory=spec.resources.memory,
