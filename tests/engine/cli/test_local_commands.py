@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fakes.model_folders import copy_of_demo
 from fakes.running_up import SCRIPT, Up, gone, model_file, until, up, yaie
 from yaie.cli.commands.local.logs import together
 from yaie.cli.commands.local.ps import age, table
@@ -159,6 +160,8 @@ def test_a_plan_looks_at_the_machine_of_a_running_up(running: Up, tmp_path: Path
     assert (done.returncode, "it has no GPU" in done.stdout) == (1, True), done.stderr
     done = call(running, "plan", "-f", str(model_file(tmp_path, "base")))
     assert (done.returncode, "base: 1 wanted, 1 running" in done.stdout) == (0, True), done.stdout
+    done = call(running, "plan", str(copy_of_demo(tmp_path)))
+    assert (done.returncode, "any number" in done.stdout) == (0, True), done.stdout
 
 
 def test_logs_are_those_of_the_models_pods(running: Up) -> None:

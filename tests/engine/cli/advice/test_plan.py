@@ -58,6 +58,7 @@ def of_70b(folder: Path, **settings: Any) -> Subject:
         source=config.model,
         config=config,
         pod={},
+        is_open=False,
         replicas=1,
         by_load=False,
         max_surge=1,

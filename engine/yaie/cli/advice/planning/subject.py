@@ -37,6 +37,7 @@ class Wish:
         source: as the user named it.
         config: the engine's configuration.
         pod: the spec of an engine's pod.
+        is_open: whether `yaie up` would choose between GPU and CPU by what the machine has.
         replicas: engines that are wanted, at most.
         by_load: whether the load decides how many.
         max_surge: of the rollout.
@@ -50,6 +51,7 @@ class Wish:
     source: str
     config: EngineConfig
     pod: Mapping[str, Any]
+    is_open: bool
     replicas: int
     by_load: bool
     max_surge: int
@@ -70,7 +72,8 @@ def wishes(args: argparse.Namespace) -> list[Wish]:
         (loaded,) = named_models(
             [args.model], args.namespace or DEFAULT_NAMESPACE, has_gpu=args.device != "cpu"
         )
-        return [_wish(loaded, args.namespace, engine_config(args))]
+        is_open = args.device == "auto"
+        return [_wish(loaded, args.namespace, engine_config(args), is_open=is_open)]
     found = [one for one in load(args.filename, args.namespace) if one.object["kind"] == names.KIND]
     if not found:
         raise InvalidRequestError(f"there is no {names.KIND} in these files")
@@ -160,7 +163,9 @@ def _of_file(loaded: Loaded, args: argparse.Namespace) -> Wish:
     return _wish(loaded, args.namespace, engine_config(served))
 
 
-def _wish(loaded: Loaded, namespace: str | None, config: EngineConfig) -> Wish:
+def _wish(
+    loaded: Loaded, namespace: str | None, config: EngineConfig, *, is_open: bool = False
+) -> Wish:
     from yaie_operator.config import OperatorConfig
     from yaie_operator.resources.engine import deployment
 
@@ -173,6 +178,7 @@ def _wish(loaded: Loaded, namespace: str | None, config: EngineConfig) -> Wish:
         source=config.model,
         config=config,
         pod=deployment(served, OperatorConfig(), observed=None)["spec"]["template"]["spec"],
+        is_open=is_open,
         replicas=spec.autoscaling.max if spec.autoscaling else spec.desired_replicas,
         by_load=spec.autoscaling is not None,
         max_surge=rollout.max_surge,

@@ -104,7 +104,7 @@ async def _look(wish: "Wish", args: argparse.Namespace) -> "Room":
     from yaie.cli.advice.planning.room import look
 
     async with reach(args) as place:
-        return await look(place, wish.name, wish.namespace or place.namespace, wish.pod)
+        return await look(place, wish, wish.namespace or place.namespace)
 
 
 def devices(
