@@ -13,6 +13,8 @@ from yaie_api import names
 from yaie_api.errors import NotFoundError
 
 HERE: Final = "this machine"
+LIVING: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+"""Pods that hold a place on a node."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,6 @@ class Room:
     running: int | None = None
     unknown: str = ""
 
-    @property
-    def places(self) -> int:
-        return sum(seat.places for seat in self.seats)
-
 
 async def look(place: Place, wish: Wish, namespace: str) -> Room:
     """What there is for a pod of the model.
@@ -53,7 +51,7 @@ async def look(place: Place, wish: Wish, namespace: str) -> Room:
         return Room(place.name, (), unknown="this account may not list nodes")
     pods, unknown = None, ""
     try:
-        pods = (await place.get("/api/v1/pods"))["items"]
+        pods = (await place.get("/api/v1/pods", {"fieldSelector": LIVING}))["items"]
     except ForbiddenError:
         unknown = "this account may not list the pods of all namespaces: what is in use is unknown"
     seats = nodes.seats(found, pods, pod)
