@@ -136,15 +136,15 @@ def test_an_engine_that_cannot_start_says_why_under_up(running: Up, tmp_path: Pa
     broken = model_file(tmp_path, "broken", text="  resources: {gpu: {count: 1}}\n")
     call(running, "apply", "-f", str(broken))
 
-    def found() -> dict[str, Any]:
-        answer = call(running, "explain", "broken", "-o", "json")
-        return dict(json.loads(answer.stdout))
+    def explained() -> dict[str, Any] | None:
+        found = json.loads(call(running, "explain", "broken", "-o", "json").stdout)
+        return found if found["reason"] == "Unschedulable" else None
 
-    until(lambda: found()["reason"] == "Unschedulable")
-    assert not found()["is_ready"]
-    assert "needs 1 GPU(s)" in found()["message"]
-    assert found()["engines"][0]["state"] == "Pending"
-    assert found()["next"][0] == f"yaie ps -o wide --state-dir {running.state}"
+    found = until(explained)
+    assert not found["is_ready"]
+    assert "needs 1 GPU(s)" in found["message"]
+    assert found["engines"][0]["state"] == "Pending"
+    assert found["next"][0] == f"yaie ps -o wide --state-dir {running.state}"
     call(running, "delete", "broken")
 
 
@@ -152,6 +152,12 @@ def test_a_model_that_is_not_there_names_those_that_are(running: Up) -> None:
     done = call(running, "explain", "nobody")
     assert done.returncode == 1
     assert "no model named nobody in namespace default (models there: " in done.stderr
+
+
+def test_doctor_looks_at_a_running_up(running: Up) -> None:
+    done = call(running, "doctor", "--no-machine")
+    assert f"`yaie up` in {running.state}" in done.stdout
+    assert "models            " in done.stdout, done.stderr
 
 
 def test_a_plan_looks_at_the_machine_of_a_running_up(running: Up, tmp_path: Path) -> None:

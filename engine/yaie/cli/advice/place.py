@@ -19,6 +19,7 @@ from yaie_api.errors import InvalidRequestError, NotFoundError, UnavailableError
 if TYPE_CHECKING:
     from yaie_operator.watch.kube_api import KubeApi
 
+SILENT: Final = "the API server does not answer"
 TIMEOUT_S: Final = 3.0
 """For each request: a command that only looks does not keep its user waiting."""
 
@@ -192,7 +193,8 @@ def _as_our_errors() -> Any:
     except (cluster.RefusedError, cluster.ConflictError) as error:
         raise ForbiddenError(str(error)) from error
     except cluster.UnreachableError as error:
-        raise UnavailableError(f"the API server does not answer: {error}") from error
+        told = str(error.__cause__ or error) or f"no answer within {TIMEOUT_S:g} s"
+        raise UnavailableError(f"{SILENT}: {told}") from error
 
 
 @contextlib.asynccontextmanager
