@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from api.crd_cases import CASES, Case
+from api.field_values import POD
 from cluster.control_plane import ControlPlane, KubectlError
 from cluster.operator_scene import (
     COLLECTED_S,
@@ -127,7 +128,8 @@ def test_nothing_is_written_while_nothing_changes_nor_by_a_restarted_operator(
     scene: Scene, kubeconfig: Path, tmp_path: Path
 ) -> None:
     with operator(kubeconfig, tmp_path, "first"):
-        scene.apply(resources={"cpu": "1000m", "memory": "1024Mi"})
+        resources = {"cpu": "1000m", "memory": "1024Mi"}
+        scene.apply(resources=resources, podTemplate=POD["podTemplate"])
         scene.becomes_ready()
         assert scene.writes(3.0) == []
     audit = scene.control_plane.audit

@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field
 
 from yaie_api.engine_config import DType
 from yaie_api.resource.autoscaling import Autoscaling, ScalingStatus
+from yaie_api.resource.pod_template import PodTemplate
 from yaie_api.resource.schema import (
     DNS_SUBDOMAIN,
     ENV_NAME,
@@ -499,6 +500,12 @@ class InferenceModelSpec(Part):
     )
     routing: Routing = Field(
         default=Routing(), description="How the router chooses an engine for a request."
+    )
+    pod_template: PodTemplate | None = Field(
+        default=None,
+        description="What an engine's pod has beyond the fields above, in the form of a Pod's "
+        "template: labels, affinity, volumes, pull secrets. What could harm the node or the "
+        "cluster is refused by name.",
     )
     suspend: bool = Field(
         default=False,

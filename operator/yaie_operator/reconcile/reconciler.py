@@ -54,6 +54,7 @@ from yaie_operator.reconcile.status import (
     summarise,
 )
 from yaie_operator.resources import model_objects, router_objects
+from yaie_operator.resources.overlay import TemplateTooLargeError
 from yaie_operator.resources.shared import ANNOTATION_APPLIED, digest
 from yaie_operator.watch import kinds
 
@@ -108,7 +109,7 @@ class Reconciler:
             accepted = name_taken(view.model, view.shared.models) or accepted
         key = model_key(namespace, name)
         if model is not None and accepted.is_true:
-            accepted = await self._write_all(key, plan_model(model, view, self._config))
+            accepted = await self._write_model(key, model, view)
             view = await self._observe(namespace, name)
         if view is not None:
             await self._report(view, model, accepted)
@@ -174,6 +175,14 @@ class Reconciler:
             return None
         refusal = self._refused.message(namespace_key(namespace))
         return replace(view, shared=replace(view.shared, refusal=refusal))
+
+    async def _write_model(self, key: str, model: ServedModel, view: ModelView) -> ConditionState:
+        """Write a model's children and return the Accepted condition."""
+        try:
+            decided = plan_model(model, view, self._config)
+        except TemplateTooLargeError as error:
+            return false(Reason.INVALID_SPEC, f"spec: {error}.")
+        return await self._write_all(key, decided)
 
     async def _write_all(self, key: str, decided: WritePlan) -> ConditionState:
         """Execute a plan and return the Accepted condition; a refusal ends the plan. The same
@@ -315,6 +324,12 @@ def _applied(manifest: Object) -> str:
 
 
 def plan_model(model: ServedModel, view: ModelView, config: OperatorConfig) -> WritePlan:
+    """Plan the children of a model.
+
+    Raises:
+        TemplateTooLargeError: the pod of its engines cannot be recorded.
+
+    """
     ours = partial(is_ours, owner_uid=model.uid)
     live = view.deployment
     deployment = live if live is not None and ours(live) else None

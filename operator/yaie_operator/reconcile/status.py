@@ -272,7 +272,8 @@ def _progressing(view: ModelView, replicas: Replicas) -> ConditionState:
     return true(
         Reason.ROLLING_OUT,
         f"{replicas.updated} of {_engine_count(replicas.desired)} updated, "
-        f"{replicas.ready} ready, {max(0, replicas.current - replicas.updated)} of an older spec; wait.",
+        f"{replicas.ready} ready, {max(0, replicas.current - replicas.updated)} of an older spec; "
+        "wait.",
     )
 
 
