@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-install coverage drills e2e journeys compat soak fuzz prometheus lint fmt bench manifests images constraints clean
+.PHONY: help setup demo test test-fast test-install coverage drills e2e journeys compat scale soak fuzz prometheus lint fmt bench manifests images constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -55,7 +55,7 @@ coverage: $(STAMP) ## branch coverage of core, router, operator and API types; f
 	$(BIN)/python -m coverage report
 
 drills: $(STAMP) ## faults and races against a real control plane (needs Go); YAIE_FAULT_S, YAIE_EDITS make them longer
-	$(PYTEST) tests/operator -m drill -q -n 2
+	$(PYTEST) tests/operator tests/engine/cli/advice -m drill -q -n 2
 
 e2e: $(STAMP) ## a real Kubernetes node, the chart, the images, an OpenAI client (needs root and Go)
 	tests/e2e/run.sh
@@ -66,6 +66,9 @@ journeys: $(STAMP) ## the pages in a real browser, with axe-core (root installs 
 
 compat: $(STAMP) ## real clients against serve and router, each in its own environment; writes docs/compat.md
 	$(BIN)/python tests/compat/run.py --output docs/compat.md
+
+scale: $(STAMP) ## a thousand models on a real API server: latency, requests, CPU, memory, restart (needs Go)
+	$(BIN)/python tests/scale/run.py
 
 soak: $(STAMP) ## 200 mixed clients for ten minutes, a third of which vanish; nothing may be lost or grow
 	$(BIN)/python tests/soak/run.py

@@ -2,8 +2,9 @@
 frozen views of it that one reconcile uses.
 
 Watches may lose, repeat or reorder events. So the store compares resourceVersions, and a full list
-of a kind decides which objects exist. A child that is not in the store is read from the API server,
-because an object without the operator's label may have its name.
+of a kind decides which objects exist. A child that is not in the store is taken for absent: its
+creation fails if an object without the operator's label has its name. From then on its name is
+`uncertain`, and it is read from the API server.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -47,6 +48,7 @@ class Store:
         self._buckets: dict[tuple[str, str, str], dict[Ref, Object]] = {}
         self._touched: dict[Ref, int] = {}
         self._removed: dict[Ref, int] = {}  # version at deletion, kept until the next full list
+        self._uncertain: set[Ref] = set()
         self._tick = 0
 
     def get(self, ref: Ref) -> Object | None:
@@ -70,6 +72,10 @@ class Store:
         """Pods of one model's engines; `model=""`: pods of the router."""
         return list(self._buckets.get(("Pod", namespace, model), {}).values())
 
+    def slices(self, namespace: str, service: str) -> list[Object]:
+        """EndpointSlices of one Service."""
+        return list(self._buckets.get(("EndpointSlice", namespace, service), {}).values())
+
     def put(self, obj: Object) -> bool:
         """Store a newer state. False if this state or a newer one is already known."""
         ref = Ref.of(obj)
@@ -92,8 +98,17 @@ class Store:
 
     def forget(self, ref: Ref) -> None:
         """Drop an object whose state is uncertain; the next view reads it from the API server."""
+        self._uncertain.add(ref)
         if ref in self._objects:
             self._drop(ref)
+
+    def is_uncertain(self, ref: Ref) -> bool:
+        """Whether an object that is not in the store may exist: a write has met it."""
+        return ref in self._uncertain
+
+    def is_absent(self, ref: Ref) -> None:
+        """Note that the API server has no object of this name."""
+        self._uncertain.discard(ref)
 
     def mark(self) -> int:
         """A point in the store's history for `replace`; take it before requesting a list."""
@@ -145,6 +160,7 @@ class Store:
         if ref in self._objects:
             self._drop(ref)
         self._removed.pop(ref, None)
+        self._uncertain.discard(ref)
         self._tick += 1
         self._objects[ref] = slim = _slim(obj)
         self._touched[ref] = self._tick
@@ -160,9 +176,14 @@ class Store:
 
 
 def _bucket(ref: Ref, obj: Object) -> tuple[str, str, str]:
-    """Key of the objects that are looked up together: a model's pods, or a kind in a namespace."""
-    model = label(obj, names.LABEL_MODEL) if ref.kind == "Pod" else ""
-    return (ref.kind, ref.namespace, model)
+    """Key of the objects that are looked up together: a model's pods, a Service's slices, or a kind
+    in a namespace.
+    """
+    by = _LOOKED_UP_BY.get(ref.kind)
+    return (ref.kind, ref.namespace, label(obj, by) if by else "")
+
+
+_LOOKED_UP_BY: Final = {"Pod": names.LABEL_MODEL, "EndpointSlice": names.LABEL_SERVICE_NAME}
 
 
 def _slim(obj: Object) -> Object:
@@ -179,12 +200,16 @@ _WRITTEN: Final = frozenset(kind.kind for kind in kinds.WRITTEN)
 
 @dataclass(frozen=True)
 class SharedView:
-    """A namespace: its models, and the objects (ours or foreign) that have the shared names."""
+    """A namespace: its models, and the objects (ours or foreign) that have the shared names.
+
+    `slices`: EndpointSlices of the router's Service.
+    """
 
     namespace: str
     models: tuple[Object, ...]
     objects: Mapping[Ref, Object]
     pods: tuple[Object, ...] = ()
+    slices: tuple[Object, ...] = ()
     refusal: str = ""
     """The API server's message when it last refused one of the shared objects, or ""."""
 
@@ -198,12 +223,16 @@ class SharedView:
 
 @dataclass(frozen=True)
 class ModelView:
-    """One model, and the objects (ours or foreign) that have its children's names."""
+    """One model, and the objects (ours or foreign) that have its children's names.
+
+    `slices`: EndpointSlices of its Service.
+    """
 
     model: Object
     objects: Mapping[Ref, Object]
     pods: tuple[Object, ...]
     shared: SharedView = field(repr=False)
+    slices: tuple[Object, ...] = ()
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -229,27 +258,38 @@ async def observe_model(
         model=model,
         objects=await _objects(store, cluster, refs),
         pods=tuple(store.pods(namespace, name)),
+        slices=tuple(store.slices(namespace, name)),
         shared=await observe_shared(store, cluster, namespace),
     )
 
 
 async def observe_shared(store: Store, cluster: Cluster, namespace: str) -> SharedView:
+    """The view of a namespace. Without a model, all that it shares is read: what lost its label and
+    is in no watch would stay for ever.
+    """
     refs = [Ref(child.kind.kind, namespace, child.name) for child in kinds.OF_NAMESPACE]
+    models = tuple(store.models(namespace))
     return SharedView(
         namespace=namespace,
-        models=tuple(store.models(namespace)),
-        objects=await _objects(store, cluster, refs),
+        models=models,
+        objects=await _objects(store, cluster, refs, live=not models),
         pods=tuple(store.pods(namespace, "")),
+        slices=tuple(store.slices(namespace, names.ROUTER)),
     )
 
 
-async def _objects(store: Store, cluster: Cluster, refs: Iterable[Ref]) -> dict[Ref, Object]:
+async def _objects(
+    store: Store, cluster: Cluster, refs: Iterable[Ref], *, live: bool = False
+) -> dict[Ref, Object]:
+    """The objects of these names. `live`: those that are not in the store are read as well."""
     found: dict[Ref, Object] = {}
     for ref in refs:
         obj = store.get(ref)
-        if obj is None:
+        if obj is None and (live or store.is_uncertain(ref)):
             kind = kinds.BY_NAME[ref.kind]
             obj = await cluster.get(kind, namespace=ref.namespace, name=ref.name)
+            if obj is None:
+                store.is_absent(ref)
         if obj is not None:
             found[ref] = obj
     return found

@@ -46,6 +46,8 @@ from yaie_operator.reconcile.plan import (
 )
 from yaie_operator.reconcile.reasons import ConditionState, Reason, false, true
 from yaie_operator.reconcile.refusals import Refusals
+from yaie_operator.reconcile.rollout.replicas import own_deployment
+from yaie_operator.reconcile.rollout.strategy import choose
 from yaie_operator.reconcile.status import (
     ScalingReport,
     Transition,
@@ -108,12 +110,15 @@ class Reconciler:
         if model is not None:
             accepted = name_taken(view.model, view.shared.models) or accepted
         key = model_key(namespace, name)
+        again_s = None
         if model is not None and accepted.is_true:
-            accepted = await self._write_model(key, model, view)
+            rollout = choose(model, own_deployment(view), view.pods, self._clock())
+            again_s = rollout.again_s
+            accepted = await self._write_model(key, model, view, in_place=rollout.in_place)
             view = await self._observe(namespace, name)
         if view is not None:
             await self._report(view, model, accepted)
-        return None if accepted.is_true else self._recheck_s(key)
+        return again_s if accepted.is_true else self._recheck_s(key)
 
     async def _namespace(self, namespace: str) -> float | None:
         key = namespace_key(namespace)
@@ -176,10 +181,12 @@ class Reconciler:
         refusal = self._refused.message(namespace_key(namespace))
         return replace(view, shared=replace(view.shared, refusal=refusal))
 
-    async def _write_model(self, key: str, model: ServedModel, view: ModelView) -> ConditionState:
+    async def _write_model(
+        self, key: str, model: ServedModel, view: ModelView, *, in_place: bool
+    ) -> ConditionState:
         """Write a model's children and return the Accepted condition."""
         try:
-            decided = plan_model(model, view, self._config)
+            decided = plan_model(model, view, self._config, in_place=in_place)
         except TemplateTooLargeError as error:
             return false(Reason.INVALID_SPEC, f"spec: {error}.")
         return await self._write_all(key, decided)
@@ -323,17 +330,19 @@ def _applied(manifest: Object) -> str:
     return str(manifest["metadata"]["annotations"][ANNOTATION_APPLIED])
 
 
-def plan_model(model: ServedModel, view: ModelView, config: OperatorConfig) -> WritePlan:
-    """Plan the children of a model.
+def plan_model(
+    model: ServedModel, view: ModelView, config: OperatorConfig, *, in_place: bool = False
+) -> WritePlan:
+    """Plan a model's own objects. `in_place`: how its rollout goes on (`rollout.strategy`).
 
     Raises:
         TemplateTooLargeError: the pod of its engines cannot be recorded.
 
     """
     ours = partial(is_ours, owner_uid=model.uid)
-    live = view.deployment
-    deployment = live if live is not None and ours(live) else None
-    return plan(model_objects(model, config, deployment=deployment), view.objects, ours)
+    deployment = own_deployment(view)
+    desired = model_objects(model, config, deployment=deployment, in_place=in_place)
+    return plan(desired, view.objects, ours)
 
 
 def plan_router(
