@@ -99,7 +99,8 @@ def test_kubectl_explains_and_lists_models(scene: Scene) -> None:
     assert table.split("\n")[0].split() == header.split()
     assert "builtin://yaie-demo" in table
     wide = scene.kubectl("get", "ym", "-n", scene.namespace, "-o", "wide")
-    assert "ENDPOINT" in wide.split("\n")[0]
+    header = "NAME MODEL READY PHASE GPU REASON CONTEXT CONCURRENCY ENDPOINT AGE"
+    assert wide.split("\n")[0].split() == header.split()
 
 
 @pytest.mark.timeout(300)

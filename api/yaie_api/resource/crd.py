@@ -43,6 +43,18 @@ COLUMNS: Final = (
         "type": "string",
         "jsonPath": '.status.conditions[?(@.type=="Ready")].reason',
     },
+    {
+        "name": "Context",
+        "type": "integer",
+        "jsonPath": ".status.model.contextLength",
+        "priority": 1,
+    },
+    {
+        "name": "Concurrency",
+        "type": "number",
+        "jsonPath": ".status.capacity.maxConcurrency",
+        "priority": 1,
+    },
     {"name": "Endpoint", "type": "string", "jsonPath": ".status.endpoint", "priority": 1},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
 )

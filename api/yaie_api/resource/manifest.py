@@ -208,9 +208,9 @@ def _part_at(path: Path) -> type[Part] | None:
 
 def _refused(part: type[Part] | None, name: str) -> str | None:
     """What to write instead of a field that is refused by name."""
-    extra = part.model_config.get("json_schema_extra") if part is not None else None
-    refused = extra.get(REFUSED_KEY) if isinstance(extra, dict) else None
-    return refused[name][1] if isinstance(refused, dict) and name in refused else None
+    extra: Any = part.model_config.get("json_schema_extra") if part is not None else None
+    refused: Mapping[str, tuple[str, str]] = (extra or {}).get(REFUSED_KEY, {})
+    return refused[name][1] if name in refused else None
 
 
 def _child(part: type[Part], name: str) -> type[Part] | None:

@@ -589,6 +589,32 @@ class RolloutStatus(Part):
     )
 
 
+class ModelStatus(Part):
+    """The model as it is served."""
+
+    parameters: int = Field(default=0, ge=0, description="Number of its parameters.")
+    weight_bytes: int = Field(
+        default=0, ge=0, description="Memory of its weights in each engine, in bytes."
+    )
+    context_length: int = Field(
+        default=0, ge=0, description="Longest prompt and answer together, in tokens."
+    )
+
+
+class CapacityStatus(Part):
+    """What one engine has room for, as it measured when it started."""
+
+    kv_tokens: int = Field(
+        default=0, ge=0, description="Tokens that the KV cache of an engine holds."
+    )
+    max_concurrency: float = Field(
+        default=0,
+        ge=0,
+        description="Requests of the whole context length that an engine holds at once; many more "
+        "of the usual length.",
+    )
+
+
 class InferenceModelStatus(Part):
     """What the operator observed. Only the operator writes it."""
 
@@ -607,6 +633,13 @@ class InferenceModelStatus(Part):
     ready: str = Field(default="", max_length=16, description="Ready and desired engines: 1/2.")
     selector: str = Field(default="", max_length=256, description="Label selector of the engines.")
     endpoint: str = Field(default="", max_length=512, description="Base URL of the OpenAI API.")
+    model: ModelStatus | None = Field(
+        default=None, description="The model as it is served. Absent until an engine was ready."
+    )
+    capacity: CapacityStatus | None = Field(
+        default=None,
+        description="What one engine has room for. Absent until an engine was ready.",
+    )
     rollout: RolloutStatus = Field(
         default=RolloutStatus(), description="The rollout in progress or last done."
     )

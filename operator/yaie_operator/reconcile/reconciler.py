@@ -48,6 +48,7 @@ from yaie_operator.reconcile.reasons import ConditionState, Reason, false, true
 from yaie_operator.reconcile.refusals import Refusals
 from yaie_operator.reconcile.rollout.replicas import own_deployment
 from yaie_operator.reconcile.rollout.strategy import choose
+from yaie_operator.reconcile.sizes import Sizes, with_sizes
 from yaie_operator.reconcile.status import (
     ScalingReport,
     Transition,
@@ -76,6 +77,7 @@ class Reconciler:
         metrics: Metrics,
         wake: Callable[[str], None],
         scaling: Callable[[str, str], ScalingReport | None] = lambda _namespace, _name: None,
+        sizes: Callable[[str, str], Sizes | None] = lambda _namespace, _name: None,
         new_key: Callable[[], bytes] = secrets.token_bytes,
     ) -> None:
         self._cluster = cluster
@@ -85,6 +87,7 @@ class Reconciler:
         self._metrics = metrics
         self._wake = wake
         self._scaling = scaling
+        self._sizes = sizes
         self._new_key = new_key
         self._refused = Refusals()
 
@@ -233,6 +236,8 @@ class Reconciler:
         spec = model.spec if model else None
         scaling = self._scaling(view.metadata["namespace"], view.metadata["name"])
         status = summarise(view, spec, accepted, self._config, self._clock(), scaling=scaling)
+        sizes = self._sizes(view.metadata["namespace"], view.metadata["name"])
+        status = with_sizes(status, view.model, sizes)
         if status == view.model.get("status"):
             return
         try:
