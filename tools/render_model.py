@@ -82,7 +82,8 @@ def rows(schema: Mapping[str, Any], at: str) -> Iterator[str]:
         shown = "" if default in (None, "", {}) else f"`{json.dumps(default)}`"
         if name in schema.get("required", ()):
             shown = "required"
-        meaning = " ".join(field["description"].split()).replace("|", "\\|")
+        # After a line break: limits and default, which have columns here.
+        meaning = field["description"].partition("\n")[0].replace("|", "\\|")
         yield f"| `{at}{name}` | {kind_of(field)} | {shown} | {meaning} |"
         inner = field["items"] if field.get("type") == "array" else field
         yield from rows(inner, f"{at}{name}{'[].' if inner is not field else '.'}")

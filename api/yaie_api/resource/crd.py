@@ -5,6 +5,7 @@ null, defaults are kept, CEL rules get the API server's keys. `python -m yaie_ap
 prints the CRD; `manifests/crd.yaml` is generated in this way.
 """
 
+import json
 import sys
 from collections.abc import Mapping
 from typing import Any, Final
@@ -148,14 +149,46 @@ def _structural(
         out["additionalProperties"] = _values(node, defs, local=local)
     if (default := _default(node)) is not None:
         out["default"] = default
-    cel = [_cel(rule) for rule in node.get(CEL_KEY, ()) if _applies(rule, local=local)]
-    if out.get("pattern") in WORDS:
-        cel = [_form(out.pop("pattern"), is_dynamic="anyOf" in out), *cel]
-    if not float(out.get("minimum", 0)).is_integer():
-        cel = [_least(out["minimum"]), *cel]
-    if cel:
+    if cel := _rules(node, out, local=local):
         out[CEL_KEY] = cel
+        if out.get("pattern") in WORDS:
+            del out["pattern"]
+    if "description" in out and (limits := _limits(out)):
+        out["description"] += f"\n{limits}"
     return out
+
+
+def _rules(node: Mapping[str, Any], out: Mapping[str, Any], *, local: bool) -> list[dict[str, str]]:
+    """A node's own rules, after those that stand for a pattern or beside a minimum."""
+    made = []
+    if out.get("pattern") in WORDS:
+        made.append(_form(out["pattern"], is_dynamic="anyOf" in out))
+    if not float(out.get("minimum", 0)).is_integer():
+        made.append(_least(out["minimum"]))
+    own = (_cel(rule) for rule in node.get(CEL_KEY, ()) if _applies(rule, local=local))
+    return [*made, *own]
+
+
+def _limits(out: Mapping[str, Any]) -> str:
+    """A field's limits and default as sentences: `kubectl explain` does not show them by itself."""
+    pairs = (
+        ("minimum", "maximum", ""),
+        ("minLength", "maxLength", " characters"),
+        ("minItems", "maxItems", " entries"),
+        ("minProperties", "maxProperties", " entries"),
+    )
+    said = [_range(out.get(low), out.get(high), what) for low, high, what in pairs]
+    if out.get("default") not in (None, "", {}):
+        said.append(f"Default: {json.dumps(out['default'])}.")
+    return " ".join(filter(None, said))
+
+
+def _range(low: float | None, high: float | None, what: str) -> str:
+    if low is not None and high is not None:
+        return f"From {low} to {high}{what}."
+    if low is not None:
+        return f"At least {low}{what}."
+    return f"At most {high}{what}." if high is not None else ""
 
 
 def _resolve(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> dict[str, Any]:
