@@ -43,6 +43,9 @@ beside the weights of a `pvc://` source is `$(YAIE_MODEL_FOLDER)/FILE` in `engin
 on a cluster. One machine has no scheduler: `nodeSelector`, `tolerations`, classes and affinities
 have no effect under `yaie up`; it refuses `gpu.type` and volumes.
 
+Each model has a PodDisruptionBudget of its name, by which a drain of nodes evicts one engine at a
+time.
+
 `podTemplate` has the form of a Pod's template. Its fields marked *Refused* are known, so that the
 answer to them says what to write. A claim keeps what was downloaded from Hugging Face:
 
