@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Model = Mapping[str, Any]
 COLUMNS: Final = ("NAME", "PHASE", "READY", "MODEL", "ENDPOINT", "AGE")
-WIDE: Final = (*COLUMNS, "GPU", "REASON", "MESSAGE")
+WIDE: Final = (*COLUMNS, "GPU", "CONTEXT", "CONCURRENCY", "REASON", "MESSAGE")
 
 
 def add_parser(subparsers: "Subparsers") -> None:
@@ -66,6 +66,8 @@ def row(model: Model, now_s: float) -> tuple[str, ...]:
         status.get("endpoint") or "-",
         age(now_s - seconds_of(model["metadata"]["creationTimestamp"])),
         str(spec.get("resources", {}).get("gpu", {}).get("count", 0)),
+        str(status.get("model", {}).get("contextLength") or "-"),
+        str(status.get("capacity", {}).get("maxConcurrency") or "-"),
         ready.get("reason", "-"),
         ready.get("message", "-"),
     )
