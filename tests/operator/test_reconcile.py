@@ -219,9 +219,13 @@ async def test_a_foreign_router_is_reported_and_left_alone(world: World) -> None
 async def test_a_refused_child_is_told_in_the_api_servers_words(fake_world: World) -> None:
     fake_world.cluster.refuse["Deployment"] = "exceeded quota: pods"
     await fake_world.settle()
-    assert fake_world.condition("Accepted") == ("False", "Refused", "exceeded quota: pods")
+    said = (
+        "Deployment demo: exceeded quota: pods. Raise this quota, or delete what uses it up. "
+        "It is tried again, at least every half hour."
+    )
+    assert fake_world.condition("Accepted") == ("False", "Refused", said)
     assert fake_world.condition("EnginesReady")[1:] == (
-        "Refused", "There is no Deployment: exceeded quota: pods",
+        "Refused", f"There is no Deployment: {said}",
     )  # fmt: skip
     del fake_world.cluster.refuse["Deployment"]
     assert ("apply", "Deployment/demo") not in await fake_world.settle()

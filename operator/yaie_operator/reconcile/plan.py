@@ -92,6 +92,31 @@ def differs(desired: Object, live: Object) -> bool:
     return not _matches(desired, live, "")
 
 
+def difference(desired: Object, live: Object) -> str:
+    """Path of the first field that the operator sets and that has another value; "" if none has."""
+    return "" if _matches(desired, live, "") else _path(desired, live, "", "")
+
+
+def _path(desired: Any, live: Any, field: str, path: str) -> str:
+    """Path of the first difference below `path`; the two differ."""
+    if isinstance(desired, Mapping) and isinstance(live, Mapping):
+        below = ((f"{path}.{key}", key, value, live.get(key)) for key, value in desired.items())
+    elif field in MERGE_KEYS and isinstance(live, list | tuple):
+        keys = MERGE_KEYS[field]
+        found = {_identity(item, keys): item for item in live}
+        names_of = ((_identity(item, keys), item) for item in desired)
+        below = (
+            (f"{path}[{next(filter(None, name), '')}]", "", item, found.get(name))
+            for name, item in names_of
+        )
+    else:
+        return path.lstrip(".")
+    for deeper, key, wanted, has in below:
+        if not _matches(wanted, has, key):
+            return _path(wanted, has, key, deeper)
+    return path.lstrip(".")
+
+
 MERGE_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "containers": ("name",),
     "volumes": ("name",),

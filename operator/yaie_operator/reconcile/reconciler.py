@@ -2,7 +2,7 @@
 
 The key `model/NAMESPACE/NAME` writes the children and the status of one model; the key
 `namespace/NAMESPACE` writes the objects that a namespace's models share. The only state kept
-between calls is the API server's refusals (`reconcile.refusals`).
+between calls is what the API server refused or changed (`reconcile.refusals`).
 """
 
 import logging
@@ -45,7 +45,7 @@ from yaie_operator.reconcile.plan import (
     plan,
 )
 from yaie_operator.reconcile.reasons import ConditionState, Reason, false, true
-from yaie_operator.reconcile.refusals import Refusals
+from yaie_operator.reconcile.refusals import Changes, Refusals, explain, tell
 from yaie_operator.reconcile.status import (
     ScalingReport,
     Transition,
@@ -84,6 +84,7 @@ class Reconciler:
         self._scaling = scaling
         self._new_key = new_key
         self._refused = Refusals()
+        self._changed = Changes()
 
     async def reconcile(self, key: str) -> float | None:
         """Reconcile a key; returns seconds until the next look, None: wait until an event wakes it.
@@ -101,12 +102,14 @@ class Reconciler:
 
     async def _model(self, namespace: str, name: str) -> float | None:
         view = await self._observe(namespace, name)
+        key = model_key(namespace, name)
         if view is None:
+            self._refused.clear(key)
+            self._changed.forget(namespace, name)
             return None
         model, accepted = understand(view.model)
         if model is not None:
             accepted = name_taken(view.model, view.shared.models) or accepted
-        key = model_key(namespace, name)
         if model is not None and accepted.is_true:
             accepted = await self._write_all(key, plan_model(model, view, self._config))
             view = await self._observe(namespace, name)
@@ -177,24 +180,30 @@ class Reconciler:
 
     async def _write_all(self, key: str, decided: WritePlan) -> ConditionState:
         """Execute a plan and return the Accepted condition; a refusal ends the plan. The same
-        writes wait after a refusal (`Refusals`).
+        writes wait after a refusal (`Refusals`), and those that a policy changes (`Changes`).
         """
         if decided.conflicts:
             return name_conflict(decided.conflicts)
-        left = identity_of(decided.writes)
+        changes = [change for write in decided.writes if (change := self._changed.known(write))]
+        writes = [write for write in decided.writes if self._changed.known(write) is None]
+        left = identity_of(writes)
         if (refusal := self._refused.pending(key, left, self._clock())) is not None:
             return false(Reason.REFUSED, refusal.message)
-        for number, write in enumerate(decided.writes):
+        for number, write in enumerate(writes):
             try:
-                await self._write(write)
+                stored = await self._write(write)
             except RefusedError as error:
-                left = identity_of(decided.writes[number:])
-                self._refused.add(key, left, str(error), self._clock())
-                return false(Reason.REFUSED, str(error))
+                left = identity_of(writes[number:])
+                told = explain(Ref.of(write.manifest), str(error))
+                self._refused.add(key, left, told, self._clock())
+                return false(Reason.REFUSED, told)
+            if (change := self._changed.note(write.manifest, stored)) is not None:
+                log.warning("a policy changed a write", extra=fields(key=key, told=tell([change])))
+                changes.append(change)
         self._refused.clear(key)
-        return true(Reason.VALID, "The spec is valid.")
+        return true(Reason.VALID, f"The spec is valid. {tell(changes)}".strip())
 
-    async def _write(self, write: Apply) -> None:
+    async def _write(self, write: Apply) -> Object:
         ref = Ref.of(write.manifest)
         try:
             applied = await self._send(write)
@@ -205,6 +214,7 @@ class Reconciler:
         self._metrics.writes.labels(kind=ref.kind).inc()
         about = fields(kind=ref.kind, namespace=ref.namespace, object=ref.name)
         log.info("applied", extra=about)
+        return applied
 
     async def _send(self, write: Apply) -> Object:
         if write.replaces and write.observed is not None:

@@ -84,16 +84,20 @@ class KubeApi:
             ConflictError: the object changed since it was observed.
             NotFoundError: the object does not exist.
             RefusedError: the API server refused the request.
-            UnreachableError: the API server did not answer in time, or failed (401, 408, 429, 5xx).
+            UnreachableError: the API server did not answer in time, or failed (401, 408, 429, 5xx),
+                or the answer is not JSON.
 
         """
         try:
             status, data = await self._exchange(request)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise UnreachableError(f"{request.method} {request.path}: {error!r}") from error
-        if status < 400:
+        if status >= 400:
+            raise _error(status, _message(data))
+        try:
             return json.loads(data)
-        raise _error(status, _message(data))
+        except ValueError as error:  # not the API server's: a proxy's page, say
+            raise UnreachableError(f"{request.method} {request.path}: no JSON: {error}") from error
 
     async def _exchange(self, request: Request) -> tuple[int, bytes]:
         known = self._configuration
