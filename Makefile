@@ -88,6 +88,7 @@ manifests: $(STAMP) ## regenerate the CRD, install.yaml and reference pages from
 	$(BIN)/python tools/render_manifests.py
 	$(BIN)/python tools/render_api.py
 	$(BIN)/python tools/render_model.py
+	$(BIN)/python tools/render_conditions.py
 	$(BIN)/python tools/render_openapi.py
 	$(BIN)/python tools/render_settings.py
 	$(BIN)/python tools/render_metrics.py

@@ -140,7 +140,14 @@ class Scene:
         return {item["metadata"]["name"] for item in self.get(kind)["items"]}
 
     def children(self) -> set[str]:
-        kinds = ("deployments", "services", "configmaps", "secrets", "rolebindings")
+        kinds = (
+            "deployments",
+            "services",
+            "configmaps",
+            "secrets",
+            "rolebindings",
+            "poddisruptionbudgets",
+        )
         found = self.get(",".join((*kinds, "serviceaccounts", "pods")))["items"]
         ours = (o for o in found if names.LABEL_MANAGED_BY in o["metadata"].get("labels", {}))
         return {f"{obj['kind']}/{obj['metadata']['name']}" for obj in ours}

@@ -188,7 +188,7 @@ class Reconciler:
         writes = [write for write in decided.writes if self._changed.known(write) is None]
         left = identity_of(writes)
         if (refusal := self._refused.pending(key, left, self._clock())) is not None:
-            return false(Reason.REFUSED, refusal.message)
+            return refused(refusal.message)
         for number, write in enumerate(writes):
             try:
                 stored = await self._write(write)
@@ -196,7 +196,7 @@ class Reconciler:
                 left = identity_of(writes[number:])
                 told = explain(Ref.of(write.manifest), str(error))
                 self._refused.add(key, left, told, self._clock())
-                return false(Reason.REFUSED, told)
+                return refused(told)
             if (change := self._changed.note(write.manifest, stored)) is not None:
                 log.warning("a policy changed a write", extra=fields(key=key, told=tell([change])))
                 changes.append(change)
@@ -274,6 +274,11 @@ class Reconciler:
     def _wake_models(self, view: SharedView) -> None:
         for model in view.models:
             self._wake(model_key(view.namespace, model["metadata"]["name"]))
+
+
+def refused(message: str) -> ConditionState:
+    """The Accepted condition when the API server has refused a child. `message`: `explain`ed."""
+    return false(Reason.REFUSED, f"The API server refused what the model needs: {message}")
 
 
 def understand(obj: Object) -> tuple[ServedModel | None, ConditionState]:

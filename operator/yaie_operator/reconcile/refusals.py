@@ -68,26 +68,26 @@ class Refusals:
 
 
 _ADVICE: Final = (
-    (r"exceeded quota", "Raise this quota, or delete what uses it up."),
-    (r"being terminated", "The namespace is being deleted; create the model in another one."),
-    (r'forbidden: User ".*" cannot', "Give the operator the rights of its chart's roles."),
+    (r"exceeded quota", "raise this quota, or delete what uses it up"),
+    (r"being terminated", "create the model in another namespace: this one is being deleted"),
+    (r'User ".*" cannot', "create the chart's roles again: the operator lacks this right"),
     (
         r"ownerRef on a resource you can't delete",
-        "Delete the object; the operator creates it again.",
+        "delete the object: the operator creates it again",
     ),
     (
         r"ValidatingAdmissionPolicy|admission webhook|PodSecurity",
-        "Change the spec so that this policy admits it, or the policy.",
+        "change the spec so that this policy admits it, or the policy",
     ),
 )
 
 
 def explain(ref: Ref, message: str) -> str:
     """What a refusal says, and what to do about it. It does not change from try to try."""
-    said = f"{ref.kind} {ref.name}: {message.rstrip('.')}."
     known = (advice for pattern, advice in _ADVICE if re.search(pattern, message))
-    advice = next(known, "Correct what it names.")
-    return f"{said} {advice} It is tried again, at least every half hour."
+    advice = next(known, "correct what it names, in the spec or in the cluster's policy")
+    said = f"{ref.kind} {ref.name}: {message.rstrip('. ')}"
+    return f"{said}; {advice}. It is tried again, at least every half hour."
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from yaie_operator.cluster import Object
 from yaie_operator.config import OperatorConfig
 from yaie_operator.model import ServedModel
+from yaie_operator.resources.disruption import engine_budget
 from yaie_operator.resources.engine import deployment as engine_deployment
 from yaie_operator.resources.router import router_objects
 from yaie_operator.resources.service import engine_service
@@ -14,4 +15,8 @@ def model_objects(
     model: ServedModel, config: OperatorConfig, *, deployment: Object | None
 ) -> tuple[Object, ...]:
     """Children of one model. `deployment`: the engines' Deployment as it is now, if it is ours."""
-    return (engine_service(model), engine_deployment(model, config, observed=deployment))
+    return (
+        engine_service(model),
+        engine_budget(model),
+        engine_deployment(model, config, observed=deployment),
+    )

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from yaie_api import names
 from yaie_api.engine_config import settings
+from yaie_api.resource.model import GPU_PRODUCT
 from yaie_operator.cluster import Object
 from yaie_operator.config import OperatorConfig
 from yaie_operator.model import ServedModel
@@ -119,8 +120,8 @@ def _template(model: ServedModel, config: OperatorConfig, template_hash: str) ->
         "containers": [_container(model, config)],
         "volumes": _volumes(model),
     }
-    if resources.node_selector:
-        spec["nodeSelector"] = dict(resources.node_selector)
+    if nodes := _node_labels(model):
+        spec["nodeSelector"] = nodes
     if resources.tolerations:
         spec["tolerations"] = [
             toleration.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -133,6 +134,13 @@ def _template(model: ServedModel, config: OperatorConfig, template_hash: str) ->
     pod_labels = labels(names.COMPONENT_ENGINE, model.name)
     pod_labels |= {names.LABEL_TEMPLATE_HASH: template_hash}
     return {"metadata": {"labels": pod_labels}, "spec": spec}
+
+
+def _node_labels(model: ServedModel) -> dict[str, str]:
+    """Labels that a node must have."""
+    resources = model.spec.resources
+    gpu = {GPU_PRODUCT: resources.gpu.type} if resources.gpu.type else {}
+    return {**resources.node_selector, **gpu}
 
 
 def _container(model: ServedModel, config: OperatorConfig) -> dict[str, Any]:

@@ -5,6 +5,7 @@ a server-side apply sends exactly the operator's fields, and go through a sessio
 client's reads .netrc and the proxy variables in a thread for each request.
 """
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,32 +24,43 @@ class NoCredentialsError(Exception):
     """No configuration names an API server and credentials."""
 
 
-async def load_configuration(kubeconfig: str | None) -> Configuration:
+async def load_configuration(kubeconfig: str | None, context: str | None = None) -> Configuration:
     """Credentials: a kubeconfig file, else the pod's service account, else the default kubeconfig.
+    `context`: of the kubeconfig; None: the current one.
 
     Raises:
         NoCredentialsError: there are none; the error names the places that were searched.
 
     """
     try:
-        return await _load(kubeconfig)
+        return await _load(kubeconfig, context)
     except (ConfigException, OSError) as error:
         place = kubeconfig or "the pod's service account and the default kubeconfig"
         raise NoCredentialsError(f"no credentials in {place}: {error}") from error
 
 
-async def _load(kubeconfig: str | None) -> Configuration:
+async def _load(kubeconfig: str | None, context: str | None) -> Configuration:
     configuration = Configuration()
-    if kubeconfig is None:
-        try:
+    if kubeconfig is None and context is None:
+        with contextlib.suppress(ConfigException):
             kube_config.load_incluster_config(client_configuration=configuration)
-        except ConfigException:
-            await kube_config.load_kube_config(client_configuration=configuration)
-    else:
-        await kube_config.load_kube_config(
-            config_file=kubeconfig, client_configuration=configuration
-        )
+            return configuration
+    await kube_config.load_kube_config(
+        config_file=kubeconfig, context=context, client_configuration=configuration
+    )
     return configuration
+
+
+def current_context(kubeconfig: str | None, context: str | None = None) -> tuple[str, str]:
+    """Name and default namespace of a kubeconfig's context; "" for what it does not say. `context`:
+    its name; None: the current one.
+    """
+    try:
+        known, current = kube_config.list_kube_config_contexts(kubeconfig)
+    except (ConfigException, OSError):
+        return "", ""  # the credentials are those of a pod
+    named = next((one for one in known if one["name"] == context), current)
+    return named["name"], named.get("context", {}).get("namespace") or ""
 
 
 @dataclass(frozen=True)
@@ -65,12 +77,18 @@ class Request:
 class KubeApi:
     """Sends requests; each ends within `timeout_s`."""
 
-    def __init__(self, configuration: Configuration, *, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        timeout_s: float = 10.0,
+        user_agent: str = "yaie-operator",
+    ) -> None:
         self._configuration = configuration
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=RESTClientObject(configuration).ssl_context),
-            headers={"Accept": "application/json", "User-Agent": "yaie-operator"},
+            headers={"Accept": "application/json", "User-Agent": user_agent},
             timeout=self._timeout,
         )
 
@@ -88,16 +106,26 @@ class KubeApi:
                 or the answer is not JSON.
 
         """
-        try:
-            status, data = await self._exchange(request)
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise UnreachableError(f"{request.method} {request.path}: {error!r}") from error
-        if status >= 400:
-            raise _error(status, _message(data))
+        data = await self.read(request)
         try:
             return json.loads(data)
         except ValueError as error:  # not the API server's: a proxy's page, say
             raise UnreachableError(f"{request.method} {request.path}: no JSON: {error}") from error
+
+    async def read(self, request: Request) -> bytes:
+        """As `send`, for a response that need not be JSON, such as a pod's log.
+
+        Raises:
+            UnreachableError: the API server did not answer in time.
+
+        """
+        try:
+            status, data = await self._exchange(request)
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise UnreachableError(f"{request.method} {request.path}: {error!r}") from error
+        if status < 400:
+            return data
+        raise _error(status, _message(data))
 
     async def _exchange(self, request: Request) -> tuple[int, bytes]:
         known = self._configuration

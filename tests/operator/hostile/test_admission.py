@@ -86,8 +86,8 @@ def test_a_quota_of_zero_is_told_and_tried_seldom(scene: Scene, running: Operato
     scene.apply()
     scene.becomes("Accepted", "False", "Refused")
     assert "exceeded quota: none" in message(scene, "Accepted")
-    assert "Raise this quota" in message(scene, "Accepted")
-    until(lambda: "Raise this quota" in message(scene, "RouterReady"))
+    assert "; raise this quota" in message(scene, "Accepted")
+    until(lambda: "; raise this quota" in message(scene, "RouterReady"))
     time.sleep(REFUSED_FOR_S)
     tries = refused(scene, mark)
     assert 2 <= len(tries) <= 2 * MOST_TRIES, "the engines' Deployment and the router's"
