@@ -39,6 +39,7 @@ OPERATOR: Final[list[dict[str, Any]]] = [
     {"apiGroups": [names.GROUP], "resources": [f"{names.PLURAL}/scale"], "verbs": ["patch"]},
     *_children(),
     _rule(kinds.POD, _READ),
+    _rule(kinds.ENDPOINT_SLICE, _READ),
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
     {
         "apiGroups": ["rbac.authorization.k8s.io"],

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from yaie_api import names
 from yaie_operator.cluster import Object
-from yaie_operator.reconcile.drift import has_foreign_fields
+from yaie_operator.reconcile.drift import has_foreign_fields, has_foreign_keys
 from yaie_operator.reconcile.observe import Ref, SharedView
 from yaie_operator.reconcile.quantity import amount
 from yaie_operator.resources.shared import ANNOTATION_APPLIED
@@ -53,7 +53,7 @@ def plan(
 def _write(desired: Object, live: Object | None) -> Apply | None:
     if live is None:
         return Apply(desired, None)
-    if has_foreign_fields(desired, live):
+    if has_foreign_fields(desired, live) or has_foreign_keys(desired, live):
         return Apply(desired, live, replaces=True)
     return Apply(desired, live) if differs(desired, live) else None
 

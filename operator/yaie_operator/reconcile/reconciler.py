@@ -46,6 +46,8 @@ from yaie_operator.reconcile.plan import (
 )
 from yaie_operator.reconcile.reasons import ConditionState, Reason, false, true
 from yaie_operator.reconcile.refusals import Changes, Refusals, explain, tell
+from yaie_operator.reconcile.rollout.replicas import own_deployment
+from yaie_operator.reconcile.rollout.strategy import choose
 from yaie_operator.reconcile.status import (
     ScalingReport,
     Transition,
@@ -110,12 +112,16 @@ class Reconciler:
         model, accepted = understand(view.model)
         if model is not None:
             accepted = name_taken(view.model, view.shared.models) or accepted
+        again_s = None
         if model is not None and accepted.is_true:
-            accepted = await self._write_all(key, plan_model(model, view, self._config))
+            rollout = choose(model, own_deployment(view), view.pods, self._clock())
+            again_s = rollout.again_s
+            decided = plan_model(model, view, self._config, in_place=rollout.in_place)
+            accepted = await self._write_all(key, decided)
             view = await self._observe(namespace, name)
         if view is not None:
             await self._report(view, model, accepted)
-        return None if accepted.is_true else self._recheck_s(key)
+        return again_s if accepted.is_true else self._recheck_s(key)
 
     async def _namespace(self, namespace: str) -> float | None:
         key = namespace_key(namespace)
@@ -319,11 +325,14 @@ def _applied(manifest: Object) -> str:
     return str(manifest["metadata"]["annotations"][ANNOTATION_APPLIED])
 
 
-def plan_model(model: ServedModel, view: ModelView, config: OperatorConfig) -> WritePlan:
+def plan_model(
+    model: ServedModel, view: ModelView, config: OperatorConfig, *, in_place: bool = False
+) -> WritePlan:
+    """Plan a model's own objects. `in_place`: how its rollout goes on (`rollout.strategy`)."""
     ours = partial(is_ours, owner_uid=model.uid)
-    live = view.deployment
-    deployment = live if live is not None and ours(live) else None
-    return plan(model_objects(model, config, deployment=deployment), view.objects, ours)
+    deployment = own_deployment(view)
+    desired = model_objects(model, config, deployment=deployment, in_place=in_place)
+    return plan(desired, view.objects, ours)
 
 
 def plan_router(

@@ -12,11 +12,14 @@ __all__ = ["model_objects", "router_objects"]
 
 
 def model_objects(
-    model: ServedModel, config: OperatorConfig, *, deployment: Object | None
+    model: ServedModel,
+    config: OperatorConfig,
+    *,
+    deployment: Object | None,
+    in_place: bool = False,
 ) -> tuple[Object, ...]:
-    """Children of one model. `deployment`: the engines' Deployment as it is now, if it is ours."""
-    return (
-        engine_service(model),
-        engine_budget(model),
-        engine_deployment(model, config, observed=deployment),
-    )
+    """Children of one model. `deployment`: the engines' Deployment as it is now, if it is ours;
+    `in_place`: engines are replaced in their places.
+    """
+    engines = engine_deployment(model, config, observed=deployment, in_place=in_place)
+    return (engine_service(model), engine_budget(model), engines)

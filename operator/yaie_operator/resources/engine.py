@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from yaie_api import names
 from yaie_api.engine_config import settings
-from yaie_api.resource.model import GPU_PRODUCT
+from yaie_api.resource.model import GPU_PRODUCT, Rollout
 from yaie_operator.cluster import Object
 from yaie_operator.config import OperatorConfig
 from yaie_operator.model import ServedModel
@@ -28,6 +28,8 @@ from yaie_operator.resources.shared import (
 
 ANNOTATION_TEMPLATE: Final = f"{names.GROUP}/template"
 CONTAINER: Final = "engine"
+IN_PLACE: Final = (0, 1)
+"""maxSurge and maxUnavailable: an engine leaves its place to its successor, one by one."""
 PVC_MOUNT: Final = "/models"
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 STARTUP_PERIOD_S: Final = 2
@@ -43,8 +45,12 @@ ENVIRONMENT: Final = {
 """Caches in the pod's own folders, unless the user's variables name others."""
 
 
-def deployment(model: ServedModel, config: OperatorConfig, *, observed: Object | None) -> Object:
-    """The engines' Deployment. `observed`: the existing one if it is ours, else None."""
+def deployment(
+    model: ServedModel, config: OperatorConfig, *, observed: Object | None, in_place: bool = False
+) -> Object:
+    """The engines' Deployment. `observed`: the existing one if it is ours, else None. `in_place`:
+    there is no room for additional engines (`reconcile.rollout.strategy`).
+    """
     template_hash = hash_of(model)
     recorded = _recorded(observed, template_hash)
     template = recorded if recorded is not None else _template(model, config, template_hash)
@@ -62,16 +68,21 @@ def deployment(model: ServedModel, config: OperatorConfig, *, observed: Object |
             "revisionHistoryLimit": 2,
             "progressDeadlineSeconds": model.spec.rollout.progress_deadline_seconds,
             "selector": {"matchLabels": selector(model)},
-            "strategy": {
-                "type": "RollingUpdate",
-                "rollingUpdate": {
-                    "maxSurge": model.spec.rollout.max_surge,
-                    "maxUnavailable": model.spec.rollout.max_unavailable,
-                },
-            },
+            "strategy": strategy_of(model.spec.rollout, in_place=in_place),
             "template": template,
         },
     )
+
+
+def strategy_of(rollout: Rollout, *, in_place: bool) -> dict[str, Any]:
+    """How Kubernetes replaces the engines."""
+    if rollout.strategy == "Recreate":
+        return {"type": "Recreate"}
+    surge, unavailable = rollout.max_surge, rollout.max_unavailable
+    if in_place:
+        surge, unavailable = IN_PLACE
+    numbers = {"maxSurge": surge, "maxUnavailable": unavailable}
+    return {"type": "RollingUpdate", "rollingUpdate": numbers}
 
 
 def selector(model: ServedModel) -> dict[str, str]:
