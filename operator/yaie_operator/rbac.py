@@ -10,8 +10,11 @@ from yaie_api import names
 from yaie_operator.cluster import Kind
 from yaie_operator.watch import kinds
 
-_READ: Final = ["get", "list", "watch"]
-_KEEP: Final = [*_READ, "create", "patch", "update"]
+_FOLLOW: Final = ["list", "watch"]
+_READ: Final = ["get", *_FOLLOW]
+_APPLY: Final = [*_READ, "create", "patch"]
+_NEVER_REPLACED: Final = (kinds.ROLE_BINDING, kinds.DISRUPTION_BUDGET)
+"""Whatever others can add to them, an apply removes; other kinds are replaced then."""
 
 
 def _rule(kind: Kind, verbs: list[str], *only: str) -> dict[str, Any]:
@@ -19,14 +22,18 @@ def _rule(kind: Kind, verbs: list[str], *only: str) -> dict[str, Any]:
     return rule | ({"resourceNames": list(only)} if only else {}) | {"verbs": verbs}
 
 
+def _keep(kind: Kind) -> list[str]:
+    return _APPLY if kind in _NEVER_REPLACED else [*_APPLY, "update"]
+
+
 def _children() -> list[dict[str, Any]]:
     """Rights on the children: on one name where there is only one, and deletion of the shared
     objects alone.
     """
     rules = [
-        _rule(kind, [*_KEEP, "delete"], kinds.ONLY_NAMES[kind])
+        _rule(kind, [*_keep(kind), "delete"], kinds.ONLY_NAMES[kind])
         if kind in kinds.ONLY_NAMES
-        else _rule(kind, _KEEP)
+        else _rule(kind, _keep(kind))
         for kind in kinds.WRITTEN
     ]
     shared = (child for child in kinds.OF_NAMESPACE if child.kind not in kinds.ONLY_NAMES)
@@ -38,8 +45,8 @@ OPERATOR: Final[list[dict[str, Any]]] = [
     {"apiGroups": [names.GROUP], "resources": [f"{names.PLURAL}/status"], "verbs": ["patch"]},
     {"apiGroups": [names.GROUP], "resources": [f"{names.PLURAL}/scale"], "verbs": ["patch"]},
     *_children(),
-    _rule(kinds.POD, _READ),
-    _rule(kinds.ENDPOINT_SLICE, _READ),
+    _rule(kinds.POD, _FOLLOW),
+    _rule(kinds.ENDPOINT_SLICE, _FOLLOW),
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
     {
         "apiGroups": ["rbac.authorization.k8s.io"],

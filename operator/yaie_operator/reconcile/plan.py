@@ -129,6 +129,9 @@ MERGE_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 
 QUANTITIES: Final = frozenset({"requests", "limits"})
 
+WHOLE: Final = frozenset({"selector", "matchLabels", "nodeSelector"})
+"""Maps that one writer owns as a whole: managedFields does not tell who has added a key."""
+
 
 def _matches(desired: Any, live: Any, field: str) -> bool:
     """Whether `live` has every value that `desired` sets."""
@@ -144,6 +147,8 @@ def _matches(desired: Any, live: Any, field: str) -> bool:
 def _map_matches(desired: Mapping[str, Any], live: Mapping[str, Any], field: str) -> bool:
     if field in QUANTITIES:
         return all(_same_amount(value, live.get(key)) for key, value in desired.items())
+    if field in WHOLE and live.keys() - desired.keys():
+        return False
     return all(_matches(value, live.get(key), key) for key, value in desired.items())
 
 
