@@ -12,7 +12,6 @@ from yaie_operator.watch import kinds
 
 _FOLLOW: Final = ["list", "watch"]
 _READ: Final = ["get", *_FOLLOW]
-_APPLY: Final = [*_READ, "create", "patch"]
 _NEVER_REPLACED: Final = (kinds.ROLE_BINDING, kinds.DISRUPTION_BUDGET)
 """Whatever others can add to them, an apply removes; other kinds are replaced then."""
 
@@ -22,22 +21,27 @@ def _rule(kind: Kind, verbs: list[str], *only: str) -> dict[str, Any]:
     return rule | ({"resourceNames": list(only)} if only else {}) | {"verbs": verbs}
 
 
-def _keep(kind: Kind) -> list[str]:
-    return _APPLY if kind in _NEVER_REPLACED else [*_APPLY, "update"]
+def _write(kind: Kind) -> list[str]:
+    return ["create", "patch", *(["update"] if kind not in _NEVER_REPLACED else [])]
 
 
 def _children() -> list[dict[str, Any]]:
-    """Rights on the children: on one name where there is only one, and deletion of the shared
+    """Rights on the children: writing by name where names are fixed, and deletion of the shared
     objects alone.
     """
-    rules = [
-        _rule(kind, [*_keep(kind), "delete"], kinds.ONLY_NAMES[kind])
-        if kind in kinds.ONLY_NAMES
-        else _rule(kind, _keep(kind))
-        for kind in kinds.WRITTEN
-    ]
-    shared = (child for child in kinds.OF_NAMESPACE if child.kind not in kinds.ONLY_NAMES)
+    rules = [rule for kind in kinds.WRITTEN for rule in _rules(kind)]
+    shared = (child for child in kinds.OF_NAMESPACE if child.kind not in kinds.FIXED_NAMES)
     return [*rules, *(_rule(child.kind, ["delete"], child.name) for child in shared)]
+
+
+def _rules(kind: Kind) -> list[dict[str, Any]]:
+    """Rights on one kind of children. Reading by name works for a single name only."""
+    fixed = kinds.FIXED_NAMES.get(kind)
+    if fixed is None:
+        return [_rule(kind, [*_READ, *_write(kind)])]
+    if kind in kinds.ONLY_NAMES:
+        return [_rule(kind, [*_READ, *_write(kind), "delete"], *fixed)]
+    return [_rule(kind, _READ), _rule(kind, [*_write(kind), "delete"], *fixed)]
 
 
 OPERATOR: Final[list[dict[str, Any]]] = [

@@ -10,10 +10,12 @@ from typing import Any, Final
 
 from yaie_api import names
 from yaie_operator.cluster import Object
+from yaie_operator.config import OperatorConfig
 from yaie_operator.reconcile.drift import has_foreign_fields, has_foreign_keys
 from yaie_operator.reconcile.observe import Ref, SharedView
 from yaie_operator.reconcile.quantity import amount
 from yaie_operator.resources.shared import ANNOTATION_APPLIED
+from yaie_operator.watch import kinds
 
 
 @dataclass(frozen=True)
@@ -26,19 +28,37 @@ class Apply:
     observed: Object | None
     replaces: bool = False
 
+    @property
+    def ref(self) -> Ref:
+        return Ref.of(self.manifest)
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Delete an object of ours that is not wanted any more."""
+
+    observed: Object
+
+    @property
+    def ref(self) -> Ref:
+        return Ref.of(self.observed)
+
 
 @dataclass(frozen=True)
 class WritePlan:
     """Writes in order, or the conflicts: objects of other owners that have needed names."""
 
-    writes: tuple[Apply, ...] = ()
+    writes: tuple[Apply | Remove, ...] = ()
     conflicts: tuple[Ref, ...] = ()
 
 
 def plan(
     desired: Sequence[Object], observed: Mapping[Ref, Object], ours: Callable[[Object], bool]
 ) -> WritePlan:
-    """Compare desired and observed objects. `ours(live)`: whether the operator may write to it."""
+    """Compare desired and observed objects. `ours(live)`: whether the operator may write to it.
+
+    `observed` holds only objects that have a name of a child: ours that are not desired go.
+    """
     conflicts = tuple(
         ref
         for ref in map(Ref.of, desired)
@@ -47,7 +67,9 @@ def plan(
     if conflicts:
         return WritePlan(conflicts=conflicts)
     writes = (_write(obj, observed.get(Ref.of(obj))) for obj in desired)
-    return WritePlan(tuple(write for write in writes if write is not None))
+    wanted = set(map(Ref.of, desired))
+    gone = (Remove(obj) for ref, obj in observed.items() if ref not in wanted and ours(obj))
+    return WritePlan((*(write for write in writes if write is not None), *gone))
 
 
 def _write(desired: Object, live: Object | None) -> Apply | None:
@@ -73,9 +95,13 @@ def is_our_shared(live: Object) -> bool:
     return is_labelled or ANNOTATION_APPLIED in annotations
 
 
-def foreign_shared(view: SharedView) -> tuple[Ref, ...]:
-    """Objects of other owners that have shared names of a namespace."""
-    return tuple(ref for ref, obj in view.objects.items() if not is_our_shared(obj))
+def foreign_shared(view: SharedView, config: OperatorConfig) -> tuple[Ref, ...]:
+    """Objects of other owners that have the names of shared objects that should exist."""
+    wanted = (child for child in kinds.OF_NAMESPACE if child.wanted(config))
+    refs = (Ref(child.kind.kind, view.namespace, child.name) for child in wanted)
+    return tuple(
+        ref for ref in refs if (obj := view.objects.get(ref)) is not None and not is_our_shared(obj)
+    )
 
 
 def _owners(live: Object) -> Sequence[Mapping[str, Any]]:

@@ -38,6 +38,7 @@ from yaie_operator.reconcile.observe import (
 )
 from yaie_operator.reconcile.plan import (
     Apply,
+    Remove,
     WritePlan,
     foreign_shared,
     is_our_shared,
@@ -131,7 +132,7 @@ class Reconciler:
             self._refused.clear(key)
             await self._delete_shared(view)
             return None
-        if foreign_shared(view):
+        if foreign_shared(view, self._config):
             self._refused.clear(key)
             wait_s: float | None = self._config.recheck_s
             written = False
@@ -200,17 +201,21 @@ class Reconciler:
                 stored = await self._write(write)
             except RefusedError as error:
                 left = identity_of(writes[number:])
-                told = explain(Ref.of(write.manifest), str(error))
+                told = explain(write.ref, str(error))
                 self._refused.add(key, left, told, self._clock())
                 return refused(told)
-            if (change := self._changed.note(write.manifest, stored)) is not None:
+            if (change := self._changed.note(write, stored)) is not None:
                 log.warning("a policy changed a write", extra=fields(key=key, told=tell([change])))
                 changes.append(change)
         self._refused.clear(key)
         return true(Reason.VALID, f"The spec is valid. {tell(changes)}".strip())
 
-    async def _write(self, write: Apply) -> Object:
-        ref = Ref.of(write.manifest)
+    async def _write(self, write: Apply | Remove) -> Object | None:
+        """Returns the object as it is stored now; None: it is deleted."""
+        ref = write.ref
+        if isinstance(write, Remove):
+            await self._delete(ref, write.observed)
+            return None
         try:
             applied = await self._send(write)
         except (ConflictError, NotFoundError):
@@ -314,15 +319,17 @@ def name_taken(obj: Object, others: Iterable[Object]) -> ConditionState | None:
     return None
 
 
-def identity_of(writes: Sequence[Apply]) -> str:
+def identity_of(writes: Sequence[Apply | Remove]) -> str:
     """A hash of what is to be written. A Secret has a new random key in each plan."""
-    return digest([[*Ref.of(write.manifest), _applied(write.manifest)] for write in writes])
+    return digest([[*write.ref, _applied(write)] for write in writes])
 
 
-def _applied(manifest: Object) -> str:
-    if manifest["kind"] == "Secret":
+def _applied(write: Apply | Remove) -> str:
+    if isinstance(write, Remove):
+        return "remove"
+    if write.ref.kind == "Secret":
         return ""
-    return str(manifest["metadata"]["annotations"][ANNOTATION_APPLIED])
+    return str(write.manifest["metadata"]["annotations"][ANNOTATION_APPLIED])
 
 
 def plan_model(

@@ -15,7 +15,7 @@ from typing import Final
 
 from yaie_operator.cluster import Object
 from yaie_operator.reconcile.observe import Ref
-from yaie_operator.reconcile.plan import Apply, difference
+from yaie_operator.reconcile.plan import Apply, Remove, difference
 from yaie_operator.resources.shared import digest
 
 FIRST_S: Final = 10.0
@@ -108,19 +108,22 @@ class Changes:
     def __init__(self) -> None:
         self._of: dict[Ref, Change] = {}
 
-    def note(self, manifest: Object, stored: Object) -> Change | None:
-        """Note what was stored for a manifest; None: every field is as we want it."""
-        ref, path = Ref.of(manifest), difference(manifest, stored)
-        self._of.pop(ref, None)
+    def note(self, write: Apply | Remove, stored: Object | None) -> Change | None:
+        """Note what was stored after a write; None: every field is as we want it."""
+        self._of.pop(write.ref, None)
+        if isinstance(write, Remove) or stored is None:
+            return None
+        path = difference(write.manifest, stored)
         if not path:
             return None
-        self._of[ref] = Change(ref, path, digest(manifest), digest(_contents(stored)))
-        return self._of[ref]
+        change = Change(write.ref, path, digest(write.manifest), digest(_contents(stored)))
+        self._of[write.ref] = change
+        return change
 
-    def known(self, write: Apply) -> Change | None:
+    def known(self, write: Apply | Remove) -> Change | None:
         """What became of the same write to the same object; None: it is worth sending."""
-        change = self._of.get(Ref.of(write.manifest))
-        if change is None or write.observed is None or write.replaces:
+        change = self._of.get(write.ref)
+        if change is None or isinstance(write, Remove) or write.observed is None or write.replaces:
             return None
         same = (digest(write.manifest), digest(_contents(write.observed)))
         return change if same == (change.wanted, change.found) else None

@@ -21,6 +21,7 @@ from yaie_operator.resources.shared import (
     SETTLE_S,
     digest,
     http_probe,
+    image_pull_secrets,
     labels,
     manifest,
     owner,
@@ -130,6 +131,7 @@ def _template(model: ServedModel, config: OperatorConfig, template_hash: str) ->
         ),
         "containers": [_container(model, config)],
         "volumes": _volumes(model),
+        **image_pull_secrets(config),
     }
     if nodes := _node_labels(model):
         spec["nodeSelector"] = nodes

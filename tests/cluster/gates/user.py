@@ -13,12 +13,18 @@ from cluster.gates.proxy import GateProxy
 from cluster.operator_scene import Scene
 from fakes.fake_cluster import inference_model
 from yaie_operator.cluster import Kind, NotFoundError
+from yaie_operator.config import OperatorConfig
+from yaie_operator.watch import kinds
 from yaie_operator.watch.kinds import DEPLOYMENT, INFERENCE_MODEL
 from yaie_operator.watch.kube import path_of
 from yaie_operator.watch.kube_api import KubeApi, Request, load_configuration
 
 MERGE = "application/merge-patch+json"
 LOST_S = 20.0
+SHARED = tuple(
+    (child.kind, child.name) for child in kinds.OF_NAMESPACE if child.wanted(OperatorConfig())
+)
+"""Kind and name of what a namespace's models share, with the default settings."""
 
 
 @contextlib.contextmanager
@@ -61,6 +67,10 @@ class User:
         except NotFoundError:
             return {}
         return found
+
+    async def shared(self) -> list[dict[str, Any]]:
+        """What the namespace's models share; {} for each object that does not exist."""
+        return list(await asyncio.gather(*(self.get(kind, name) for kind, name in SHARED)))
 
     async def engines(self, name: str) -> int | None:
         """Replicas that the model's Deployment asks for; None without a Deployment."""

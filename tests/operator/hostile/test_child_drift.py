@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pytest
 
-from cluster.gates.user import User, user_of
+from cluster.gates.user import SHARED, User, user_of
 from cluster.operator_scene import Scene, installed, kubeconfig, operator, scene, until
 from yaie_api import names
 from yaie_operator.cluster import ConflictError, Kind, NotFoundError, RefusedError
@@ -221,13 +221,11 @@ async def test_a_deleted_shared_object_comes_back_and_repairs_keep_address_and_k
             assert [await _outcome(user, edit) for edit in stray] == ["repaired", "repaired"]
             assert (await user.get(*service))["spec"]["clusterIP"] == address
             assert (await user.get(*secret))["data"] == key
-            for child in kinds.OF_NAMESPACE:
-                uid = (await user.get(child.kind, child.name))["metadata"]["uid"]
-                path = path_of(child.kind, namespace=user.namespace, name=child.name)
+            for child in SHARED:
+                uid = (await user.get(*child))["metadata"]["uid"]
+                path = path_of(child[0], namespace=user.namespace, name=child[1])
                 await user.api.send(Request("DELETE", path))
                 began = time.monotonic()
-                while (await user.get(child.kind, child.name)).get("metadata", {}).get(
-                    "uid", uid
-                ) == uid:
+                while (await user.get(*child)).get("metadata", {}).get("uid", uid) == uid:
                     assert time.monotonic() - began < REPAIR_S, child
                     await asyncio.sleep(0.05)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import pytest
 
-from cluster.gates.user import User, gate, seconds_until, user_of
+from cluster.gates.user import SHARED, User, gate, seconds_until, user_of
 from cluster.operator_scene import (
     TIMEOUT_S,
     Operator,
@@ -265,18 +265,18 @@ async def test_a_killed_operators_work_is_finished_by_the_next(
         assert scene.writes(2.0) == []
         found = {child for child in scene.children() if not child.startswith("Pod/")}
         if kill.what == "delete":  # the garbage collector takes the model's own
-            assert not found & SHARED
+            assert not found & OF_SPACE
         else:
-            assert found >= SHARED | {"Deployment/demo", "Service/demo"}
-            assert found <= SHARED | OWN, "an orphan"
+            assert found >= OF_SPACE | {"Deployment/demo", "Service/demo"}
+            assert found <= OF_SPACE | OWN, "an orphan"
 
 
 OWN = {f"{child.kind.kind}/demo" for child in kinds.OF_MODEL}
-SHARED = {f"{child.kind.kind}/{child.name}" for child in kinds.OF_NAMESPACE}
+OF_SPACE = {f"{kind.kind}/{name}" for kind, name in SHARED}
 
 
 async def _is_as_wished(user: User, what: str) -> bool:
-    shared = [await user.get(child.kind, child.name) for child in kinds.OF_NAMESPACE]
+    shared = await user.shared()
     if what == "delete":
         return not any(shared)
     return all(shared) and await user.engines("demo") == 2

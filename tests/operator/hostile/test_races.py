@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cluster.gates.proxy import GateProxy
-from cluster.gates.user import User, gate, seconds_until, user_of
+from cluster.gates.user import SHARED, User, gate, seconds_until, user_of
 from cluster.operator_scene import Scene, installed, kubeconfig, operator, scene
 from yaie_operator.watch import kinds
 
@@ -123,11 +123,10 @@ async def test_a_model_that_comes_while_the_last_ones_router_is_deleted_has_one(
                     return await user.engines(name) == 2 and await _has_router(user)
 
                 late[f"{number}: {proxy.what}"] = await seconds_until(is_back, proxy.what)
-    assert len(late) >= len(kinds.OF_NAMESPACE)
+    assert len(late) >= len(SHARED)
     assert max(late.values()) < REACTION_S + SHARED_S, late
 
 
 async def _has_router(user: User) -> bool:
-    shared = ((child.kind, child.name) for child in kinds.OF_NAMESPACE)
-    found = await asyncio.gather(*(user.get(kind, name) for kind, name in shared))
+    found = await user.shared()
     return all(obj and "deletionTimestamp" not in obj["metadata"] for obj in found)

@@ -10,7 +10,7 @@ import pytest
 
 from cluster.audit import Request as Audited
 from cluster.control_plane import KubectlError
-from cluster.gates.user import MERGE, User, seconds_until, user_of
+from cluster.gates.user import MERGE, SHARED, User, seconds_until, user_of
 from cluster.operator_scene import USER, Scene, installed, kubeconfig, operator, scene, until
 from fakes.fake_cluster import inference_model
 from yaie_api import names
@@ -88,10 +88,10 @@ async def _live(user: User) -> set[str]:
     await user.create(
         "demo", replicas=1, autoscaling={"min": 2, "max": 3, "target": {"activeRequests": 8}}
     )
-    children = [(child.kind, child.name or "demo") for child in kinds.OF_NAMESPACE]
+    children = list(SHARED)
 
     async def all_there() -> bool:
-        return all([await user.get(*child) for child in children]) and await _engines_asked(user)
+        return all(await user.shared()) and await _engines_asked(user)
 
     await seconds_until(all_there, "the model's children")
     own = [(child.kind, "demo") for child in kinds.OF_MODEL]
@@ -108,8 +108,7 @@ async def _live(user: User) -> set[str]:
     await user.delete("demo")
 
     async def none_shared() -> bool:
-        shared = [(child.kind, child.name) for child in kinds.OF_NAMESPACE]
-        return not any([await user.get(*child) for child in shared])
+        return not any(await user.shared())
 
     await seconds_until(none_shared, "the shared objects are still there")
     return {kind.plural for kind, _ in children}
