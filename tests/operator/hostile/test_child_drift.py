@@ -6,6 +6,7 @@ no drift. By default some of them are tried; YAIE_DRIFTS=all tries every one.
 """
 
 import asyncio
+import contextlib
 import copy
 import os
 import random
@@ -17,7 +18,7 @@ from typing import Any, Final
 
 import pytest
 
-from cluster.gates.user import SHARED, User, user_of
+from cluster.gates.user import SHARED, User, seconds_until, user_of
 from cluster.operator_scene import Scene, installed, kubeconfig, operator, scene, until
 from yaie_api import names
 from yaie_operator.cluster import ConflictError, Kind, NotFoundError, RefusedError
@@ -143,7 +144,8 @@ async def _children(user: User) -> dict[tuple[Kind, str], dict[str, Any]]:
 async def _outcome(user: User, edit: Edit) -> str:
     """What becomes of an edit: refused (by the API server), repaired, named, or LOST."""
     kind, name = edit.child
-    before = _contents(await user.get(kind, name))
+    found = await user.get(kind, name)
+    before, uid = _contents(found), found["metadata"]["uid"]
     path = path_of(kind, namespace=user.namespace, name=name)
     try:
         after = await user.api.send(Request("PATCH", path, (), edit.patch, JSON_PATCH))
@@ -153,8 +155,7 @@ async def _outcome(user: User, edit: Edit) -> str:
         return "refused: it changes nothing"
     began = time.monotonic()
     while time.monotonic() - began < REPAIR_S:
-        live = _contents(await user.get(kind, name))
-        if live == before:
+        if _is_mended(await user.get(kind, name), before, uid):
             return "repaired"
         await asyncio.sleep(0.05)
     told = await _named(user, name)
@@ -172,14 +173,37 @@ async def _named(user: User, name: str) -> str:
 
 
 async def _undo(user: User, edit: Edit, before: dict[str, Any]) -> None:
-    """Put the fields back, so that the next edit begins from an object as it should be."""
+    """Put the fields back, so that the next edit begins from an object as it should be. What the
+    garbage collector has taken meanwhile, because its owner was edited, the operator creates.
+    """
     kind, name = edit.child
-    live = await user.get(kind, name)
-    version = {"resourceVersion": live["metadata"]["resourceVersion"]}
-    body = {**before, "metadata": {**before["metadata"], "name": name, **version}}
     path = path_of(kind, namespace=user.namespace, name=name)
-    await user.api.send(Request("PUT", path, (), body))
+
+    async def is_back() -> bool:
+        if not (live := await user.get(kind, name)):
+            return False
+        if _is_mended(live, before, uid=""):
+            return True
+        version = {"resourceVersion": live["metadata"]["resourceVersion"]}
+        body = {**before, "metadata": {**before["metadata"], "name": name, **version}}
+        with contextlib.suppress(RefusedError, ConflictError, NotFoundError):
+            await user.api.send(Request("PUT", path, (), body))
+        return False
+
+    await seconds_until(is_back, f"{edit} cannot be undone")
     await asyncio.sleep(1.0)
+
+
+def _is_mended(live: dict[str, Any], before: dict[str, Any], uid: str) -> bool:
+    """Whether an object is as before. A Service that was created again has another address."""
+    if not live:
+        return False
+    one, other = _contents(live), copy.deepcopy(before)
+    if live["metadata"]["uid"] != uid and live["kind"] == "Service":
+        for key in ("clusterIP", "clusterIPs"):
+            one["spec"].pop(key, None)
+            other["spec"].pop(key, None)
+    return one == other
 
 
 def _contents(obj: dict[str, Any]) -> dict[str, Any]:
