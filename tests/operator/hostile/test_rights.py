@@ -94,6 +94,7 @@ async def _live(user: User) -> set[str]:
         return all(await user.shared()) and await _engines_asked(user)
 
     await seconds_until(all_there, "the model's children")
+    await _routed(user)
     own = [(child.kind, "demo") for child in kinds.OF_MODEL]
     children += [child for child in own if await user.get(*child)]
     for kind, name in children:
@@ -112,6 +113,29 @@ async def _live(user: User) -> set[str]:
 
     await seconds_until(none_shared, "the shared objects are still there")
     return {kind.plural for kind, _ in children}
+
+
+async def _routed(user: User) -> None:
+    """A first engine has started; wait until the operator has opened its readiness gate."""
+    path = path_of(kinds.POD, namespace=user.namespace)
+    ours = (("labelSelector", f"{names.LABEL_MODEL}=demo"),)
+
+    async def engines() -> list[Any]:
+        pods: list[Any] = (await user.api.send(Request("GET", path, ours)))["items"]
+        return pods
+
+    await seconds_until(engines, "an engine")
+    name = (await engines())[0]["metadata"]["name"]
+    started = {"type": "ContainersReady", "status": "True"}
+    started |= {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+    status = {"status": {"conditions": [started]}}
+    await user.api.send(Request("PATCH", f"{path}/{name}/status", (), status, MERGE))
+
+    async def is_open() -> bool:
+        conditions = (await user.get(kinds.POD, name))["status"]["conditions"]
+        return any(c["type"] == names.CONDITION_ROUTED for c in conditions)
+
+    await seconds_until(is_open, "an open gate")
 
 
 async def _engines_asked(user: User) -> bool:
