@@ -121,7 +121,9 @@ class App:
             return await self._dispatch(request, exchange)(request, exchange)
         except YaieError as error:
             retried = exchange.call is not None and exchange.call.attempts > 1
-            return error_answer(error, exchange.request_id, path=request.path, retried=retried)
+            return error_answer(
+                error, exchange.request_id, path=exchange.head.path, retried=retried
+            )
         except (asyncio.CancelledError, ConnectionError):
             raise  # the client left: nobody is there to answer
         except Exception:
@@ -129,33 +131,36 @@ class App:
             return error_answer(
                 EngineError("The router failed on this request.", code="router_error"),
                 exchange.request_id,
-                path=request.path,
+                path=exchange.head.path,
             )
 
     def _dispatch(self, request: web.BaseRequest, exchange: Exchange) -> Handler:
         self.gate.check(exchange.head)
-        route = routes.route_of(request.path)
+        path = exchange.head.path
+        route = routes.route_of(path)
         methods = self._routes.get(route)
         if methods is None:
             raise no_such_path(route, self._routes)
         exchange.route = route
         if request.method not in methods:
+            if not routes.may_exist(route, path):
+                raise no_such_path(path, self._routes)
             raise MethodNotAllowedError(f"Use {' or '.join(methods)} on this path.")
         return methods[request.method]
 
     async def _forward(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
         raw = await self._read(request)
         arrived_s = time.perf_counter()
-        body = parse(raw)
+        body = await parse(raw)
         model = find_model(self._directory, body)
         call = Call(
             method="POST",
-            path=request.path,
+            path=exchange.head.path,
             headers=request.headers,
             body=raw,
             model=model,
-            key=self._home(request.path, body, model),
-            holder=self._earlier_holder(request.path, body, model),
+            key=self._home(exchange.head.path, body, model),
+            holder=self._earlier_holder(exchange.head.path, body, model),
             request_id=exchange.request_id,
             arrived_s=arrived_s,
             streams=body.get("stream") is True,
@@ -167,11 +172,11 @@ class App:
         """Forward a request about a stored response to the engine that has it."""
         raw = await self._read(request)
         arrived_s = time.perf_counter()
-        holder = find_holder(self._directory, routes.response_id_in(request.path))
+        holder = find_holder(self._directory, routes.response_id_in(exchange.head.path))
         query = request.rel_url.raw_query_string
         call = Call(
             method=request.method,
-            path=f"{request.path}?{query}" if query else request.path,
+            path=f"{exchange.head.path}?{query}" if query else exchange.head.path,
             headers=request.headers,
             body=raw,
             model=holder.model,
@@ -216,7 +221,7 @@ class App:
         return json_answer({"object": "list", "data": entries}, exchange.request_id)
 
     async def _one_model(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
-        name = request.path.removeprefix(routes.MODELS + "/")
+        name = exchange.head.path.removeprefix(routes.MODELS + "/")
         if self._directory.find(name) is None:
             raise model_not_found(self._directory, name)
         entry = _entry(name, self._directory)
@@ -245,7 +250,7 @@ class App:
         return json_answer({"version": __version__}, exchange.request_id)
 
     async def _page(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
-        return page_answer(request, exchange.request_id)
+        return page_answer(exchange.head.path, request.headers, exchange.request_id)
 
     async def _describe(self, _: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
         return openapi_answer(exchange.request_id)
@@ -301,4 +306,4 @@ def _entry(name: str, directory: Directory) -> dict[str, Any]:
 
 def _head(request: web.BaseRequest) -> Head:
     headers = [(name.lower(), value) for name, value in request.raw_headers]
-    return Head(request.method, request.path, headers)
+    return Head(request.method, routes.merged(request.path), headers)
