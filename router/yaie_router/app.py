@@ -30,6 +30,7 @@ from yaie_router.config import Config
 from yaie_router.discovery.endpoints import Directory
 from yaie_router.discovery.objects import Endpoint, Model
 from yaie_router.downstream.answers import anthropic_answer, error_answer, json_answer, own_headers
+from yaie_router.downstream.body_budget import BodyBudget, BodyLease
 from yaie_router.downstream.intake import find_holder, find_model, model_not_found, parse, read_body
 from yaie_router.downstream.pages import openapi_answer, page_answer
 from yaie_router.health.monitor import Monitor
@@ -73,6 +74,7 @@ class App:
     ) -> None:
         self._config = config
         self._body_limits = BodyLimits(config.max_body_bytes, config.body_timeout_s)
+        self._budget = BodyBudget(config.max_buffered_bytes, config.max_unfinished_bodies)
         self._directory = directory
         self._admission = admission
         self._proxy = proxy
@@ -149,34 +151,50 @@ class App:
         return methods[request.method]
 
     async def _forward(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
-        raw = await self._read(request)
+        with self._budget.begin() as lease:
+            call = await self._call_by_model(request, exchange, lease)
+            return await self._send(request, exchange, call)
+
+    async def _call_by_model(
+        self, request: web.BaseRequest, exchange: Exchange, lease: BodyLease
+    ) -> Call:
+        raw = await read_body(request, self._body_limits, lease)
         arrived_s = time.perf_counter()
         body = await parse(raw)
+        path = exchange.head.path
         model = find_model(self._directory, body)
-        call = Call(
+        return Call(
             method="POST",
-            path=exchange.head.path,
+            path=path,
             headers=request.headers,
             body=raw,
             model=model,
-            key=self._home(exchange.head.path, body, model),
-            holder=self._earlier_holder(exchange.head.path, body, model),
+            key=self._home(path, body, model),
+            holder=self._earlier_holder(path, body, model),
             request_id=exchange.request_id,
             arrived_s=arrived_s,
             streams=body.get("stream") is True,
             answer_headers=self.gate.answer_headers(exchange.head),
+            let_go=lease.release,
         )
-        return await self._send(request, exchange, call)
 
     async def _stored(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
         """Forward a request about a stored response to the engine that has it."""
-        raw = await self._read(request)
+        with self._budget.begin() as lease:
+            call = await self._call_by_response(request, exchange, lease)
+            return await self._send(request, exchange, call)
+
+    async def _call_by_response(
+        self, request: web.BaseRequest, exchange: Exchange, lease: BodyLease
+    ) -> Call:
+        raw = await read_body(request, self._body_limits, lease)
         arrived_s = time.perf_counter()
-        holder = find_holder(self._directory, routes.response_id_in(exchange.head.path))
+        path = exchange.head.path
+        holder = find_holder(self._directory, routes.response_id_in(path))
         query = request.rel_url.raw_query_string
-        call = Call(
+        return Call(
             method=request.method,
-            path=f"{exchange.head.path}?{query}" if query else exchange.head.path,
+            path=f"{path}?{query}" if query else path,
             headers=request.headers,
             body=raw,
             model=holder.model,
@@ -185,11 +203,8 @@ class App:
             request_id=exchange.request_id,
             arrived_s=arrived_s,
             answer_headers=self.gate.answer_headers(exchange.head),
+            let_go=lease.release,
         )
-        return await self._send(request, exchange, call)
-
-    async def _read(self, request: web.BaseRequest) -> bytes:
-        return await read_body(request, self._body_limits)
 
     async def _send(
         self, request: web.BaseRequest, exchange: Exchange, call: Call

@@ -50,6 +50,8 @@ class Config:
     api_keys: tuple[str, ...] = field(default=(), repr=False)
     cors: CorsPolicy = field(default_factory=CorsPolicy)
     max_body_bytes: int = 8 << 20
+    max_buffered_bytes: int = 256 << 20
+    max_unfinished_bodies: int = 1024
     header_timeout_s: float = 10.0
     body_timeout_s: float = 30.0
     max_in_flight: int = 4096
@@ -87,6 +89,8 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Config:
         api_keys=parse_keys(env.get(ENV_API_KEY, "")),
         cors=_cors(parser, env),
         max_body_bytes=given.max_body_bytes,
+        max_buffered_bytes=given.max_buffered_bytes,
+        max_unfinished_bodies=given.max_unfinished_bodies,
         header_timeout_s=given.header_timeout_s,
         body_timeout_s=given.body_timeout_s,
         max_in_flight=given.max_in_flight,
@@ -126,6 +130,18 @@ def _parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     )
     limits = parser.add_argument_group("limits")
     _number(limits, "--max-body-bytes", Config.max_body_bytes, "largest request body")
+    _number(
+        limits,
+        "--max-buffered-bytes",
+        Config.max_buffered_bytes,
+        "of all bodies beyond 64 KiB each, a quarter of it for unfinished ones; more get 429",
+    )
+    _number(
+        limits,
+        "--max-unfinished-bodies",
+        Config.max_unfinished_bodies,
+        "that may be coming at a time, more get 429",
+    )
     _number(limits, "--header-timeout-s", Config.header_timeout_s, "of a new connection")
     _number(limits, "--body-timeout-s", Config.body_timeout_s, "a body must arrive within this")
     _number(

@@ -17,16 +17,18 @@ from yaie_api.http.access.body import BodyLimits, BodyMeter
 from yaie_router.discovery.endpoints import Directory, Holder
 from yaie_router.discovery.objects import Model
 from yaie_router.downstream import large_body
+from yaie_router.downstream.body_budget import BodyLease
 from yaie_router.downstream.large_body import LARGE_BYTES
 
 _MOST_NAMES: Final = 20
 
 
-async def read_body(request: web.BaseRequest, limits: BodyLimits) -> bytes:
-    """Read the whole body.
+async def read_body(request: web.BaseRequest, limits: BodyLimits, lease: BodyLease) -> bytes:
+    """Read the whole body into the memory that `lease` takes for it.
 
     Raises:
         BodyTimeoutError: it came too slowly.
+        OverloadedError: there is no room for it.
         PayloadTooLargeError: it is too large.
         UnsupportedEncodingError: it is compressed.
 
@@ -44,7 +46,9 @@ async def read_body(request: web.BaseRequest, limits: BodyLimits) -> bytes:
     parts: list[bytes] = []
     while part := await _next_part(request, meter):
         meter.add(len(part))
+        lease.grow(len(part))
         parts.append(part)
+    lease.finish()
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

@@ -8,7 +8,7 @@ cancels the handler, and the connection to the engine closes at once.
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -46,7 +46,8 @@ class Call:
     """One client request, parsed. `endpoint`, `sent_s`, `attempts` and `tried` change with each
     attempt. `held_s`: how long it waited for a model that was scaled to zero.
 
-    `streams`: it asks for a stream of tokens. `body` is let go when the answer begins.
+    `streams`: it asks for a stream of tokens. `body` is dropped when the answer
+    begins, and `let_go` is called.
 
     `holder`: the only engine that can answer, because it has the stored response. `answer_headers`:
     what the answer gets beside the engine's.
@@ -64,6 +65,7 @@ class Call:
     streams: bool = False
     held_s: float = 0.0
     answer_headers: Mapping[str, str] = field(default_factory=dict)
+    let_go: Callable[[], None] = lambda: None
     endpoint: str = ""
     sent_s: float = 0.0
     attempts: int = 0
@@ -216,6 +218,7 @@ class Proxy:
                 self._tell(call, "abandoned")
                 raise
             call.body = b""  # it is not sent again
+            call.let_go()
             try:
                 return await self._relay(request, call, answer, wait)
             finally:
