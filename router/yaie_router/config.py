@@ -72,7 +72,7 @@ class Config:
 
 def parse(argv: Sequence[str], env: Mapping[str, str]) -> Config:
     """Read the settings from a command line and an environment; exit with a message if wrong."""
-    parser = _parser(env)
+    parser = parser_of(env)
     given = parser.parse_args(argv)
     socket = Path(given.api_socket).expanduser() if given.api_socket else None
     host, port = env.get("KUBERNETES_SERVICE_HOST"), env.get("KUBERNETES_SERVICE_PORT", "443")
@@ -110,7 +110,8 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Config:
     )
 
 
-def _parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
+def parser_of(env: Mapping[str, str]) -> argparse.ArgumentParser:
+    """Make the parser of the command line; defaults come from the environment."""
     parser = argparse.ArgumentParser(
         prog="yaie-router",
         description="Sends each OpenAI request to the engine that already holds its prefix.",

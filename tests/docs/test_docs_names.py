@@ -10,6 +10,7 @@ import pytest
 from docs.pages import NAMES, ROOT
 from yaie.cli.main import COMMANDS, build_parser
 from yaie_api import metrics
+from yaie_router.config import parser_of as router_parser
 
 PACKAGES = (
     "engine/yaie",
@@ -28,7 +29,7 @@ FOREIGN_FLAGS = {
 
 
 def known_flags() -> set[str]:
-    found = set(FOREIGN_FLAGS)
+    found = set(FOREIGN_FLAGS) | set(router_parser({})._option_string_actions)
     for name in COMMANDS:
         parser = build_parser(name)
         groups = parser._subparsers._group_actions  # type: ignore[union-attr]  # argparse's only way
