@@ -295,9 +295,15 @@ class App:
                 status=exchange.status,
                 endpoint=call.endpoint if call else "",
                 attempts=call.attempts if call else 0,
+                outcome=call.outcome if call and call.attempts else "",
+                first_token_seconds=_rounded(call.first_token_s if call else None),
                 seconds=round(seconds, 4),
             ),
         )
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 4)
 
 
 def _entry(name: str, directory: Directory) -> dict[str, Any]:

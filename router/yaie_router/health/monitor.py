@@ -19,6 +19,7 @@ from yaie_api.names import PATH_READY
 from yaie_router.discovery.endpoints import Directory
 from yaie_router.discovery.objects import Endpoint
 from yaie_router.health.outlier_detection import (
+    FAILURES,
     HEALTHY,
     Event,
     Failure,
@@ -212,7 +213,7 @@ class Monitor:
 
 
 def _needs_probe(host: Host) -> bool:
-    return host.unreachable or any(host.failed)
+    return host.unreachable or host.failed[FAILURES.index("probe")] > 0
 
 
 async def _is_ready(session: aiohttp.ClientSession, endpoint: Endpoint) -> bool:

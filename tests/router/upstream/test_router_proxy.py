@@ -412,6 +412,27 @@ async def test_the_same_prefix_goes_to_the_same_engine_and_others_spread(stack: 
     assert await stack.metric('yaie_router_picks_total{model="demo",outcome="home"}') == 36.0
 
 
+async def test_a_client_that_asks_is_told_why_its_engine_answers(stack: Stack) -> None:
+    dead, good = FakeEngine("pod-dead"), FakeEngine("pod-good")
+    await stack.serve("demo", dead, good)
+    await dead.stop()
+    told = []
+    for user in range(8):
+        body = {"model": "demo", "messages": [{"role": "user", "content": f"user {user}"}]}
+        async with stack.client.post(
+            "/v1/chat/completions", json=body, headers={"x-yaie-route": "?"}
+        ) as response:
+            told.append(
+                dict(part.split("=") for part in response.headers["x-yaie-route"].split("; "))
+            )
+    assert {one["outcome"] for one in told} == {"home", "spilled"}
+    assert sum(int(one["attempts"]) for one in told) == 9  # one found out
+    assert (told[-1]["engines"], told[-1]["ejected"], told[-1]["in-flight"]) == ("2", "1", "1")
+    assert all("x-yaie-route" not in received.headers for received in good.received)
+    async with stack.chat() as response:
+        assert "x-yaie-route" not in response.headers
+
+
 async def test_each_model_takes_its_engines_in_turn(stack: Stack) -> None:
     for model in ("one", "two"):
         engines = [FakeEngine(f"{model}-{i}") for i in range(2)]
