@@ -21,6 +21,8 @@ _BORDER: Final = re.compile(rb"\r?\n\r?\n")
 
 def shows_data(data: bytes) -> bool:
     """Whether there is more than comments: cheap, for each piece of a stream that has begun."""
+    if data.startswith(b"data"):
+        return True
     if not data.startswith((b":", b"event: ping")):
         return bool(data.strip())
     return any(_is_event(block) for block in _BORDER.split(data))

@@ -164,6 +164,8 @@ class Proxy:
         """Return the endpoints that this attempt leaves out: tried before, ejected or busy; of the
         busy ones none where no other is left.
         """
+        if self._monitor.is_calm and not call.tried:
+            return set()
         names = {endpoint.name for endpoint in model.endpoints}
         tried = call.tried if not names <= call.tried else set()
         avoided = self._monitor.avoided(names)
