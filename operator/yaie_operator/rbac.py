@@ -10,8 +10,10 @@ from yaie_api import names
 from yaie_operator.cluster import Kind
 from yaie_operator.watch import kinds
 
-_READ: Final = ["get", "list", "watch"]
-_KEEP: Final = [*_READ, "create", "patch", "update"]
+_FOLLOW: Final = ["list", "watch"]
+_READ: Final = ["get", *_FOLLOW]
+_NEVER_REPLACED: Final = (kinds.ROLE_BINDING, kinds.DISRUPTION_BUDGET)
+"""Whatever others can add to them, an apply removes; other kinds are replaced then."""
 
 
 def _rule(kind: Kind, verbs: list[str], *only: str) -> dict[str, Any]:
@@ -19,18 +21,27 @@ def _rule(kind: Kind, verbs: list[str], *only: str) -> dict[str, Any]:
     return rule | ({"resourceNames": list(only)} if only else {}) | {"verbs": verbs}
 
 
+def _write(kind: Kind) -> list[str]:
+    return ["create", "patch", *(["update"] if kind not in _NEVER_REPLACED else [])]
+
+
 def _children() -> list[dict[str, Any]]:
-    """Rights on the children: on one name where there is only one, and deletion of the shared
+    """Rights on the children: writing by name where names are fixed, and deletion of the shared
     objects alone.
     """
-    rules = [
-        _rule(kind, [*_KEEP, "delete"], kinds.ONLY_NAMES[kind])
-        if kind in kinds.ONLY_NAMES
-        else _rule(kind, _KEEP)
-        for kind in kinds.WRITTEN
-    ]
-    shared = (child for child in kinds.OF_NAMESPACE if child.kind not in kinds.ONLY_NAMES)
+    rules = [rule for kind in kinds.WRITTEN for rule in _rules(kind)]
+    shared = (child for child in kinds.OF_NAMESPACE if child.kind not in kinds.FIXED_NAMES)
     return [*rules, *(_rule(child.kind, ["delete"], child.name) for child in shared)]
+
+
+def _rules(kind: Kind) -> list[dict[str, Any]]:
+    """Rights on one kind of children. Reading by name works for a single name only."""
+    fixed = kinds.FIXED_NAMES.get(kind)
+    if fixed is None:
+        return [_rule(kind, [*_READ, *_write(kind)])]
+    if kind in kinds.ONLY_NAMES:
+        return [_rule(kind, [*_READ, *_write(kind), "delete"], *fixed)]
+    return [_rule(kind, _READ), _rule(kind, [*_write(kind), "delete"], *fixed)]
 
 
 OPERATOR: Final[list[dict[str, Any]]] = [
@@ -38,8 +49,8 @@ OPERATOR: Final[list[dict[str, Any]]] = [
     {"apiGroups": [names.GROUP], "resources": [f"{names.PLURAL}/status"], "verbs": ["patch"]},
     {"apiGroups": [names.GROUP], "resources": [f"{names.PLURAL}/scale"], "verbs": ["patch"]},
     *_children(),
-    _rule(kinds.POD, _READ),
-    _rule(kinds.ENDPOINT_SLICE, _READ),
+    _rule(kinds.POD, _FOLLOW),
+    _rule(kinds.ENDPOINT_SLICE, _FOLLOW),
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
     {
         "apiGroups": ["rbac.authorization.k8s.io"],

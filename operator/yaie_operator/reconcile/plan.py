@@ -10,10 +10,12 @@ from typing import Any, Final
 
 from yaie_api import names
 from yaie_operator.cluster import Object
+from yaie_operator.config import OperatorConfig
 from yaie_operator.reconcile.drift import has_foreign_fields, has_foreign_keys
 from yaie_operator.reconcile.observe import Ref, SharedView
 from yaie_operator.reconcile.quantity import amount
 from yaie_operator.resources.shared import ANNOTATION_APPLIED
+from yaie_operator.watch import kinds
 
 
 @dataclass(frozen=True)
@@ -26,19 +28,37 @@ class Apply:
     observed: Object | None
     replaces: bool = False
 
+    @property
+    def ref(self) -> Ref:
+        return Ref.of(self.manifest)
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Delete an object of ours that is not wanted any more."""
+
+    observed: Object
+
+    @property
+    def ref(self) -> Ref:
+        return Ref.of(self.observed)
+
 
 @dataclass(frozen=True)
 class WritePlan:
     """Writes in order, or the conflicts: objects of other owners that have needed names."""
 
-    writes: tuple[Apply, ...] = ()
+    writes: tuple[Apply | Remove, ...] = ()
     conflicts: tuple[Ref, ...] = ()
 
 
 def plan(
     desired: Sequence[Object], observed: Mapping[Ref, Object], ours: Callable[[Object], bool]
 ) -> WritePlan:
-    """Compare desired and observed objects. `ours(live)`: whether the operator may write to it."""
+    """Compare desired and observed objects. `ours(live)`: whether the operator may write to it.
+
+    `observed` holds only objects that have a name of a child: ours that are not desired go.
+    """
     conflicts = tuple(
         ref
         for ref in map(Ref.of, desired)
@@ -47,7 +67,9 @@ def plan(
     if conflicts:
         return WritePlan(conflicts=conflicts)
     writes = (_write(obj, observed.get(Ref.of(obj))) for obj in desired)
-    return WritePlan(tuple(write for write in writes if write is not None))
+    wanted = set(map(Ref.of, desired))
+    gone = (Remove(obj) for ref, obj in observed.items() if ref not in wanted and ours(obj))
+    return WritePlan((*(write for write in writes if write is not None), *gone))
 
 
 def _write(desired: Object, live: Object | None) -> Apply | None:
@@ -73,9 +95,13 @@ def is_our_shared(live: Object) -> bool:
     return is_labelled or ANNOTATION_APPLIED in annotations
 
 
-def foreign_shared(view: SharedView) -> tuple[Ref, ...]:
-    """Objects of other owners that have shared names of a namespace."""
-    return tuple(ref for ref, obj in view.objects.items() if not is_our_shared(obj))
+def foreign_shared(view: SharedView, config: OperatorConfig) -> tuple[Ref, ...]:
+    """Objects of other owners that have the names of shared objects that should exist."""
+    wanted = (child for child in kinds.OF_NAMESPACE if child.wanted(config))
+    refs = (Ref(child.kind.kind, view.namespace, child.name) for child in wanted)
+    return tuple(
+        ref for ref in refs if (obj := view.objects.get(ref)) is not None and not is_our_shared(obj)
+    )
 
 
 def _owners(live: Object) -> Sequence[Mapping[str, Any]]:
@@ -92,6 +118,31 @@ def differs(desired: Object, live: Object) -> bool:
     return not _matches(desired, live, "")
 
 
+def difference(desired: Object, live: Object) -> str:
+    """Path of the first field that the operator sets and that has another value; "" if none has."""
+    return "" if _matches(desired, live, "") else _path(desired, live, "", "")
+
+
+def _path(desired: Any, live: Any, field: str, path: str) -> str:
+    """Path of the first difference below `path`; the two differ."""
+    if isinstance(desired, Mapping) and isinstance(live, Mapping):
+        below = ((f"{path}.{key}", key, value, live.get(key)) for key, value in desired.items())
+    elif field in MERGE_KEYS and isinstance(live, list | tuple):
+        keys = MERGE_KEYS[field]
+        found = {_identity(item, keys): item for item in live}
+        names_of = ((_identity(item, keys), item) for item in desired)
+        below = (
+            (f"{path}[{next(filter(None, name), '')}]", "", item, found.get(name))
+            for name, item in names_of
+        )
+    else:
+        return path.lstrip(".")
+    for deeper, key, wanted, has in below:
+        if not _matches(wanted, has, key):
+            return _path(wanted, has, key, deeper)
+    return path.lstrip(".")
+
+
 MERGE_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "containers": ("name",),
     "volumes": ("name",),
@@ -103,6 +154,9 @@ MERGE_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 """Lists that the API server merges by these keys; it replaces all other lists as a whole."""
 
 QUANTITIES: Final = frozenset({"requests", "limits"})
+
+WHOLE: Final = frozenset({"selector", "matchLabels", "nodeSelector"})
+"""Maps that one writer owns as a whole: managedFields does not tell who has added a key."""
 
 
 def _matches(desired: Any, live: Any, field: str) -> bool:
@@ -119,6 +173,8 @@ def _matches(desired: Any, live: Any, field: str) -> bool:
 def _map_matches(desired: Mapping[str, Any], live: Mapping[str, Any], field: str) -> bool:
     if field in QUANTITIES:
         return all(_same_amount(value, live.get(key)) for key, value in desired.items())
+    if field in WHOLE and live.keys() - desired.keys():
+        return False
     return all(_matches(value, live.get(key), key) for key, value in desired.items())
 
 

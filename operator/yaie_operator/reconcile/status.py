@@ -58,7 +58,7 @@ def summarise(
     """
     replicas = count(view, spec)
     deployment = own_deployment(view)
-    states = _states(view, spec, accepted, replicas)
+    states = _states(view, spec, accepted, replicas, config)
     told = _scaling(view.model, spec, scaling)
     if told is not None:
         states[ConditionType.SCALING_ACTIVE] = told.condition
@@ -129,11 +129,15 @@ def phase(states: Mapping[ConditionType, ConditionState], replicas: Replicas) ->
 
 
 def _states(
-    view: ModelView, spec: InferenceModelSpec | None, accepted: ConditionState, replicas: Replicas
+    view: ModelView,
+    spec: InferenceModelSpec | None,
+    accepted: ConditionState,
+    replicas: Replicas,
+    config: OperatorConfig,
 ) -> dict[ConditionType, ConditionState]:
     """All conditions, in the order in which they are shown."""
     engines = _engines(view, spec, accepted, replicas)
-    router = _router(view)
+    router = _router(view, config)
     available = _available(view, replicas, router)
     return {
         ConditionType.ACCEPTED: accepted,
@@ -209,8 +213,8 @@ def _engines_missing(view: ModelView, replicas: Replicas) -> ConditionState:
     )
 
 
-def _router(view: ModelView) -> ConditionState:
-    if foreign := foreign_shared(view.shared):
+def _router(view: ModelView, config: OperatorConfig) -> ConditionState:
+    if foreign := foreign_shared(view.shared, config):
         return name_conflict(foreign)
     if view.shared.refusal:
         why = view.shared.refusal.rstrip(". ")
