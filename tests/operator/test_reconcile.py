@@ -235,7 +235,8 @@ async def test_a_refused_child_is_told_in_the_api_servers_words(fake_world: Worl
     await fake_world.settle()
     status, reason, message = fake_world.condition("Accepted")
     assert (status, reason) == ("False", "Refused")
-    assert "refused what the model needs: exceeded quota: pods; change the spec" in message
+    said = "Deployment demo: exceeded quota: pods; raise this quota, or delete what uses it up."
+    assert f"refused what the model needs: {said}" in message
     assert fake_world.condition("EnginesReady")[1:] == (
         "Refused", f"There are no engines: {message}",
     )  # fmt: skip

@@ -114,8 +114,7 @@ GUIDE: Final[Mapping[Reason, Guide]] = {
         "of another version: apply the CRD of the operator's release.",
     ),
     Reason.NAME_CONFLICT: Guide(
-        "An object of somebody else has a name that a child of the model needs. Nothing was "
-        "written.",
+        "An object of somebody else has a name that a child of the model needs. It is not touched.",
         "Delete that object, or give the model another name.",
     ),
     Reason.NAME_TAKEN: Guide(
