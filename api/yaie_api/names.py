@@ -64,6 +64,9 @@ HEADER_ENDPOINT: Final = "x-yaie-endpoint"
 HEADER_TIMEOUT: Final = "x-yaie-timeout-seconds"
 """On a request: the number of seconds after which an engine ends it with 504."""
 
+HEADER_ROUTE: Final = "x-yaie-route"
+"""On a request, with any value: the router's answer says in it why it chose its engine."""
+
 # Environment variables that the operator sets on pods.
 ENV_POD_NAME: Final = "YAIE_POD_NAME"
 ENV_NAMESPACE: Final = "YAIE_NAMESPACE"
