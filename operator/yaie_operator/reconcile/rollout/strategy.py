@@ -107,11 +107,14 @@ def _fits_in_place(new: Mapping[str, Any], old: Iterable[Object]) -> bool:
 
 
 def _fits(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
-    same = all(new.get(key) == old.get(key) for key in ("affinity", "runtimeClassName"))
+    same = all(new.get(key) == old.get(key) for key in _PLACING)
     placed = (old.get("nodeSelector") or {}).items() >= (new.get("nodeSelector") or {}).items()
     borne = all(one in (new.get("tolerations") or ()) for one in _own_tolerations(old))
     claims = _claims(new) <= _claims(old)
     return same and placed and borne and claims and _asks_no_more(new, old)
+
+
+_PLACING: Final = ("affinity", "runtimeClassName", "topologySpreadConstraints")
 
 
 def _own_tolerations(spec: Mapping[str, Any]) -> list[Any]:
