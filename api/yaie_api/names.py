@@ -24,6 +24,8 @@ LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "yaie-operator"
 COMPONENT_ENGINE: Final = "engine"
 COMPONENT_ROUTER: Final = "router"
+CONDITION_ROUTED: Final = f"{GROUP}/routed"
+"""Readiness gate of engine pods: the routers reach the pod, or nobody waits for them."""
 LABEL_SERVICE_NAME: Final = "kubernetes.io/service-name"
 """Set by Kubernetes (and by the local adapter) on every EndpointSlice of a Service."""
 

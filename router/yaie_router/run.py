@@ -25,6 +25,7 @@ from yaie_router.balancing.admission import Admission
 from yaie_router.balancing.holding import Holding
 from yaie_router.config import Config
 from yaie_router.discovery.endpoints import Directory
+from yaie_router.discovery.reach import Reach
 from yaie_router.discovery.watch import Access, Watcher, in_cluster
 from yaie_router.downstream.edge import Edge
 from yaie_router.health.monitor import Monitor, Told
@@ -98,6 +99,7 @@ async def run(config: Config, signals: "Signals") -> None:
             ]
             background.append(group.create_task(edge.cut_off_stalled()))
             background.append(group.create_task(monitor.run(engines)))
+            background.append(group.create_task(Reach(directory).run(engines)))
             try:
                 await _serve(config, edge, app, admission, signals)
             finally:

@@ -24,6 +24,7 @@ FOREIGN_FLAGS = {
     *("--server-side", "--set", "--for", "--all", "--all-namespaces", "--create-namespace"),
     *("--take-ownership", "--reset-then-reuse-values", "--namespace", "--logs", "--timeout"),
     "--docker-server",
+    "--type",
     *("--fail", "--silent", "--reuse-values", "--previous", "--as", "--raw"),
     "--embedding-model",
 }

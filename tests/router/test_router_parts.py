@@ -105,6 +105,7 @@ def test_a_slice_gives_endpoints_that_take_requests() -> None:
         "m",
         ready=(Endpoint("ready", "10.0.0.1", 8000), Endpoint("10.0.0.9", "10.0.0.9", 8000)),
         resting=(Endpoint("unready", "10.0.0.1", 8000), Endpoint("leaving", "10.0.0.1", 8000)),
+        waiting=(Endpoint("unready", "10.0.0.1", 8000),),
     )
 
 

@@ -79,7 +79,14 @@ class Directory:
         self._by_served_name: dict[str, Model] = {}
         self._all: tuple[Model, ...] = ()
         self._holders: dict[str, Holder] = {}
+        self._reached: frozenset[str] = frozenset()
         self._on_change = changed
+
+    def reach(self, names: frozenset[str]) -> None:
+        """Take note of the waiting endpoints that answer (`reach.Reach`)."""
+        if names != self._reached:
+            self._reached = names
+            self._rebuild()
 
     @property
     def is_listed(self) -> bool:
@@ -107,18 +114,24 @@ class Directory:
         for _, row in sorted(self.slices.rows.items()):
             slices[row.model].append(row)
         self._all = tuple(
-            _with_endpoints(model, slices[name]) for name, model in sorted(self.models.rows.items())
+            _with_endpoints(model, slices[name], self._reached)
+            for name, model in sorted(self.models.rows.items())
         )
         self._holders = _holders(self._all)
         self._by_served_name = _index(self._all)
         self._on_change()
 
 
-def _with_endpoints(model: Model, slices: Sequence[Slice]) -> Model:
+def _with_endpoints(model: Model, slices: Sequence[Slice], reached: frozenset[str]) -> Model:
+    """Return the model with its endpoints: the ready ones, or if none is, those that answer."""
+    waiting = _by_name(endpoint for one in slices for endpoint in one.waiting)
+    answering = tuple(endpoint for endpoint in waiting if endpoint.name in reached)
     return replace(
         model,
-        endpoints=_by_name(endpoint for one in slices for endpoint in one.ready),
+        endpoints=_by_name(endpoint for one in slices for endpoint in one.ready) or answering,
         resting=_by_name(endpoint for one in slices for endpoint in one.resting),
+        waiting=waiting,
+        reached=answering,
     )
 
 

@@ -36,6 +36,7 @@ class Model:
     `suspended`: no engine may run. `wakes`: it goes to zero when idle, and a request starts it.
     `context_tokens`: longest prompt and answer together; None: no engine was ready yet.
     `resting` endpoints take no new work (not ready, or ending) but still have what they stored.
+    `waiting`: those of them that are not ending; `reached`: those of these that answer.
     """
 
     name: str
@@ -51,6 +52,8 @@ class Model:
     context_tokens: int | None = None
     endpoints: tuple[Endpoint, ...] = ()
     resting: tuple[Endpoint, ...] = ()
+    waiting: tuple[Endpoint, ...] = ()
+    reached: tuple[Endpoint, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ class Slice:
     model: str
     ready: tuple[Endpoint, ...] = ()
     resting: tuple[Endpoint, ...] = ()
+    waiting: tuple[Endpoint, ...] = ()
 
 
 def parse_model(item: Object) -> Model:
@@ -90,6 +94,11 @@ def parse_slice(item: Object) -> Slice:
         labels.get(LABEL_MODEL, ""),
         ready=tuple(_endpoint(entry, port) for entry in entries if _takes_requests(entry)),
         resting=tuple(_endpoint(entry, port) for entry in entries if not _takes_requests(entry)),
+        waiting=tuple(
+            _endpoint(entry, port)
+            for entry in entries
+            if not _takes_requests(entry) and not _is_ending(entry)
+        ),
     )
 
 
@@ -103,7 +112,11 @@ def _endpoint(entry: Object, port: int) -> Endpoint:
 def _takes_requests(entry: Object) -> bool:
     conditions = entry.get("conditions") or {}
     is_ready = conditions.get("ready") is not False  # absent means ready
-    return is_ready and not conditions.get("terminating")
+    return is_ready and not _is_ending(entry)
+
+
+def _is_ending(entry: Object) -> bool:
+    return bool((entry.get("conditions") or {}).get("terminating"))
 
 
 def _port(ports: Iterable[Object]) -> int:
