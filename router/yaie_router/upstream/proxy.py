@@ -118,6 +118,7 @@ class Proxy:
                 call.tried.add(endpoint.name)
                 if failure.cause == "5xx" and failed_5xx:
                     self._monitor.tell(failed_5xx, "pardoned")  # the request is to blame
+                    self._tell(call, "abandoned")
                 elif failure.cause == "5xx":
                     failed_5xx = endpoint.name
                     self._tell(call, "5xx")

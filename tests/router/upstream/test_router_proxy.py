@@ -188,6 +188,31 @@ async def test_when_all_engines_refuse_the_last_refusal_is_passed_on(
     assert sum(len(engine.received) for engine in engines) == sent
 
 
+async def test_a_trial_that_shows_nothing_leaves_room_for_another(stack: Stack) -> None:
+    """Two engines answer 500 to one request, the second of them on trial: neither is to blame."""
+    engines = refusing(500, 2)
+    await stack.serve("demo", *engines, routing={"policy": "RoundRobin"})
+    engines[0].status = "200 OK"
+    for _ in range(12):  # the second is ejected
+        async with stack.chat() as response:
+            assert response.status == 200
+    assert await ejections(stack) == 1
+    engines[0].status = "500 No"
+    await asyncio.sleep(1.1)  # and half-open
+    async with stack.chat() as response:
+        assert response.status == 500
+    for engine in engines:
+        engine.status = "200 OK"
+
+    async def all_serve() -> bool:
+        async with stack.chat() as response:
+            assert response.status == 200
+        sample = 'yaie_router_ejected_endpoints{model="demo"}'
+        return await stack.metric(sample) == 0
+
+    await stack.until(all_serve)
+
+
 async def test_a_request_that_every_engine_fails_on_ejects_none(stack: Stack) -> None:
     engines = refusing(500, 2)
     await stack.serve("demo", *engines)
