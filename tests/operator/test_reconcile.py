@@ -17,6 +17,7 @@ from yaie_operator.installation import NetworkSettings
 from yaie_operator.metrics import Metrics
 from yaie_operator.reconcile.observe import Ref, Store
 from yaie_operator.reconcile.reconciler import Reconciler
+from yaie_operator.resources import overlay
 from yaie_operator.watch import kinds
 
 MODEL = Ref(names.KIND, "ns", "demo")
@@ -101,6 +102,17 @@ async def test_a_new_model_gets_its_children_and_its_namespace_a_router(world: W
         ("ServiceAccount", names.ROUTER), ("RoleBinding", names.ROUTER),
         ("Service", names.ROUTER), ("Deployment", names.ROUTER),
     }  # fmt: skip
+
+
+async def test_a_pod_that_cannot_be_recorded_is_told_and_nothing_is_written(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overlay, "MOST_BYTES", 1024)
+    await world.settle()
+    status, reason, message = world.condition("Accepted")
+    assert (status, reason) == ("False", "InvalidSpec")
+    assert "put long values of engine.env" in message
+    assert DEPLOYMENT not in world.cluster.objects
 
 
 async def test_a_second_pass_writes_nothing(world: World) -> None:

@@ -49,6 +49,7 @@ from yaie_operator.reconcile.reasons import ConditionState, Reason, false, true
 from yaie_operator.reconcile.refusals import Changes, Refusals, explain, tell
 from yaie_operator.reconcile.rollout.replicas import own_deployment
 from yaie_operator.reconcile.rollout.strategy import choose
+from yaie_operator.reconcile.sizes import Sizes, with_sizes
 from yaie_operator.reconcile.status import (
     ScalingReport,
     Transition,
@@ -57,6 +58,7 @@ from yaie_operator.reconcile.status import (
     summarise,
 )
 from yaie_operator.resources import model_objects, router_objects
+from yaie_operator.resources.overlay import TemplateTooLargeError
 from yaie_operator.resources.shared import ANNOTATION_APPLIED, digest
 from yaie_operator.watch import kinds
 
@@ -76,6 +78,7 @@ class Reconciler:
         metrics: Metrics,
         wake: Callable[[str], None],
         scaling: Callable[[str, str], ScalingReport | None] = lambda _namespace, _name: None,
+        sizes: Callable[[str, str], Sizes | None] = lambda _namespace, _name: None,
         new_key: Callable[[], bytes] = secrets.token_bytes,
     ) -> None:
         self._cluster = cluster
@@ -85,6 +88,7 @@ class Reconciler:
         self._metrics = metrics
         self._wake = wake
         self._scaling = scaling
+        self._sizes = sizes
         self._new_key = new_key
         self._refused = Refusals()
         self._changed = Changes()
@@ -117,8 +121,7 @@ class Reconciler:
         if model is not None and accepted.is_true:
             rollout = choose(model, own_deployment(view), view.pods, self._clock())
             again_s = rollout.again_s
-            decided = plan_model(model, view, self._config, in_place=rollout.in_place)
-            accepted = await self._write_all(key, decided)
+            accepted = await self._write_model(key, model, view, in_place=rollout.in_place)
             view = await self._observe(namespace, name)
         if view is not None:
             await self._report(view, model, accepted)
@@ -185,6 +188,16 @@ class Reconciler:
         refusal = self._refused.message(namespace_key(namespace))
         return replace(view, shared=replace(view.shared, refusal=refusal))
 
+    async def _write_model(
+        self, key: str, model: ServedModel, view: ModelView, *, in_place: bool
+    ) -> ConditionState:
+        """Write a model's children and return the Accepted condition."""
+        try:
+            decided = plan_model(model, view, self._config, in_place=in_place)
+        except TemplateTooLargeError as error:
+            return false(Reason.INVALID_SPEC, f"spec: {error}.")
+        return await self._write_all(key, decided)
+
     async def _write_all(self, key: str, decided: WritePlan) -> ConditionState:
         """Execute a plan and return the Accepted condition; a refusal ends the plan. The same
         writes wait after a refusal (`Refusals`), and those that a policy changes (`Changes`).
@@ -238,6 +251,8 @@ class Reconciler:
         spec = model.spec if model else None
         scaling = self._scaling(view.metadata["namespace"], view.metadata["name"])
         status = summarise(view, spec, accepted, self._config, self._clock(), scaling=scaling)
+        sizes = self._sizes(view.metadata["namespace"], view.metadata["name"])
+        status = with_sizes(status, view.model, sizes)
         if status == view.model.get("status"):
             return
         try:
@@ -335,7 +350,12 @@ def _applied(write: Apply | Remove) -> str:
 def plan_model(
     model: ServedModel, view: ModelView, config: OperatorConfig, *, in_place: bool = False
 ) -> WritePlan:
-    """Plan a model's own objects. `in_place`: how its rollout goes on (`rollout.strategy`)."""
+    """Plan a model's own objects. `in_place`: how its rollout goes on (`rollout.strategy`).
+
+    Raises:
+        TemplateTooLargeError: the pod of its engines cannot be recorded.
+
+    """
     ours = partial(is_ours, owner_uid=model.uid)
     deployment = own_deployment(view)
     desired = model_objects(model, config, deployment=deployment, in_place=in_place)
