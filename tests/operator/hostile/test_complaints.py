@@ -25,10 +25,14 @@ COMPLAINTS = (
     Complaint(
         "models in one namespace only",
         (
-            "operator/test_manager.py::"
-            "test_a_fleet_that_is_as_it_should_be_is_looked_at_without_a_write",
-            "operator/hostile/test_admission.py::"
-            "test_a_watched_namespace_that_does_not_exist_yet_holds_up_no_other",
+            (
+                "operator/test_manager.py::"
+                "test_a_fleet_that_is_as_it_should_be_is_looked_at_without_a_write"
+            ),
+            (
+                "operator/hostile/test_admission.py::"
+                "test_a_watched_namespace_that_does_not_exist_yet_holds_up_no_other"
+            ),
         ),
     ),
     Complaint(
@@ -54,8 +58,10 @@ COMPLAINTS = (
     Complaint(
         "terminating pods still get requests",
         (
-            "router/discovery/test_router_watch.py::"
-            "test_an_endpoint_that_terminates_or_is_not_ready_gets_no_request",
+            (
+                "router/discovery/test_router_watch.py::"
+                "test_an_endpoint_that_terminates_or_is_not_ready_gets_no_request"
+            ),
             "router/upstream/test_router_proxy.py::test_draining_closes_the_port_and_finishes_streams",
         ),
     ),
@@ -74,25 +80,33 @@ COMPLAINTS = (
     Complaint(
         "a common system prompt sends everything to one engine",
         (
-            "router/upstream/test_router_proxy.py::"
-            "test_one_popular_prefix_does_not_overload_its_home",
-            "router/balancing/test_affinity.py::"
-            "test_spilled_keys_of_one_home_spread_over_the_others",
+            (
+                "router/upstream/test_router_proxy.py::"
+                "test_one_popular_prefix_does_not_overload_its_home"
+            ),
+            (
+                "router/balancing/test_affinity.py::"
+                "test_spilled_keys_of_one_home_spread_over_the_others"
+            ),
         ),
     ),
     Complaint(
         "a model at zero is not found, and nothing wakes it",
         (
-            "router/balancing/test_router_holding.py::"
-            "test_requests_wait_for_the_first_engine_and_are_answered",
+            (
+                "router/balancing/test_router_holding.py::"
+                "test_requests_wait_for_the_first_engine_and_are_answered"
+            ),
             "operator/autoscaling/test_decision.py::test_from_zero_at_once_for_all_that_wait",
         ),
     ),
     Complaint(
         "no keys and quotas per user",
         (
-            "router/downstream/test_router_access.py::"
-            "test_a_wrong_key_is_refused_and_each_right_one_is_served",
+            (
+                "router/downstream/test_router_access.py::"
+                "test_a_wrong_key_is_refused_and_each_right_one_is_served"
+            ),
         ),
         "Keys are checked; quotas of tokens per key are not there.",
     ),
@@ -113,16 +127,20 @@ COMPLAINTS = (
     Complaint(
         "several routers lose the affinity",
         (
-            "router/balancing/test_affinity.py::"
-            "test_the_ring_is_the_same_in_every_process_and_version",
+            (
+                "router/balancing/test_affinity.py::"
+                "test_the_ring_is_the_same_in_every_process_and_version"
+            ),
             "router/upstream/test_router_stored.py::test_another_router_finds_them_too",
         ),
     ),
     Complaint(
         "a chart that needs other things installed first, or is broken",
         (
-            "charts/test_chart_on_api_server.py::"
-            "test_after_an_uninstall_another_namespace_takes_the_kept_type_over",
+            (
+                "charts/test_chart_on_api_server.py::"
+                "test_after_an_uninstall_another_namespace_takes_the_kept_type_over"
+            ),
             "e2e/quickstart/test_quickstart.py::test_a_model_streams_its_answer_through_the_router",
         ),
     ),
