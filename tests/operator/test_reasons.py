@@ -18,6 +18,7 @@ from yaie_operator.reconcile.observe import ModelView, Ref, SharedView
 from yaie_operator.reconcile.pods import diagnose
 from yaie_operator.reconcile.reasons import GUIDE, TYPES, ConditionState, ConditionType, Reason
 from yaie_operator.reconcile.reconciler import name_taken, refused, understand
+from yaie_operator.reconcile.refusals import explain
 from yaie_operator.reconcile.status import name_conflict, summarise
 
 SOURCES = Path(__file__).parents[2] / "operator" / "yaie_operator"
@@ -124,7 +125,7 @@ def _everything_said() -> list[ConditionState]:
     others = [
         understand(_model(engine={"dtype": "int3"}))[1],
         taken,
-        refused("exceeded quota: pods."),
+        refused(explain(Ref("Deployment", "ns", "demo"), "exceeded quota: pods.")),
         name_conflict([Ref("Service", "ns", "demo")]),
         *_scaling(),
     ]

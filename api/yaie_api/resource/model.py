@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field
 
 from yaie_api.engine_config import DType
 from yaie_api.resource.autoscaling import Autoscaling, ScalingStatus
+from yaie_api.resource.pod_template import PodTemplate
 from yaie_api.resource.schema import (
     DNS_SUBDOMAIN,
     ENV_NAME,
@@ -520,6 +521,12 @@ class InferenceModelSpec(Part):
     routing: Routing = Field(
         default=Routing(), description="How the router chooses an engine for a request."
     )
+    pod_template: PodTemplate | None = Field(
+        default=None,
+        description="What an engine's pod has beyond the fields above, in the form of a Pod's "
+        "template: labels, affinity, volumes, pull secrets. What could harm the node or the "
+        "cluster is refused by name.",
+    )
     suspend: bool = Field(
         default=False,
         description="true stops every engine and keeps this object and its `replicas`.",
@@ -582,6 +589,32 @@ class RolloutStatus(Part):
     )
 
 
+class ModelStatus(Part):
+    """The model as it is served."""
+
+    parameters: int = Field(default=0, ge=0, description="Number of its parameters.")
+    weight_bytes: int = Field(
+        default=0, ge=0, description="Memory of its weights in each engine, in bytes."
+    )
+    context_length: int = Field(
+        default=0, ge=0, description="Longest prompt and answer together, in tokens."
+    )
+
+
+class CapacityStatus(Part):
+    """What one engine has room for, as it measured when it started."""
+
+    kv_tokens: int = Field(
+        default=0, ge=0, description="Tokens that the KV cache of an engine holds."
+    )
+    max_concurrency: float = Field(
+        default=0,
+        ge=0,
+        description="Requests of the whole context length that an engine holds at once; many more "
+        "of the usual length.",
+    )
+
+
 class InferenceModelStatus(Part):
     """What the operator observed. Only the operator writes it."""
 
@@ -600,6 +633,13 @@ class InferenceModelStatus(Part):
     ready: str = Field(default="", max_length=16, description="Ready and desired engines: 1/2.")
     selector: str = Field(default="", max_length=256, description="Label selector of the engines.")
     endpoint: str = Field(default="", max_length=512, description="Base URL of the OpenAI API.")
+    model: ModelStatus | None = Field(
+        default=None, description="The model as it is served. Absent until an engine was ready."
+    )
+    capacity: CapacityStatus | None = Field(
+        default=None,
+        description="What one engine has room for. Absent until an engine was ready.",
+    )
     rollout: RolloutStatus = Field(
         default=RolloutStatus(), description="The rollout in progress or last done."
     )

@@ -14,6 +14,7 @@ from yaie_api.resource.model import GPU_PRODUCT, Rollout
 from yaie_operator.cluster import Object
 from yaie_operator.config import OperatorConfig
 from yaie_operator.model import ServedModel
+from yaie_operator.resources.overlay import check_size, overlaid, recorded
 from yaie_operator.resources.shared import (
     CONTAINER_SECURITY,
     EXIT_MARGIN_S,
@@ -49,12 +50,22 @@ ENVIRONMENT: Final = {
 def deployment(
     model: ServedModel, config: OperatorConfig, *, observed: Object | None, in_place: bool = False
 ) -> Object:
-    """The engines' Deployment. `observed`: the existing one if it is ours, else None. `in_place`:
-    there is no room for additional engines (`reconcile.rollout.strategy`).
+    """The engines' Deployment.
+
+    Args:
+        model: the model.
+        config: the operator's settings.
+        observed: the existing one if it is ours, else None.
+        in_place: there is no room for additional engines (`reconcile.rollout.strategy`).
+
+    Raises:
+        TemplateTooLargeError: the pod template cannot be recorded.
+
     """
     template_hash = hash_of(model)
-    recorded = _recorded(observed, template_hash)
-    template = recorded if recorded is not None else _template(model, config, template_hash)
+    known = _recorded(observed, template_hash)
+    template = known if known is not None else _template(model, config, template_hash)
+    check_size(template)
     return manifest(
         "apps/v1",
         "Deployment",
@@ -62,7 +73,7 @@ def deployment(
         namespace=model.namespace,
         labels=labels(names.COMPONENT_ENGINE, model.name)
         | {names.LABEL_TEMPLATE_HASH: template_hash},
-        annotations={ANNOTATION_TEMPLATE: json.dumps(template, separators=(",", ":"))},
+        annotations={ANNOTATION_TEMPLATE: recorded(template)},
         owners=[model_owner(model)],
         spec={
             "replicas": model.spec.desired_replicas,
@@ -105,6 +116,8 @@ def hash_of(model: ServedModel) -> str:
     """
     spec = model.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     seen = {key: spec.get(key) for key in ("model", "engine", "resources")}
+    if "podTemplate" in spec:
+        seen["podTemplate"] = spec["podTemplate"]
     return digest([model.name, seen, {"drain": model.spec.rollout.drain_seconds}])
 
 
@@ -146,7 +159,8 @@ def _template(model: ServedModel, config: OperatorConfig, template_hash: str) ->
         spec["runtimeClassName"] = resources.runtime_class_name
     pod_labels = labels(names.COMPONENT_ENGINE, model.name)
     pod_labels |= {names.LABEL_TEMPLATE_HASH: template_hash}
-    return {"metadata": {"labels": pod_labels}, "spec": spec}
+    template = {"metadata": {"labels": pod_labels}, "spec": spec}
+    return overlaid(template, model.spec.pod_template, selector(model))
 
 
 def _node_labels(model: ServedModel) -> dict[str, str]:
