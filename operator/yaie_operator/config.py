@@ -27,8 +27,8 @@ class OperatorConfig:
         router_replicas: routers per namespace.
         router_max_pending: requests that may wait at a router for a model scaled to zero.
         router_pending_timeout_s: whole seconds that such a request waits.
-        router_drain_delay_s: seconds that a router told to stop goes on accepting. Its answers close
-            their connections meanwhile, so that no client sends on one that is just being closed.
+        router_drain_delay_s: seconds that a router told to stop goes on accepting. Its answers
+            close their connections meanwhile, so that no client sends into the closing.
         router_service_type: type of the Service in front of the routers.
         router_allowed_origins: origins whose web pages may use the routers (CORS).
         router_pod: what is added to the routers' pods.
