@@ -27,6 +27,8 @@ class OperatorConfig:
         router_replicas: routers per namespace.
         router_max_pending: requests that may wait at a router for a model scaled to zero.
         router_pending_timeout_s: whole seconds that such a request waits.
+        router_drain_delay_s: seconds that a router told to stop goes on accepting. Its answers
+            close their connections meanwhile, so that no client sends into the closing.
         router_service_type: type of the Service in front of the routers.
         router_allowed_origins: origins whose web pages may use the routers (CORS).
         router_pod: what is added to the routers' pods.
@@ -56,6 +58,7 @@ class OperatorConfig:
     router_replicas: int = 1
     router_max_pending: int = 256
     router_pending_timeout_s: int = 600
+    router_drain_delay_s: int = 5
     router_service_type: ServiceType = "ClusterIP"
     router_allowed_origins: tuple[str, ...] = ()
     router_pod: PodSettings = field(default_factory=PodSettings)

@@ -110,10 +110,17 @@ class App:
         finally:
             self._record(exchange, time.perf_counter() - started_s)
         if not response.prepared:
-            add_headers(response.headers, self.gate.answer_headers(exchange.head))
-        if self.draining or not request.content.is_eof():
-            response.force_close()  # an answer before the whole body is the connection's last
+            add_headers(response.headers, self._answer_headers(exchange))
+        # An answer before the whole body is the connection's last, and so is one that says so: a
+        # client that had not been told would send its next request into the closing.
+        if response.headers.get("Connection") == "close" or not request.content.is_eof():
+            response.force_close()
         return response
+
+    def _answer_headers(self, exchange: Exchange) -> dict[str, str]:
+        """What every answer says. While the router drains, its clients are to connect anew."""
+        leaving = {"Connection": "close"} if self.draining else {}
+        return {**self.gate.answer_headers(exchange.head), **leaving}
 
     async def _answer(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
         try:
@@ -174,7 +181,7 @@ class App:
             request_id=exchange.request_id,
             arrived_s=arrived_s,
             streams=body.get("stream") is True,
-            answer_headers=self.gate.answer_headers(exchange.head),
+            answer_headers=self._answer_headers(exchange),
             let_go=lease.release,
         )
 
@@ -202,7 +209,7 @@ class App:
             holder=holder.endpoint,
             request_id=exchange.request_id,
             arrived_s=arrived_s,
-            answer_headers=self.gate.answer_headers(exchange.head),
+            answer_headers=self._answer_headers(exchange),
             let_go=lease.release,
         )
 

@@ -319,6 +319,7 @@ def test_the_router_understands_its_arguments_and_its_key() -> None:
     env = {"YAIE_PREFIX_KEY": base64.b64decode(secret["data"]["prefix-key"]).decode()}
     parsed = parse(container["args"], env | {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
     assert (parsed.namespace, parsed.host, parsed.port) == ("ns", "0.0.0.0", 8000)
+    assert parsed.drain_delay_s == 5
     assert parsed.prefix_key == b"\x01" * 32
 
 

@@ -136,7 +136,9 @@ def _deployment(namespace: str, config: OperatorConfig, common: dict[str, Any]) 
                     "serviceAccountName": names.ROUTER,
                     "enableServiceLinks": False,
                     "securityContext": POD_SECURITY,
-                    "terminationGracePeriodSeconds": SETTLE_S + DRAIN_S + EXIT_MARGIN_S,
+                    "terminationGracePeriodSeconds": (
+                        SETTLE_S + config.router_drain_delay_s + DRAIN_S + EXIT_MARGIN_S
+                    ),
                     "containers": [_container(namespace, config)],
                     "volumes": [{"name": "tmp", "emptyDir": {}}],
                     **image_pull_secrets(config),
@@ -189,6 +191,7 @@ def _container(namespace: str, config: OperatorConfig) -> dict[str, Any]:
             *("--port", str(names.HTTP_PORT)),
             *("--max-pending", str(config.router_max_pending)),
             *("--pending-timeout-s", str(config.router_pending_timeout_s)),
+            *("--drain-delay-s", str(config.router_drain_delay_s)),
         ],
         "env": [
             {"name": names.ENV_POD_NAME, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},

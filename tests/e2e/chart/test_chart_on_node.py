@@ -57,6 +57,7 @@ def traffic(demo: Demo) -> Iterator[list[str]]:
     """Clients that ask without a pause while the block runs: what became of each request."""
     outcomes: list[str] = []
     stop = threading.Event()
+    started = time.monotonic()
 
     def client(number: int) -> None:
         with demo.client() as openai_client:
@@ -64,7 +65,8 @@ def traffic(demo: Demo) -> Iterator[list[str]]:
                 try:
                     outcomes.append(ask(openai_client, f"{number}: a river?").finish_reason)
                 except openai.OpenAIError as error:
-                    outcomes.append(repr(error))
+                    at_s = time.monotonic() - started
+                    outcomes.append(f"after {at_s:.1f} s: {error!r} from {error.__cause__!r}")
 
     threads = [threading.Thread(target=client, args=(number,)) for number in range(CLIENTS)]
     for thread in threads:

@@ -527,8 +527,33 @@ async def test_draining_turns_readiness_off_and_still_accepts(start_router: Stac
     await stack.until(lambda: _is_draining(stack))
     async with stack.client.get("/livez") as live:
         assert live.status == 200
+        assert live.headers["connection"] == "close"
     async with stack.chat() as response:
+        assert response.headers["connection"] == "close"
         assert (await response.read()).endswith(DONE)
+
+
+async def test_a_stream_from_before_the_drain_leaves_its_connection_for_one_more_request(
+    start_router: StackMaker,
+) -> None:
+    """It was not told that the connection ends, so a request that follows at once is answered."""
+    stack = await start_router(drain_delay_s=600.0)
+    engine = FakeEngine("pod-a", pieces=[event("a"), event("b"), DONE], hold_at=1)
+    await stack.serve("demo", engine)
+    connector = aiohttp.TCPConnector(limit=1)
+    url = f"http://127.0.0.1:{stack.config.port}"
+    async with aiohttp.ClientSession(url, connector=connector) as client:
+        body = {"model": "demo", "messages": [{"role": "user", "content": "a"}], "stream": True}
+        async with client.post("/v1/chat/completions", json=body) as response:
+            await response.content.readany()
+            stack.signals.raised()
+            await stack.until(lambda: _is_draining(stack))
+            engine.resume.set()
+            assert (await response.read()).endswith(DONE)
+        await asyncio.sleep(0.05)
+        assert len(connector._conns) == 1  # type: ignore[attr-defined, unused-ignore]  # not closed
+        async with client.get("/livez") as live:
+            assert (live.status, live.headers["connection"]) == (200, "close")
 
 
 async def test_draining_closes_the_port_and_finishes_streams(start_router: StackMaker) -> None:

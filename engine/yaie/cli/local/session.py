@@ -274,6 +274,7 @@ async def _operating(
     config = OperatorConfig(
         endpoint_format=f"{published.url}/v1",
         debounce_s=_DEBOUNCE_S,
+        router_drain_delay_s=0,  # one router: nobody takes over
         metrics_key=next(iter(front.access.keys), ""),  # the router asks for one
     )
     ending = asyncio.Event()
