@@ -27,7 +27,7 @@ from yaie_operator.config import OperatorConfig
 from yaie_operator.metrics import Metrics
 from yaie_operator.reconcile.observe import Store, keys_of, model_key, namespace_key
 from yaie_operator.reconcile.reconciler import Reconciler
-from yaie_operator.watch import kinds
+from yaie_operator.watch import downloads, kinds
 from yaie_operator.watch.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -74,6 +74,7 @@ class Manager:
             metrics=self.metrics,
             wake=self._wake,
             scaling=self._autoscaler.report,
+            progress=downloads.ask,
         )
         self.metrics.queue_depth.set_function(lambda: float(len(self._queue)))
         self.metrics.models.set_function(lambda: float(len(self._store.models())))

@@ -38,6 +38,7 @@ OPERATOR: Final[list[dict[str, Any]]] = [
     {"apiGroups": [names.GROUP], "resources": [f"{names.PLURAL}/status"], "verbs": ["patch"]},
     {"apiGroups": [names.GROUP], "resources": [f"{names.PLURAL}/scale"], "verbs": ["patch"]},
     *_children(),
+    _rule(kinds.JOB, ["delete"]),
     _rule(kinds.POD, _READ),
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
     {

@@ -55,7 +55,7 @@ _COPIED: Final = (
 
 
 def render(*, local: bool = False) -> dict[str, Any]:
-    """The CRD as JSON. `local`: without `cluster_only` rules, which refuse sources on disk."""
+    """The CRD as JSON. `local`: as it is under `yaie up`, which may read sources on disk."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -132,7 +132,7 @@ def _structural(
         out["additionalProperties"] = _values(node, defs, local=local)
     if (default := _default(node)) is not None:
         out["default"] = default
-    if cel := [_cel(rule) for rule in node.get(CEL_KEY, ()) if not (local and _cluster(rule))]:
+    if cel := [_cel(rule) for rule in node.get(CEL_KEY, ()) if _applies(rule, local=local)]:
         out[CEL_KEY] = cel
     return out
 
@@ -185,8 +185,8 @@ def _default(node: Mapping[str, Any]) -> Any:
     return None if default in ([], {}) else default
 
 
-def _cluster(rule: Mapping[str, Any]) -> bool:
-    return bool(rule["cluster_only"])
+def _applies(rule: Mapping[str, Any], *, local: bool) -> bool:
+    return not rule["cluster_only" if local else "local_only"]
 
 
 def _cel(rule: Mapping[str, Any]) -> dict[str, str]:

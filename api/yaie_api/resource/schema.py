@@ -18,12 +18,13 @@ CEL_KEY: Final = "x-kubernetes-validations"
 class Rule:
     """One CEL rule. The message tells the user what to write instead.
 
-    A `cluster_only` rule applies only in a cluster; the local adapter renders the CRD without it.
+    A `cluster_only` rule applies only in a cluster, a `local_only` rule only under `yaie up`.
     """
 
     cel: str
     message: str
     cluster_only: bool = False
+    local_only: bool = False
 
 
 def rules(*items: Rule) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from yaie_api import names
 from yaie_operator.cluster import Cluster, Kind, Object
 from yaie_operator.reconcile.drift import writers
+from yaie_operator.resources.mounts import object_name
 from yaie_operator.watch import kinds
 
 
@@ -68,7 +69,14 @@ class Store:
 
     def pods(self, namespace: str, model: str) -> list[Object]:
         """Pods of one model's engines; `model=""`: pods of the router."""
-        return list(self._buckets.get(("Pod", namespace, model), {}).values())
+        return [pod for pod in self._pods(namespace, model) if not _is_download(pod)]
+
+    def downloads(self, namespace: str, model: str) -> list[Object]:
+        """Pods that download one model's weights, those that have ended included."""
+        return [pod for pod in self._pods(namespace, model) if _is_download(pod)]
+
+    def _pods(self, namespace: str, model: str) -> Iterable[Object]:
+        return self._buckets.get(("Pod", namespace, model), {}).values()
 
     def put(self, obj: Object) -> bool:
         """Store a newer state. False if this state or a newer one is already known."""
@@ -159,6 +167,10 @@ class Store:
             del self._buckets[_bucket(ref, obj)]
 
 
+def _is_download(pod: Object) -> bool:
+    return label(pod, names.LABEL_COMPONENT) == names.COMPONENT_WEIGHTS
+
+
 def _bucket(ref: Ref, obj: Object) -> tuple[str, str, str]:
     """Key of the objects that are looked up together: a model's pods, or a kind in a namespace."""
     model = label(obj, names.LABEL_MODEL) if ref.kind == "Pod" else ""
@@ -204,6 +216,8 @@ class ModelView:
     objects: Mapping[Ref, Object]
     pods: tuple[Object, ...]
     shared: SharedView = field(repr=False)
+    downloads: tuple[Object, ...] = ()
+    """Pods of the download."""
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -216,6 +230,35 @@ class ModelView:
             Ref("Deployment", self.metadata["namespace"], self.metadata["name"])
         )
 
+    @property
+    def claim(self) -> Object | None:
+        """The claim that the weights are kept in, whoever made it."""
+        name = wanted_claim(self.model)
+        return self.objects.get(Ref(kinds.CLAIM.kind, self.metadata["namespace"], name))
+
+    @property
+    def job(self) -> Object | None:
+        """The download."""
+        name = object_name(self.metadata["name"])
+        return self.objects.get(Ref(kinds.JOB.kind, self.metadata["namespace"], name))
+
+
+def wanted_claim(model: Object) -> str:
+    """The name of the claim that a stored model's weights are kept in; "": in none."""
+    cache = model.get("spec", {}).get("cache") or {}
+    if cache.get("mode") != "pvc":
+        return ""
+    return str(cache.get("claim") or object_name(model["metadata"]["name"]))
+
+
+def _cache_refs(store: Store, model: Object) -> list[Ref]:
+    """The claim and the Job of a model with a cache; of another, a Job that is left."""
+    namespace, name = model["metadata"]["namespace"], model["metadata"]["name"]
+    job = Ref(kinds.JOB.kind, namespace, object_name(name))
+    if claim := wanted_claim(model):
+        return [Ref(kinds.CLAIM.kind, namespace, claim), job]
+    return [job] if store.get(job) is not None else []
+
 
 async def observe_model(
     store: Store, cluster: Cluster, namespace: str, name: str
@@ -225,10 +268,12 @@ async def observe_model(
     if model is None or model["metadata"].get("deletionTimestamp"):
         return None
     refs = [Ref(child.kind.kind, namespace, name) for child in kinds.OF_MODEL]
+    refs += _cache_refs(store, model)
     return ModelView(
         model=model,
         objects=await _objects(store, cluster, refs),
         pods=tuple(store.pods(namespace, name)),
+        downloads=tuple(store.downloads(namespace, name)),
         shared=await observe_shared(store, cluster, namespace),
     )
 

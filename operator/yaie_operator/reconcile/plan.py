@@ -26,19 +26,37 @@ class Apply:
     observed: Object | None
     replaces: bool = False
 
+    @property
+    def ref(self) -> Ref:
+        return Ref.of(self.manifest)
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Delete an object of ours that is not wanted any more."""
+
+    observed: Object
+
+    @property
+    def ref(self) -> Ref:
+        return Ref.of(self.observed)
+
 
 @dataclass(frozen=True)
 class WritePlan:
     """Writes in order, or the conflicts: objects of other owners that have needed names."""
 
-    writes: tuple[Apply, ...] = ()
+    writes: tuple[Apply | Remove, ...] = ()
     conflicts: tuple[Ref, ...] = ()
 
 
 def plan(
     desired: Sequence[Object], observed: Mapping[Ref, Object], ours: Callable[[Object], bool]
 ) -> WritePlan:
-    """Compare desired and observed objects. `ours(live)`: whether the operator may write to it."""
+    """Compare desired and observed objects. `ours(live)`: whether the operator may write to it.
+
+    `observed` holds only objects that have a name of a child: ours that are not desired go.
+    """
     conflicts = tuple(
         ref
         for ref in map(Ref.of, desired)
@@ -47,13 +65,19 @@ def plan(
     if conflicts:
         return WritePlan(conflicts=conflicts)
     writes = (_write(obj, observed.get(Ref.of(obj))) for obj in desired)
-    return WritePlan(tuple(write for write in writes if write is not None))
+    wanted = set(map(Ref.of, desired))
+    gone = (Remove(obj) for ref, obj in observed.items() if ref not in wanted and ours(obj))
+    return WritePlan((*(write for write in writes if write is not None), *gone))
+
+
+FILLED_IN: Final = frozenset({"PersistentVolumeClaim", "Job"})
+"""Kinds to whose spec controllers write, and that cannot be replaced."""
 
 
 def _write(desired: Object, live: Object | None) -> Apply | None:
     if live is None:
         return Apply(desired, None)
-    if has_foreign_fields(desired, live):
+    if live["kind"] not in FILLED_IN and has_foreign_fields(desired, live):
         return Apply(desired, live, replaces=True)
     return Apply(desired, live) if differs(desired, live) else None
 

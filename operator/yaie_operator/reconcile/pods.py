@@ -74,13 +74,13 @@ def _container(pod: str, status: Mapping[str, Any]) -> ConditionState | None:
         )
     if reason in _CONFIG:
         return false(Reason.CONFIG_ERROR, f"Pod {pod} cannot start: {detail or reason}")
-    ended = _last_end(status)
+    ended = last_end(status)
     if ended and (status.get("restartCount", 0) >= 1 or reason == "CrashLoopBackOff"):
         return false(Reason.CRASH_LOOP, _crash(pod, status, ended))
     return None
 
 
-def _last_end(status: Mapping[str, Any]) -> Mapping[str, Any]:
+def last_end(status: Mapping[str, Any]) -> Mapping[str, Any]:
     """The container's last termination: the current one, or the one before its restart."""
     ended: Mapping[str, Any] = (
         status.get("state", {}).get("terminated")

@@ -15,6 +15,7 @@ class ConditionType(StrEnum):
     """Types of a model's conditions, in the order of `status.conditions`."""
 
     ACCEPTED = "Accepted"  # the spec is valid and its children's names are free
+    CACHE_READY = "CacheReady"  # the weights are where the engines mount them; with spec.cache
     ENGINES_READY = "EnginesReady"  # all desired engines run the current spec and answer
     ROUTER_READY = "RouterReady"  # the namespace's router is available
     PROGRESSING = "Progressing"  # engines are being started or replaced
@@ -32,6 +33,15 @@ class Reason(StrEnum):
     NAME_CONFLICT = "NameConflict"  # an object of another owner has a child's name
     NAME_TAKEN = "NameTaken"  # an older model of the namespace serves one of its names
     REFUSED = "Refused"  # the API server refused a child (quota, policy)
+
+    # CacheReady
+    STORED = "Stored"  # the weights are in the claim
+    IMAGE_VOLUME = "ImageVolume"  # the nodes mount the weights as an image
+    NO_IMAGE_VOLUMES = "NoImageVolumes"  # the cluster cannot mount an image as a volume
+    DOWNLOADING = "Downloading"
+    DOWNLOAD_FAILED = "DownloadFailed"  # it is tried again by itself
+    CLAIM_MISSING = "ClaimMissing"  # there is no claim with the name in cache.claim
+    CLAIM_PENDING = "ClaimPending"  # no volume has been found or made for the claim
 
     # EnginesReady, RouterReady
     ALL_READY = "AllReady"

@@ -7,13 +7,14 @@ between calls is the API server's refusals (`reconcile.refusals`).
 
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
 from pydantic import ValidationError
 
+from yaie_api.download.messages import Progress
 from yaie_api.logs import fields
 from yaie_operator.cluster import (
     Cluster,
@@ -38,6 +39,7 @@ from yaie_operator.reconcile.observe import (
 )
 from yaie_operator.reconcile.plan import (
     Apply,
+    Remove,
     WritePlan,
     foreign_shared,
     is_our_shared,
@@ -53,11 +55,16 @@ from yaie_operator.reconcile.status import (
     name_conflict,
     summarise,
 )
+from yaie_operator.reconcile.weights import Weights, decide, running_pod
 from yaie_operator.resources import model_objects, router_objects
 from yaie_operator.resources.shared import ANNOTATION_APPLIED, digest
 from yaie_operator.watch import kinds
 
 log = logging.getLogger(__name__)
+
+
+async def _unknown(_pod: Object) -> Progress | None:
+    return None
 
 
 class Reconciler:
@@ -73,6 +80,7 @@ class Reconciler:
         metrics: Metrics,
         wake: Callable[[str], None],
         scaling: Callable[[str, str], ScalingReport | None] = lambda _namespace, _name: None,
+        progress: Callable[[Object], Awaitable[Progress | None]] = _unknown,
         new_key: Callable[[], bytes] = secrets.token_bytes,
     ) -> None:
         self._cluster = cluster
@@ -82,6 +90,7 @@ class Reconciler:
         self._metrics = metrics
         self._wake = wake
         self._scaling = scaling
+        self._progress = progress
         self._new_key = new_key
         self._refused = Refusals()
 
@@ -107,12 +116,23 @@ class Reconciler:
         if model is not None:
             accepted = name_taken(view.model, view.shared.models) or accepted
         key = model_key(namespace, name)
+        weights: Weights | None = None
         if model is not None and accepted.is_true:
-            accepted = await self._write_all(key, plan_model(model, view, self._config))
+            weights = await self._weights(model, view)
+            accepted = await self._write_all(key, plan_model(model, view, self._config, weights))
+            weights = without_image_volumes(weights, accepted)
             view = await self._observe(namespace, name)
         if view is not None:
-            await self._report(view, model, accepted)
-        return None if accepted.is_true else self._recheck_s(key)
+            await self._report(view, model, accepted, weights)
+        if not accepted.is_true:
+            return self._recheck_s(key)
+        return self._config.progress_s if weights is not None and weights.held else None
+
+    async def _weights(self, model: ServedModel, view: ModelView) -> Weights:
+        """Decide about the weights; a download that runs is asked how far it is."""
+        pod = running_pod(view)
+        progress = await self._progress(pod) if pod is not None else None
+        return decide(model, view, self._config, self._clock(), progress)
 
     async def _namespace(self, namespace: str) -> float | None:
         key = namespace_key(namespace)
@@ -194,8 +214,11 @@ class Reconciler:
         self._refused.clear(key)
         return true(Reason.VALID, "The spec is valid.")
 
-    async def _write(self, write: Apply) -> None:
-        ref = Ref.of(write.manifest)
+    async def _write(self, write: Apply | Remove) -> None:
+        ref = write.ref
+        if isinstance(write, Remove):
+            await self._delete(ref, write.observed)
+            return
         try:
             applied = await self._send(write)
         except (ConflictError, NotFoundError):
@@ -212,11 +235,17 @@ class Reconciler:
         return await self._cluster.apply(write.manifest, observed=write.observed)
 
     async def _report(
-        self, view: ModelView, model: ServedModel | None, accepted: ConditionState
+        self,
+        view: ModelView,
+        model: ServedModel | None,
+        accepted: ConditionState,
+        weights: Weights | None,
     ) -> None:
         spec = model.spec if model else None
         scaling = self._scaling(view.metadata["namespace"], view.metadata["name"])
-        status = summarise(view, spec, accepted, self._config, self._clock(), scaling=scaling)
+        status = summarise(
+            view, spec, accepted, self._config, self._clock(), scaling=scaling, weights=weights
+        )
         if status == view.model.get("status"):
             return
         try:
@@ -293,22 +322,44 @@ def name_taken(obj: Object, others: Iterable[Object]) -> ConditionState | None:
     return None
 
 
-def identity_of(writes: Sequence[Apply]) -> str:
+def identity_of(writes: Sequence[Apply | Remove]) -> str:
     """A hash of what is to be written. A Secret has a new random key in each plan."""
-    return digest([[*Ref.of(write.manifest), _applied(write.manifest)] for write in writes])
+    return digest([[*write.ref, _applied(write)] for write in writes])
 
 
-def _applied(manifest: Object) -> str:
-    if manifest["kind"] == "Secret":
+def _applied(write: Apply | Remove) -> str:
+    if isinstance(write, Remove):
+        return "remove"
+    if write.ref.kind == "Secret":
         return ""
-    return str(manifest["metadata"]["annotations"][ANNOTATION_APPLIED])
+    return str(write.manifest["metadata"]["annotations"][ANNOTATION_APPLIED])
 
 
-def plan_model(model: ServedModel, view: ModelView, config: OperatorConfig) -> WritePlan:
+def plan_model(
+    model: ServedModel, view: ModelView, config: OperatorConfig, weights: Weights
+) -> WritePlan:
     ours = partial(is_ours, owner_uid=model.uid)
     live = view.deployment
     deployment = live if live is not None and ours(live) else None
-    return plan(model_objects(model, config, deployment=deployment), view.objects, ours)
+    objects = model_objects(
+        model, config, deployment=deployment, stored=weights.stored, held=weights.held
+    )
+    observed = {ref: obj for ref, obj in view.objects.items() if ref not in weights.kept}
+    return plan((*weights.desired, *objects), observed, ours)
+
+
+def without_image_volumes(weights: Weights, accepted: ConditionState) -> Weights:
+    """What is said of the weights if the API server refuses to mount an image."""
+    is_image = weights.condition is not None and weights.condition.reason == Reason.IMAGE_VOLUME
+    if not is_image or accepted.is_true or "volumes[" not in accepted.message:
+        return weights
+    refused = false(
+        Reason.NO_IMAGE_VOLUMES,
+        "This cluster cannot mount an image as a volume: that takes Kubernetes 1.31 or newer with "
+        "the feature gate ImageVolume, which is on from 1.35. Turn it on, or copy the weights to a "
+        "volume and write pvc://CLAIM/PATH without cache.",
+    )
+    return replace(weights, condition=refused)
 
 
 def plan_router(

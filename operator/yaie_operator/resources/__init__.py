@@ -4,6 +4,7 @@ from yaie_operator.cluster import Object
 from yaie_operator.config import OperatorConfig
 from yaie_operator.model import ServedModel
 from yaie_operator.resources.engine import deployment as engine_deployment
+from yaie_operator.resources.mounts import Stored
 from yaie_operator.resources.router import router_objects
 from yaie_operator.resources.service import engine_service
 
@@ -11,7 +12,19 @@ __all__ = ["model_objects", "router_objects"]
 
 
 def model_objects(
-    model: ServedModel, config: OperatorConfig, *, deployment: Object | None
+    model: ServedModel,
+    config: OperatorConfig,
+    *,
+    deployment: Object | None,
+    stored: Stored | None = None,
+    held: bool = False,
 ) -> tuple[Object, ...]:
-    """Children of one model. `deployment`: the engines' Deployment as it is now, if it is ours."""
-    return (engine_service(model), engine_deployment(model, config, observed=deployment))
+    """Children of one model without those of its cache. `deployment`: the engines' Deployment as it
+    is now, if it is ours. `stored`: its weights in the cache. `held`: they are awaited; there is no
+    new Deployment then, and an old one goes on as it is.
+    """
+    service = engine_service(model)
+    if held and deployment is None:
+        return (service,)
+    engines = engine_deployment(model, config, observed=deployment, stored=stored, held=held)
+    return (service, engines)

@@ -15,6 +15,8 @@ INFERENCE_MODEL: Final = Kind(names.API_VERSION, names.KIND, names.PLURAL)
 DEPLOYMENT: Final = Kind("apps/v1", "Deployment", "deployments")
 SERVICE: Final = Kind("v1", "Service", "services")
 POD: Final = Kind("v1", "Pod", "pods")
+CLAIM: Final = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+JOB: Final = Kind("batch/v1", "Job", "jobs")
 CONFIG_MAP: Final = Kind("v1", "ConfigMap", "configmaps")
 SECRET: Final = Kind("v1", "Secret", "secrets")
 SERVICE_ACCOUNT: Final = Kind("v1", "ServiceAccount", "serviceaccounts")
@@ -32,6 +34,9 @@ class Child:
 OF_MODEL: Final = (Child(SERVICE), Child(DEPLOYMENT))
 """Owned by their model: the garbage collector deletes them with it."""
 
+OF_CACHE: Final = (Child(CLAIM), Child(JOB))
+"""Owned by a model with `cache.mode: pvc`, and named after it (`resources.weights.object_name`)."""
+
 OF_NAMESPACE: Final = (
     Child(SECRET, names.ROUTER_SECRET),
     Child(SERVICE_ACCOUNT, names.ROUTER),
@@ -43,7 +48,7 @@ OF_NAMESPACE: Final = (
 operator deletes them when a live list shows no model.
 """
 
-WRITTEN: Final = tuple(dict.fromkeys(child.kind for child in (*OF_MODEL, *OF_NAMESPACE)))
+WRITTEN: Final = tuple(dict.fromkeys(child.kind for child in (*OF_MODEL, *OF_CACHE, *OF_NAMESPACE)))
 WATCHED: Final = (*WRITTEN, POD)
 """Kinds whose objects carry the operator's label; Deployment controllers create the pods."""
 
