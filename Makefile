@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-install coverage drills e2e journeys compat soak fuzz prometheus lint fmt bench manifests images constraints clean
+.PHONY: help setup demo test test-fast test-install coverage drills e2e journeys compat scale soak fuzz prometheus lint fmt bench manifests images constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -67,6 +67,9 @@ journeys: $(STAMP) ## the pages in a real browser, with axe-core (root installs 
 compat: $(STAMP) ## real clients against serve and router, each in its own environment; writes docs/compat.md
 	$(BIN)/python tests/compat/run.py --output docs/compat.md
 
+scale: $(STAMP) ## a thousand models on a real API server: latency, requests, CPU, memory, restart (needs Go)
+	$(BIN)/python tests/scale/run.py
+
 soak: $(STAMP) ## 200 mixed clients for ten minutes, a third of which vanish; nothing may be lost or grow
 	$(BIN)/python tests/soak/run.py
 
@@ -85,6 +88,7 @@ manifests: $(STAMP) ## regenerate the CRD, install.yaml and reference pages from
 	$(BIN)/python tools/render_manifests.py
 	$(BIN)/python tools/render_api.py
 	$(BIN)/python tools/render_model.py
+	$(BIN)/python tools/render_conditions.py
 	$(BIN)/python tools/render_openapi.py
 	$(BIN)/python tools/render_settings.py
 	$(BIN)/python tools/render_metrics.py

@@ -108,7 +108,23 @@ ROUTER_BROKEN_STREAMS: Final = Metric(
     ("model",),
 )
 ROUTER_EJECTIONS: Final = Metric(
-    "yaie_router_ejections_total", "counter", "Endpoints taken out after failures.", ("model",)
+    "yaie_router_ejections_total",
+    "counter",
+    "Endpoints taken out after failures: connect, 5xx, disconnect (answers that broke), timeout "
+    "(no token in time) or probe (no answer to /readyz).",
+    ("model", "reason"),
+)
+ROUTER_EJECTED: Final = Metric(
+    "yaie_router_ejected_endpoints",
+    "gauge",
+    "Endpoints that are ejected or on trial now.",
+    ("model",),
+)
+ROUTER_PROBES: Final = Metric(
+    "yaie_router_probes_total",
+    "counter",
+    "Suspects that were asked for /readyz, by outcome (ready or failed).",
+    ("model", "outcome"),
 )
 ROUTER_API_AGE: Final = Metric(
     "yaie_router_api_silence_seconds", "gauge", "Time since the API server was last heard from."

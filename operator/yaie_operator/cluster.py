@@ -83,8 +83,8 @@ class Cluster(Protocol):
         """Forced server-side apply as `names.FIELD_MANAGER`; returns the stored object.
 
         `observed` is the live object as last seen: its uid and resourceVersion make the write fail
-        if the object changed since. None: no object of this name was found; the write does not
-        take over a field to which somebody else has given another value meanwhile.
+        if the object changed since. None: it must not exist; the write fails if an object has its
+        name, whoever owns it.
         """
         ...
 

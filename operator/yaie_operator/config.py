@@ -29,7 +29,8 @@ class OperatorConfig:
         endpoint_format: template of `status.endpoint`; {namespace} is replaced.
         prometheus_url: Prometheus server that the autoscaler asks; empty: it asks the pods.
         metrics_key: API key that the autoscaler shows to pods, for those that ask for one.
-        workers: number of keys reconciled concurrently.
+        workers: number of keys reconciled concurrently. Each waits for the API server most of the
+            time.
         resync_s: seconds between full lists; each wait varies by ±20 %.
         watch_lag_s: seconds that a watch may be behind a list before the list counts as a repair.
         debounce_s: seconds during which changes in a namespace are collected before its shared
@@ -54,7 +55,7 @@ class OperatorConfig:
     endpoint_format: str = "http://yaie-router.{namespace}.svc:8000/v1"
     prometheus_url: str = ""
     metrics_key: str = field(default="", repr=False)
-    workers: int = 4
+    workers: int = 16
     resync_s: float = 60.0
     watch_lag_s: float = 1.0
     debounce_s: float = 1.0
@@ -92,6 +93,7 @@ class OperatorConfig:
             ),
             prometheus_url=_url(environ, "YAIE_PROMETHEUS_URL"),
             metrics_key=environ.get("YAIE_METRICS_KEY", ""),
+            workers=_count(environ, "YAIE_WORKERS", default.workers),
             router_allowed_origins=_origins(environ, "YAIE_ROUTER_ALLOWED_ORIGINS"),
         )
 

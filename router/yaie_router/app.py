@@ -24,17 +24,18 @@ from yaie_api.http.access.head import Head
 from yaie_api.http.envelopes import ANTHROPIC_VERSION
 from yaie_api.http.paths import no_such_path
 from yaie_router import routes
-from yaie_router.admission import Admission
-from yaie_router.answers import anthropic_answer, error_answer, json_answer, own_headers
+from yaie_router.balancing.admission import Admission
+from yaie_router.balancing.holding import Holding
 from yaie_router.config import Config
-from yaie_router.endpoints import Directory
-from yaie_router.headers import add_headers, request_id
-from yaie_router.holding import Holding
-from yaie_router.intake import find_holder, find_model, model_not_found, parse, read_body
+from yaie_router.discovery.endpoints import Directory
+from yaie_router.discovery.objects import Endpoint, Model
+from yaie_router.downstream.answers import anthropic_answer, error_answer, json_answer, own_headers
+from yaie_router.downstream.intake import find_holder, find_model, model_not_found, parse, read_body
+from yaie_router.downstream.pages import openapi_answer, page_answer
+from yaie_router.health.monitor import Monitor
 from yaie_router.metrics import CONTENT_TYPE, Metrics
-from yaie_router.objects import Endpoint, Model
-from yaie_router.pages import openapi_answer, page_answer
-from yaie_router.proxy import Call, Proxy
+from yaie_router.upstream.headers import add_headers, request_id
+from yaie_router.upstream.proxy import Call, Proxy
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class App:
         metrics: Metrics,
         *,
         holding: Holding,
+        monitor: Monitor,
     ) -> None:
         self._config = config
         self._body_limits = BodyLimits(config.max_body_bytes, config.body_timeout_s)
@@ -76,6 +78,7 @@ class App:
         self._proxy = proxy
         self._metrics = metrics
         self._holding = holding
+        self._monitor = monitor
         self.draining = False
         self.gate = Gate(config.api_keys, config.cors)
         self._routes: dict[str, dict[str, Handler]] = {
@@ -155,6 +158,7 @@ class App:
             holder=self._earlier_holder(request.path, body, model),
             request_id=exchange.request_id,
             arrived_s=arrived_s,
+            streams=body.get("stream") is True,
             answer_headers=self.gate.answer_headers(exchange.head),
         )
         return await self._send(request, exchange, call)
@@ -249,7 +253,10 @@ class App:
     async def _render_metrics(self, _: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
         exchange.route = "probe"
         body = self._metrics.render(
-            self._directory.all(), self._admission.in_flight_by_model, self._holding.pending
+            self._directory.all(),
+            self._admission.in_flight_by_model,
+            self._holding.pending,
+            self._monitor.ejected,
         )
         return web.Response(body=body, headers={"content-type": CONTENT_TYPE, "server": "yaie"})
 

@@ -58,6 +58,10 @@ class Config:
     connect_timeout_s: float = 2.0
     client_stall_s: float = 60.0
     silence_timeout_s: float = 600.0
+    first_token_timeout_s: float = 30.0
+    inter_token_timeout_s: float = 30.0
+    prompt_bytes_per_s: float = 8192.0
+    suspect_after_s: float = 5.0
     drain_delay_s: float = 0.0
     drain_timeout_s: float = 300.0
     log_level: str = "info"
@@ -91,6 +95,10 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Config:
         connect_timeout_s=given.connect_timeout_s,
         client_stall_s=given.client_stall_s,
         silence_timeout_s=given.silence_timeout_s,
+        first_token_timeout_s=given.first_token_timeout_s,
+        inter_token_timeout_s=given.inter_token_timeout_s,
+        prompt_bytes_per_s=given.prompt_bytes_per_s,
+        suspect_after_s=given.suspect_after_s,
         drain_delay_s=given.drain_delay_s,
         drain_timeout_s=given.drain_timeout_s,
         log_level=given.log_level,
@@ -138,16 +146,10 @@ def _parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
         Config.pending_timeout_s,
         "such a request waits this long, then gets 503",
     )
-    _number(limits, "--connect-timeout-s", Config.connect_timeout_s, "to an engine")
     _number(
         limits, "--client-stall-s", Config.client_stall_s, "a client may read nothing this long"
     )
-    _number(
-        limits,
-        "--silence-timeout-s",
-        Config.silence_timeout_s,
-        "longest silence of an engine, for a model without timeoutSeconds",
-    )
+    _deadlines(parser)
     stop = parser.add_argument_group("stopping (SIGTERM)")
     _number(stop, "--drain-delay-s", Config.drain_delay_s, "keep accepting this long, not ready")
     _number(stop, "--drain-timeout-s", Config.drain_timeout_s, "then streams may finish this long")
@@ -155,6 +157,41 @@ def _parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     logs.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     logs.add_argument("--log-format", default="auto", choices=["auto", "text", "json"])
     return parser
+
+
+def _deadlines(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("deadlines of engines")
+    _number(group, "--connect-timeout-s", Config.connect_timeout_s, "to connect")
+    _number(
+        group,
+        "--first-token-timeout-s",
+        Config.first_token_timeout_s,
+        "a stream's first token, of a short prompt",
+    )
+    _number(
+        group,
+        "--prompt-bytes-per-s",
+        Config.prompt_bytes_per_s,
+        "a request gets a second more for its first token for each so many bytes",
+    )
+    _number(
+        group,
+        "--inter-token-timeout-s",
+        Config.inter_token_timeout_s,
+        "between two tokens of a stream",
+    )
+    _number(
+        group,
+        "--silence-timeout-s",
+        Config.silence_timeout_s,
+        "an answer that is no stream, for a model without timeoutSeconds",
+    )
+    _number(
+        group,
+        "--suspect-after-s",
+        Config.suspect_after_s,
+        "an engine that is waited for and silent this long is asked whether it is ready",
+    )
 
 
 def _number(group: "argparse._ArgumentGroup", flag: str, default: float, what: str) -> None:

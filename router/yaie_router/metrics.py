@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from yaie_api import __version__
 from yaie_api import metrics as names
 from yaie_api.metrics import Metric
-from yaie_router.objects import Model
-from yaie_router.upstream import Cause
+from yaie_router.discovery.objects import Model
+from yaie_router.health.outlier_detection import FAILURES, Cause, Failure
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -30,22 +30,39 @@ class Metrics:
         self.retries = self._counter(names.ROUTER_RETRIES)
         self.broken_streams = self._counter(names.ROUTER_BROKEN_STREAMS)
         self.ejections = self._counter(names.ROUTER_EJECTIONS)
+        self.ejected_endpoints = self._gauge(names.ROUTER_EJECTED)
+        self.probes = self._counter(names.ROUTER_PROBES)
         self._gauge(names.ROUTER_API_AGE).set_function(silence_s)
         self._gauge(names.ROUTER_BUILD_INFO).labels(__version__).set(1)
+
+    def ejected(self, model: str, reason: Failure) -> None:
+        """Count an ejection."""
+        self.ejections.labels(model, reason).inc()
+
+    def probed(self, model: str, outcome: str) -> None:
+        """Count a probe of a suspect: `ready` or `failed`."""
+        self.probes.labels(model, outcome).inc()
 
     def render(
         self,
         models: Iterable[Model],
         in_flight: Mapping[str, int],
         pending: Mapping[str, int],
+        ejected: Callable[[Iterable[str]], int] = lambda _names: 0,
     ) -> bytes:
-        """Return the text exposition. Gauges of models are set here, not on the hot path."""
+        """Return the text exposition. Gauges of models are set here, not on the hot path.
+
+        `ejected(names)`: how many of these endpoints are ejected.
+        """
         self.endpoints.clear()
+        self.ejected_endpoints.clear()
         self.in_flight.clear()
         self.pending.clear()
         for model in models:
             self._begin_failures(model.name)
             self.endpoints.labels(model.name).set(len(model.endpoints))
+            out = ejected(endpoint.name for endpoint in model.endpoints)
+            self.ejected_endpoints.labels(model.name).set(out)
             self.in_flight.labels(model.name).set(in_flight.get(model.name, 0))
             self.pending.labels(model.name).set(pending.get(model.name, 0))
         return generate_latest(self.registry)
@@ -53,7 +70,10 @@ class Metrics:
     def _begin_failures(self, model: str) -> None:
         """Show the counters of failures from 0 on: to Prometheus, a first value is no increase."""
         self.broken_streams.labels(model)
-        self.ejections.labels(model)
+        for reason in FAILURES:
+            self.ejections.labels(model, reason)
+        for outcome in ("ready", "failed"):
+            self.probes.labels(model, outcome)
         for cause in get_args(Cause):
             self.retries.labels(model, cause)
 

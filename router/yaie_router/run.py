@@ -19,17 +19,20 @@ from aiohttp import web
 from yaie_api.http.access.origin import is_loopback
 from yaie_api.logs import fields
 from yaie_api.names import GROUP, LABEL_MANAGED_BY, MANAGED_BY, PLURAL, VERSION
-from yaie_router.admission import Admission
 from yaie_router.app import App
+from yaie_router.balancing.admission import Admission
+from yaie_router.balancing.holding import Holding
 from yaie_router.config import Config
-from yaie_router.edge import Edge
-from yaie_router.endpoints import Directory
-from yaie_router.health import Health, RetryBudget
-from yaie_router.holding import Holding
+from yaie_router.discovery.endpoints import Directory
+from yaie_router.discovery.watch import Access, Watcher, in_cluster
+from yaie_router.downstream.edge import Edge
+from yaie_router.health.monitor import Monitor, Told
+from yaie_router.health.retry_budget import RetryBudgets
+from yaie_router.health.watchdog import Watchdog
 from yaie_router.metrics import Metrics, Silence
-from yaie_router.proxy import Proxy
-from yaie_router.upstream import engine_session
-from yaie_router.watch import Access, Watcher, in_cluster
+from yaie_router.upstream.attempt import engine_session
+from yaie_router.upstream.deadlines import Deadlines
+from yaie_router.upstream.proxy import Proxy
 
 log = logging.getLogger(__name__)
 
@@ -45,10 +48,10 @@ async def run(config: Config, signals: "Signals") -> None:
 
     """
     access = _access(config)
-    health = Health(time.monotonic)
 
     def changed() -> None:
-        health.retain(_endpoint_names(directory))
+        monitor.changed()
+        proxy.retain({model.name for model in directory.all()})
         holding.changed()
 
     directory = Directory(changed)
@@ -56,18 +59,29 @@ async def run(config: Config, signals: "Signals") -> None:
     admission = Admission(time.monotonic)
     silence = Silence()
     metrics = Metrics(silence.seconds)
+    monitor = Monitor(
+        directory,
+        Watchdog(time.monotonic),
+        told=Told(ejected=metrics.ejected, probed=metrics.probed),
+        suspect_after_s=config.suspect_after_s,
+    )
     async with access.session() as api, engine_session(config.connect_timeout_s) as engines:
         proxy = Proxy(
             engines,
             directory,
             admission=admission,
-            health=health,
-            budget=RetryBudget(),
+            monitor=monitor,
+            budgets=RetryBudgets(),
             metrics=metrics,
-            silence_timeout_s=config.silence_timeout_s,
+            deadlines=Deadlines(
+                first_token_s=config.first_token_timeout_s,
+                inter_token_s=config.inter_token_timeout_s,
+                prompt_bytes_per_s=config.prompt_bytes_per_s,
+                silence_s=config.silence_timeout_s,
+            ),
             forward_keys=not config.api_keys,
         )
-        app = App(config, directory, admission, proxy, metrics, holding=holding)
+        app = App(config, directory, admission, proxy, metrics, holding=holding, monitor=monitor)
         edge = Edge(
             app.handle,
             header_timeout_s=config.header_timeout_s,
@@ -79,6 +93,7 @@ async def run(config: Config, signals: "Signals") -> None:
                 for watcher in _watchers(config.namespace, api, access, directory, silence.heard)
             ]
             background.append(group.create_task(edge.cut_off_stalled()))
+            background.append(group.create_task(monitor.run(engines)))
             try:
                 await _serve(config, edge, app, admission, signals)
             finally:
@@ -179,7 +194,3 @@ def _access(config: Config) -> Access:
         msg = "config.parse ensures that there is an API server"
         raise ValueError(msg)
     return in_cluster(*config.api_address)
-
-
-def _endpoint_names(directory: Directory) -> set[str]:
-    return {endpoint.name for model in directory.all() for endpoint in model.endpoints}

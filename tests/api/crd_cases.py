@@ -274,6 +274,27 @@ CASES = (
             }
         ),
     ),
+    Case("a type of GPU", spec(resources={"gpu": {"count": 1, "type": "NVIDIA-H100-80GB-HBM3"}})),
+    Case(
+        "a type of GPU without a GPU",
+        spec(resources={"gpu": {"type": "NVIDIA-L4"}}),
+        "write count: 1, or remove type",
+    ),
+    Case(
+        "a type of GPU twice",
+        spec(
+            resources={
+                "gpu": {"count": 1, "type": "NVIDIA-L4"},
+                "nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-L4"},
+            }
+        ),
+        "given twice",
+    ),
+    Case(
+        "a type of GPU with a space",
+        spec(resources={"gpu": {"count": 1, "type": "NVIDIA L4"}}),
+        "spec.resources.gpu.type",
+    ),
     Case("no quantity", spec(resources={"memory": "lots"}), "spec.resources.memory"),
     Case("negative GPUs", spec(resources={"gpu": {"count": -1}}), "spec.resources.gpu.count"),
     Case("GPUs as a string", spec(resources={"gpu": {"count": "1"}}), "spec.resources.gpu.count"),

@@ -12,8 +12,8 @@ from yaie.server.metrics import EngineStatus, ServerMetrics
 from yaie_api import metrics
 from yaie_api.metrics import Exporter, Metric
 from yaie_operator.metrics import Metrics as OperatorMetrics
+from yaie_router.discovery.objects import Model
 from yaie_router.metrics import Metrics as RouterMetrics
-from yaie_router.objects import Model
 
 STATUS = {
     "conditions": [{"type": "Ready", "status": "False", "reason": "Starting"}],
@@ -71,10 +71,10 @@ def families(exporter: Exporter) -> Iterable[Family]:
 
 def test_failures_are_counted_from_0_on_as_prometheus_sees_no_increase_to_a_first_value() -> None:
     router = RouterMetrics(lambda: 0.0).render([Model("demo", "demo")], {}, {}).decode()
-    for cause in ("connect", "unavailable", "disconnect", "silence"):
+    for cause in ("connect", "5xx", "disconnect", "timeout", "busy", "lost"):
         assert f'yaie_router_retries_total{{cause="{cause}",model="demo"}} 0.0' in router
     assert 'yaie_router_broken_streams_total{model="demo"} 0.0' in router
-    assert 'yaie_router_ejections_total{model="demo"} 0.0' in router
+    assert 'yaie_router_ejections_total{model="demo",reason="timeout"} 0.0' in router
     operator = OperatorMetrics().render().decode()
     assert 'yaie_operator_reconciles_total{result="error",scope="model"} 0.0' in operator
 

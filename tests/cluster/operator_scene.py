@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cluster.audit import Write
+from cluster.audit import OURS, Request
 from cluster.control_plane import ControlPlane
 from cluster.processes import Daemon
 from fakes.fake_cluster import inference_model
@@ -21,7 +21,7 @@ from yaie_api import names
 from yaie_api.resource import crd
 from yaie_operator import rbac
 
-SYSTEM = "yaie-system"
+SYSTEM = OURS
 USER = f"system:serviceaccount:{SYSTEM}:yaie-operator"
 TIMEOUT_S = 60.0
 COLLECTED_S = 150.0
@@ -33,6 +33,11 @@ def installed(
     control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[ControlPlane, Path]:
     """The CRD, the operator's ServiceAccount with its rights, and a kubeconfig of it."""
+    return control_plane, install(control_plane, tmp_path_factory.mktemp("operator"))
+
+
+def install(control_plane: ControlPlane, folder: Path) -> Path:
+    """Install the CRD and the operator's ServiceAccount with its rights; returns a kubeconfig."""
     kubectl = control_plane.kubectl
     kubectl.apply(
         crd.render(),
@@ -42,8 +47,7 @@ def installed(
     name = f"crd/{names.PLURAL}.{names.GROUP}"
     kubectl("wait", "--for=condition=Established", name, "--timeout=30s")
     until(lambda: names.SHORT_NAME in kubectl("api-resources", "--cached=false"))
-    path = tmp_path_factory.mktemp("operator") / "kubeconfig"
-    return control_plane, control_plane.kubeconfig_for("yaie-operator", SYSTEM, path)
+    return control_plane.kubeconfig_for("yaie-operator", SYSTEM, folder / "kubeconfig")
 
 
 def _rights() -> Iterator[dict[str, Any]]:
@@ -123,7 +127,14 @@ class Scene:
         return {item["metadata"]["name"] for item in self.get(kind)["items"]}
 
     def children(self) -> set[str]:
-        kinds = ("deployments", "services", "configmaps", "secrets", "rolebindings")
+        kinds = (
+            "deployments",
+            "services",
+            "configmaps",
+            "secrets",
+            "rolebindings",
+            "poddisruptionbudgets",
+        )
         found = self.get(",".join((*kinds, "serviceaccounts", "pods")))["items"]
         ours = (o for o in found if names.LABEL_MANAGED_BY in o["metadata"].get("labels", {}))
         return {f"{obj['kind']}/{obj['metadata']['name']}" for obj in ours}
@@ -152,7 +163,7 @@ class Scene:
         self.play_kubelet()
         self.becomes("Ready", "True", "AllReady", name)
 
-    def writes(self, seconds: float) -> list[Write]:
+    def writes(self, seconds: float) -> list[Request]:
         """What the operator writes here during some seconds in which nothing happens. In other
         tests' namespaces, which are being deleted, its writes are refused.
         """
@@ -163,7 +174,7 @@ class Scene:
         time.sleep(seconds)
         return self.of_here(audit.writes_since(mark, user=USER))
 
-    def of_here(self, writes: Iterable[Write]) -> list[Write]:
+    def of_here(self, writes: Iterable[Request]) -> list[Request]:
         """Those of the writes that are in this namespace."""
         return [write for write in writes if write.namespace == self.namespace]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.audit import Write
+from cluster.audit import Request
 from cluster.control_plane import ControlPlane, Kubectl, KubectlError
 
 pytestmark = pytest.mark.cluster
@@ -26,7 +26,7 @@ def test_the_audit_log_tells_who_wrote_what(control_plane: ControlPlane) -> None
     assert [(write.verb, write.resource, write.name) for write in writes] == [
         ("create", "namespaces", namespace)
     ]
-    assert isinstance(writes[0], Write)
+    assert isinstance(writes[0], Request)
     assert control_plane.audit.writes_since(control_plane.audit.mark()) == []
 
 

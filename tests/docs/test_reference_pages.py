@@ -14,6 +14,7 @@ PAGE = ROOT / "docs" / "api.md"
 
 TOOLS = [
     "render_api.py",
+    "render_conditions.py",
     "render_metrics.py",
     "render_model.py",
     "render_openapi.py",

@@ -26,7 +26,7 @@ def model(**spec: Any) -> ServedModel:
 def deployment(
     of: ServedModel, *, config: OperatorConfig = CONFIG, observed: Object | None = None
 ) -> Object:
-    return model_objects(of, config, deployment=observed)[1]
+    return model_objects(of, config, deployment=observed)[-1]
 
 
 def pod(of: ServedModel) -> Any:
@@ -149,6 +149,22 @@ def test_scheduling_fields_are_passed_on() -> None:
     assert spec["nodeSelector"] == {"gpu": "l4"}
     assert spec["tolerations"] == [{"key": "gpu", "operator": "Exists"}]
     assert (spec["priorityClassName"], spec["runtimeClassName"]) == ("high", "nvidia")
+
+
+def test_a_gpus_type_is_a_label_that_its_node_must_have() -> None:
+    asked = {"gpu": {"count": 1, "type": "NVIDIA-L4"}, "nodeSelector": {"zone": "a"}}
+    spec = pod(model(resources=asked))
+    assert spec["nodeSelector"] == {"zone": "a", "nvidia.com/gpu.product": "NVIDIA-L4"}
+
+
+@pytest.mark.parametrize("replicas", [0, 1, 3])
+def test_a_drain_of_nodes_evicts_one_engine_at_a_time_and_a_single_one_too(replicas: int) -> None:
+    of = model(replicas=replicas)
+    budget = model_objects(of, CONFIG, deployment=None)[1]
+    assert budget["spec"]["maxUnavailable"] == 1
+    assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+    wanted = budget["spec"]["selector"]["matchLabels"].items()
+    assert wanted <= deployment(of)["spec"]["template"]["metadata"]["labels"].items()
 
 
 def test_a_volume_is_mounted_read_only_and_its_path_is_the_source() -> None:

@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from typing import Any
 
 from hypothesis import settings
@@ -6,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from fakes.fake_cluster import FakeCluster, inference_model
 from yaie_api import names
-from yaie_operator.reconcile.observe import Ref, Store, keys_of, observe_model
+from yaie_operator.reconcile.observe import Ref, Store, keys_of, observe_model, observe_shared
 from yaie_operator.watch import kinds
 
 
@@ -122,14 +123,32 @@ def test_a_change_wakes_what_it_concerns() -> None:
     assert list(keys_of(router, models)) == ["namespace/ns", "model/ns/a", "model/ns/b"]
 
 
-async def test_a_child_that_the_store_lacks_is_looked_up_live() -> None:
+async def test_a_child_that_the_store_lacks_is_looked_up_live_once_a_write_has_met_it() -> None:
     cluster, store = FakeCluster(), Store()
     store.put(cluster.put(inference_model()))
     foreign = cluster.put(obj("demo", kind="Service"))
-    view = await observe_model(store, cluster, "ns", "demo")
-    assert view is not None
-    assert view.objects == {Ref("Service", "ns", "demo"): foreign}
+    service = Ref("Service", "ns", "demo")
+
+    async def seen() -> Mapping[Ref, Any]:
+        view = await observe_model(store, cluster, "ns", "demo")
+        assert view is not None
+        return view.objects
+
+    assert await seen() == {}
+    store.forget(service)
+    assert await seen() == await seen() == {service: foreign}
+    cluster.remove(service)
+    assert await seen() == {}
+    assert not store.is_uncertain(service)
     assert await observe_model(store, cluster, "ns", "none") is None
+
+
+async def test_what_a_namespace_without_a_model_shared_is_looked_up_live() -> None:
+    """Without its label an object is in no watch, and would stay for ever."""
+    cluster, store = FakeCluster(), Store()
+    router = cluster.put(obj(names.ROUTER, kind="Deployment"))
+    view = await observe_shared(store, cluster, "ns")
+    assert view.objects == {Ref("Deployment", "ns", names.ROUTER): router}
 
 
 class StoreMachine(RuleBasedStateMachine):

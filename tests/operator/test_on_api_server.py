@@ -109,7 +109,8 @@ def test_a_model_lives_from_apply_to_garbage_collection(
         scene.apply()
         scene.becomes_ready()
         wanted = {
-            "Deployment/demo", "Service/demo", f"Deployment/{names.ROUTER}",
+            "Deployment/demo", "Service/demo", "PodDisruptionBudget/demo",
+            f"Deployment/{names.ROUTER}",
             f"Service/{names.ROUTER}", f"ServiceAccount/{names.ROUTER}",
             f"RoleBinding/{names.ROUTER}", f"Secret/{names.ROUTER_SECRET}",
         }  # fmt: skip

@@ -95,6 +95,7 @@ async def test_a_new_model_gets_its_children_and_its_namespace_a_router(world: W
     await world.settle()
     assert {(ref.kind, ref.name) for ref in world.cluster.objects} == {
         (names.KIND, "demo"), ("Service", "demo"), ("Deployment", "demo"),
+        ("PodDisruptionBudget", "demo"),
         ("Secret", names.ROUTER_SECRET),
         ("ServiceAccount", names.ROUTER), ("RoleBinding", names.ROUTER),
         ("Service", names.ROUTER), ("Deployment", names.ROUTER),
@@ -219,9 +220,11 @@ async def test_a_foreign_router_is_reported_and_left_alone(world: World) -> None
 async def test_a_refused_child_is_told_in_the_api_servers_words(fake_world: World) -> None:
     fake_world.cluster.refuse["Deployment"] = "exceeded quota: pods"
     await fake_world.settle()
-    assert fake_world.condition("Accepted") == ("False", "Refused", "exceeded quota: pods")
+    status, reason, message = fake_world.condition("Accepted")
+    assert (status, reason) == ("False", "Refused")
+    assert "refused what the model needs: exceeded quota: pods; change the spec" in message
     assert fake_world.condition("EnginesReady")[1:] == (
-        "Refused", "There is no Deployment: exceeded quota: pods",
+        "Refused", f"There are no engines: {message}",
     )  # fmt: skip
     del fake_world.cluster.refuse["Deployment"]
     assert ("apply", "Deployment/demo") not in await fake_world.settle()

@@ -21,6 +21,7 @@ from yaie_operator.watch import kinds
 
 COMMIT = "5f" * 20
 FOLDER = f"hub/models--org--tiny/snapshots/{COMMIT}"
+AGAIN = "It is tried again by itself and goes on where it was; wait, or correct what it names."
 RESULT = Result(FOLDER, COMMIT, 6_300_000)
 CLAIM = Ref("PersistentVolumeClaim", "ns", "demo-weights")
 JOB = Ref("Job", "ns", "demo-weights")
@@ -151,7 +152,7 @@ async def test_a_claim_then_a_job_are_written_and_no_engine_yet(world: World) ->
     assert download["args"][:3] == ["hf://org/tiny", "--into", f"$({names.ENV_MODEL_FOLDER})"]
     assert not world.has(DEPLOYMENT)
     assert world.condition() == (
-        "False", "Downloading", "The Job demo-weights is being started.",
+        "False", "Downloading", "The Job demo-weights is being started; wait.",
     )  # fmt: skip
     assert world.status["phase"] == "Downloading"
     assert world.wait_s == OperatorConfig().progress_s
@@ -169,7 +170,7 @@ async def test_the_status_says_how_far_the_download_is(world: World) -> None:
         "bytesPerSecond": 56_100_000, "etaSeconds": 39,
     }  # fmt: skip
     words = "1.20 GB of 3.40 GB (35 %), 56.1 MB/s, 39 s left"
-    assert world.condition()[2] == f"hf://org/tiny is downloaded: {words}"
+    assert world.condition()[2] == f"hf://org/tiny is being downloaded: {words}; wait."
     assert world.condition("Ready")[2] == world.condition()[2]
     assert await world.settle() == []  # nothing moved
     world.progress = None  # the pod does not answer any more
@@ -226,7 +227,7 @@ async def test_a_failed_download_says_why_and_that_it_is_tried_again(world: Worl
     assert world.condition() == (
         "False",
         "DownloadFailed",
-        f"{said} It is tried again by itself, and what has come is kept.",
+        f"{said} {AGAIN}",
     )
     assert world.status["phase"] == "Failed"
     assert ("Warning", "DownloadFailed") in {event[:2] for event in world.cluster.events}
@@ -336,7 +337,7 @@ async def test_a_claim_without_a_volume_is_told(world: World) -> None:
     await world.settle()
     status, reason, message = world.condition()
     assert (status, reason) == ("False", "ClaimPending")
-    assert "unbound claims." in message
+    assert "(unbound claims);" in message
     assert "cache.storageClass" in message
 
 

@@ -39,7 +39,8 @@ class Received:
 class FakeEngine:
     """An HTTP/1.1 server of one answer, with knobs. Durations in seconds.
 
-    `hold_at`: before this piece it waits until `resume` is set.
+    `hold_at`: before this piece it waits until `resume` is set. `ready`: the status of `/readyz`;
+    None: that is never answered.
     """
 
     name: str = "engine"
@@ -55,10 +56,12 @@ class FakeEngine:
     stall_before_head: bool = False
     stall_after_head: bool = False
     hold_at: int | None = None
+    ready: str | None = "200 OK"
 
     def __post_init__(self) -> None:
         self.received: list[Received] = []
         self.connections = 0
+        self.probes = 0
         self.left = asyncio.Event()
         self.resume = asyncio.Event()
         self.sent_bytes = 0
@@ -95,13 +98,27 @@ class FakeEngine:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in head[1:-2])}
         body = await reader.readexactly(int(headers.get("content-length", "0")))
-        self.received.append(Received(head[0].split()[1], headers, body))
+        path = head[0].split()[1]
+        if path == "/readyz":
+            return await self._tell_readiness(reader, writer)
+        self.received.append(Received(path, headers, body))
         watcher = asyncio.create_task(self._watch(reader))
         try:
             return await self._answer(writer)
         finally:
             watcher.cancel()
             await asyncio.gather(watcher, return_exceptions=True)
+
+    async def _tell_readiness(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        self.probes += 1
+        if self.ready is None:
+            await reader.read()
+            return False
+        writer.write(f"HTTP/1.1 {self.ready}\r\ncontent-length: 0\r\n\r\n".encode())
+        await writer.drain()
+        return True
 
     async def _watch(self, reader: asyncio.StreamReader) -> None:
         try:

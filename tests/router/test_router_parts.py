@@ -1,4 +1,4 @@
-"""Small pure parts of the router: endpoints, health, budget, admission, streams, settings."""
+"""Small pure parts of the router: endpoints, budget, admission, streams, settings."""
 
 import json
 from typing import Any
@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from router.fakes import FakeEngine, endpoint_slice, event, inference_model
 from yaie_api.errors import EngineError, OverloadedError
-from yaie_router.admission import Admission
+from yaie_router.balancing.admission import Admission
 from yaie_router.config import parse
-from yaie_router.endpoints import Directory
-from yaie_router.health import Health, RetryBudget
-from yaie_router.objects import Endpoint, Slice, parse_model, parse_slice
-from yaie_router.stream import MOST_HELD_BYTES, EventGate, last_words
+from yaie_router.discovery.endpoints import Directory
+from yaie_router.discovery.objects import Endpoint, Slice, parse_model, parse_slice
+from yaie_router.health.retry_budget import RetryBudget
+from yaie_router.upstream.stream import MOST_HELD_BYTES, EventGate, last_words
 
 
 class Clock:
@@ -150,55 +150,7 @@ def test_unchanged_objects_change_nothing() -> None:
     assert directory.is_listed
 
 
-# Health
-
-
-def test_three_failures_in_a_row_eject_and_a_success_between_does_not() -> None:
-    health = Health(Clock())
-    assert [health.failed("a", at_once=False) for _ in range(2)] == [False, False]
-    health.succeeded("a")
-    assert [health.failed("a", at_once=False) for _ in range(3)] == [False, False, True]
-    assert health.ejected(["a", "b"]) == {"a"}
-
-
-def test_a_refused_connection_ejects_at_once_and_the_pause_doubles() -> None:
-    clock = Clock()
-    health = Health(clock)
-    for pause_s in (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0):
-        assert health.failed("a", at_once=True)
-        clock.now_s += pause_s - 0.01
-        assert health.ejected(["a", "b"]) == {"a"}
-        clock.now_s += 0.02
-        assert health.ejected(["a", "b"]) == set()
-
-
-def test_half_open_lets_one_request_through() -> None:
-    clock = Clock()
-    health = Health(clock)
-    health.failed("a", at_once=True)
-    clock.now_s += 1.5
-    health.sent("a")
-    assert health.ejected(["a", "b"]) == {"a"}
-    health.abandoned("a")  # the client left: the next request may probe
-    assert health.ejected(["a", "b"]) == set()
-    health.sent("a")
-    health.succeeded("a")
-    assert health.ejected(["a", "b"]) == set()
-
-
-def test_when_all_fail_all_are_tried() -> None:
-    health = Health(Clock())
-    health.failed("a", at_once=True)
-    health.failed("b", at_once=True)
-    assert health.ejected(["a", "b"]) == set()
-    assert health.ejected(["a", "b", "c"]) == {"a", "b"}
-
-
-def test_endpoints_that_are_gone_are_forgotten() -> None:
-    health = Health(Clock())
-    health.failed("a", at_once=True)
-    health.retain({"b"})
-    assert health.ejected(["a", "b"]) == set()
+# Retries
 
 
 @settings(deadline=None)

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from yaie_api.resource.schema import DNS_SUBDOMAIN, Part, Quantity, Rule, rules
+from yaie_api.resource.schema import DNS_SUBDOMAIN, Bytes, Part, Rule, rules
 
 AccessMode = Literal["ReadWriteOnce", "ReadWriteMany"]
 
@@ -54,7 +54,7 @@ class Cache(Part):
         "PersistentVolumeClaim that all engines mount; they need no network then. image: the "
         "weights are an OCI image (oci://) that the nodes mount.",
     )
-    size: Quantity | None = Field(
+    size: Bytes | None = Field(
         default=None,
         description="Size of the claim NAME-weights that the operator makes, for example 20Gi. It "
         "may grow where the storage class allows it. The claim is deleted with the model.",

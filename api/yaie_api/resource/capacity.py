@@ -1,96 +1,57 @@
-"""Estimates a model's memory and the context that fits: pure arithmetic, in bytes and tokens."""
+"""The arithmetic of a model's memory: how much of it the KV cache gets, and how many tokens that
+holds. Pure: bytes and tokens. The engine sizes its cache with it, and `yaie plan` tells the same
+figures before anything is loaded.
+"""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Final
 
-DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1}
-
-
-def kv_bytes_per_token(layers: int, kv_heads: int, head_dim: int, itemsize: int) -> int:
-    """Bytes of one token's keys and values in all layers."""
-    return 2 * layers * kv_heads * head_dim * itemsize
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The sizes of a dense decoder that determine its memory."""
-
-    hidden_size: int
-    intermediate_size: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    vocab_size: int
-    tied: bool
-
-    @property
-    def parameters(self) -> int:
-        """Number of weights, without norms and biases (less than 0.1 %)."""
-        attention = self.hidden_size * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
-        mlp = 3 * self.hidden_size * self.intermediate_size
-        embeddings = self.vocab_size * self.hidden_size * (1 if self.tied else 2)
-        return self.layers * (attention + mlp) + embeddings
+DTYPE_BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2}
+GRAPH_SHARE: Final = 0.025
+"""Share of the GPU's memory that is reserved for captured graphs and their activations."""
+LOGIT_MASKS: Final = 3
+"""Bit masks over the vocabulary that each sequence may have."""
+CPU_CACHE_BYTES: Final = 2**30
+CPU_CACHE_SHARE: Final = 0.25
+"""On a CPU the cache takes at most this share of the memory, so that small containers can run."""
+LARGE_GPU_BYTES: Final = 70 * 2**30
+MAX_NUM_SEQS: Final = 256
+LARGE_GPU_MAX_NUM_SEQS: Final = 1024
+"""Defaults of max_num_seqs, as in vLLM; the larger one for GPUs with at least LARGE_GPU_BYTES."""
 
 
-@dataclass(frozen=True, slots=True)
-class Capacity:
-    """Capacity for KV cache: `kv_tokens` tokens, `max_concurrency` sequences of full length."""
-
-    weight_bytes: int
-    kv_bytes_per_token: int
-    kv_tokens: int
-    max_concurrency: float
+def gpu_budget_bytes(free_bytes: int, total_bytes: int, utilization: float) -> int:
+    """What a model may still take of a GPU: what is free, without the share that is left alone."""
+    return max(0, free_bytes - int(total_bytes * (1.0 - utilization)))
 
 
-def shape_of(config: Mapping[str, Any]) -> Shape:
-    """Read the shape from a config.json-like mapping.
+def gpu_cache_bytes(budget_bytes: int, total_bytes: int, *, activations: int, tables: int) -> int:
+    """What the KV cache gets of the budget that is left beside the weights; at most 0: nothing.
 
-    Raises:
-        KeyError: a size that has no default is missing.
-
+    `activations`: of a step of maximum size. `tables`: for penalties and masks.
     """
-    heads = int(config["num_attention_heads"])
-    hidden = int(config["hidden_size"])
-    return Shape(
-        hidden_size=hidden,
-        intermediate_size=int(config["intermediate_size"]),
-        layers=int(config["num_hidden_layers"]),
-        heads=heads,
-        kv_heads=int(config.get("num_key_value_heads") or heads),
-        head_dim=int(config.get("head_dim") or hidden // heads),
-        vocab_size=int(config["vocab_size"]),
-        tied=bool(config.get("tie_word_embeddings", False)),
-    )
+    return budget_bytes - activations - tables - int(GRAPH_SHARE * total_bytes)
 
 
-def estimate(
-    shape: Shape,
-    *,
-    memory_bytes: int,
-    memory_fraction: float,
-    max_model_len: int,
-    dtype: str = "bfloat16",
-    kv_dtype: str | None = None,
-    reserve_bytes: int = 2**30,
-) -> Capacity:
-    """Estimate the KV cache that fits into `memory_bytes * memory_fraction` besides the weights.
+def table_bytes(max_num_seqs: int, vocab_size: int) -> int:
+    """Device memory of the tables that grow with the vocabulary: counts of tokens and bit masks."""
+    return (max_num_seqs + 1) * (vocab_size * 4 + LOGIT_MASKS * -(-vocab_size // 32) * 4)
 
-    `reserve_bytes` is kept free for activations and captured graphs. `kv_tokens` is 0 if nothing
-    is left.
 
-    Raises:
-        KeyError: the dtype is unknown.
+def default_max_num_seqs(gpu_bytes: int) -> int:
+    """How many sequences run at once if nobody says it. `gpu_bytes`: 0 on a CPU."""
+    return LARGE_GPU_MAX_NUM_SEQS if gpu_bytes >= LARGE_GPU_BYTES else MAX_NUM_SEQS
 
+
+def cpu_cache_pages(
+    memory_bytes: int, page_bytes: int, *, per_sequence: int, max_num_seqs: int, at_least: int = 0
+) -> int:
+    """Pages of the KV cache on a CPU, where nothing is measured: at most what all sequences fill.
+
+    `memory_bytes`: of the machine or the container. `per_sequence`: pages of the longest sequence.
+    `at_least`: pages of the longest sequence that the user has asked for.
     """
-    weights = shape.parameters * DTYPE_BYTES[dtype]
-    per_token = kv_bytes_per_token(
-        shape.layers, shape.kv_heads, shape.head_dim, DTYPE_BYTES[kv_dtype or dtype]
-    )
-    free = int(memory_bytes * memory_fraction) - weights - reserve_bytes
-    tokens = max(0, free // per_token)
-    return Capacity(weights, per_token, tokens, max_concurrency(tokens, max_model_len))
+    cache_bytes = min(CPU_CACHE_BYTES, int(memory_bytes * CPU_CACHE_SHARE))
+    return max(min(cache_bytes // page_bytes, per_sequence * max_num_seqs), at_least)
 
 
 def max_concurrency(kv_tokens: int, max_model_len: int) -> float:

@@ -13,7 +13,7 @@ import yaml
 
 from yaie_api import names
 from yaie_api.resource.model import InferenceModelSpec, InferenceModelStatus
-from yaie_api.resource.schema import CEL_KEY, Part
+from yaie_api.resource.schema import CEL_KEY, WORDS, Part
 
 NAME_RULES: Final = (
     {
@@ -55,7 +55,9 @@ _COPIED: Final = (
 
 
 def render(*, local: bool = False) -> dict[str, Any]:
-    """The CRD as JSON. `local`: as it is under `yaie up`, which may read sources on disk."""
+    """The CRD as JSON. `local`: for `yaie up`, without `cluster_only` rules, which refuse sources
+    on disk, and with `local_only` ones.
+    """
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -132,7 +134,12 @@ def _structural(
         out["additionalProperties"] = _values(node, defs, local=local)
     if (default := _default(node)) is not None:
         out["default"] = default
-    if cel := [_cel(rule) for rule in node.get(CEL_KEY, ()) if _applies(rule, local=local)]:
+    cel = [_cel(rule) for rule in node.get(CEL_KEY, ()) if _applies(rule, local=local)]
+    if out.get("pattern") in WORDS:
+        cel = [_form(out.pop("pattern"), is_dynamic="anyOf" in out), *cel]
+    if not float(out.get("minimum", 0)).is_integer():
+        cel = [_least(out["minimum"]), *cel]
+    if cel:
         out[CEL_KEY] = cel
     return out
 
@@ -187,6 +194,19 @@ def _default(node: Mapping[str, Any]) -> Any:
 
 def _applies(rule: Mapping[str, Any], *, local: bool) -> bool:
     return not rule["cluster_only" if local else "local_only"]
+
+
+def _form(pattern: str, *, is_dynamic: bool) -> dict[str, str]:
+    """The rule that stands for a pattern. `is_dynamic`: the value may be a number."""
+    number = "type(self) == int || " if is_dynamic else ""
+    return {"rule": f"{number}self.matches(r'{pattern}')", "message": f"write {WORDS[pattern]}"}
+
+
+def _least(minimum: float) -> dict[str, str]:
+    """The rule beside a fractional minimum, from which the API server cuts the fraction when it
+    compares a value that is written without one: it takes 0 where the least is 0.05.
+    """
+    return {"rule": f"self >= {minimum}", "message": f"write a number of at least {minimum}"}
 
 
 def _cel(rule: Mapping[str, Any]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 
 from yaie_api import names
 from yaie_api.resource.model import InferenceModelSpec
-from yaie_api.resource.schema import Part
+from yaie_api.resource.schema import WORDS, Part
 
 Path = tuple[str | int, ...]
 
@@ -182,6 +182,8 @@ def _message(item: Mapping[str, Any]) -> str:
         return "unknown field" + (f"; did you mean `{close[0]}`?" if close else "")
     if item["type"] == "missing":
         return "this field is required"
+    if words := WORDS.get(item.get("ctx", {}).get("pattern", "")):
+        return f"write {words} (got {item['input']!r})"[:300]
     text = str(item["msg"]).replace("a valid tuple", "a list")
     return text[:1].lower() + text[1:] + f" (got {item['input']!r})"[:120]
 

@@ -16,10 +16,16 @@ from yaie_api.resource.cache import SOURCE_RULES as CACHE_RULES
 from yaie_api.resource.cache import Cache, CacheStatus
 from yaie_api.resource.schema import (
     DNS_SUBDOMAIN,
+    ENV_NAME,
+    IMAGE,
     LABEL_KEY,
     LABEL_VALUE,
+    MAX_LABEL_KEY,
+    REVISION,
+    TEXT,
+    Bytes,
+    CPUs,
     Part,
-    Quantity,
     Rule,
     SecretKey,
     SecretName,
@@ -72,7 +78,8 @@ SOURCE_RULES: Final = (
     ),
     Rule(
         "!self.startsWith('pvc:') || "
-        "self.matches('^pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[-A-Za-z0-9._]+)*/?$')",
+        "self.matches('^pvc://[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+        "(/[-A-Za-z0-9._]+)*/?$')",
         "write pvc://CLAIM/PATH, where CLAIM is a PersistentVolumeClaim of this namespace",
     ),
     Rule(
@@ -153,7 +160,7 @@ class ModelSource(Part):
         default=None,
         min_length=1,
         max_length=128,
-        pattern=r"^[A-Za-z0-9][-A-Za-z0-9._/]*$",
+        pattern=REVISION,
         description="Branch, tag or commit of an hf:// source. A commit makes pods reproducible.",
     )
     served_name: ServedName | None = Field(
@@ -199,12 +206,19 @@ class EnvVar(Part):
     name: str = Field(
         min_length=1,
         max_length=128,
-        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        pattern=ENV_NAME,
         description="Name of the variable.",
     )
-    value: str | None = Field(default=None, max_length=4096, description="Its value.")
+    value: str | None = Field(default=None, max_length=4096, pattern=TEXT, description="Its value.")
     value_from: EnvSource | None = Field(default=None, description="Takes the value from a Secret.")
 
+
+MOST_TEXT: Final = 16_384
+"""Most characters of all arguments together, and of all variables: the operator records the whole
+pod in an annotation, for which Kubernetes has 256 KiB."""
+
+GPU_PRODUCT: Final = "nvidia.com/gpu.product"
+"""Label of a node: the product name of its GPUs, as NVIDIA's GPU feature discovery writes it."""
 
 RESERVED_ARGS: Final = {
     "--host": "nothing, the operator sets it",
@@ -245,17 +259,24 @@ class EngineSpec(Part):
         default=None,
         min_length=1,
         max_length=512,
-        pattern=r"^[^\s]+$",
+        pattern=IMAGE,
         description=(
             "Container image of the engine. Default: the operator's engine image at the time this "
             "model was created or last changed; upgrading the operator restarts no engine."
         ),
     )
-    args: tuple[Annotated[str, Field(max_length=1024)], ...] = Field(
+    args: tuple[Annotated[str, Field(max_length=1024, pattern=TEXT)], ...] = Field(
         default=(),
         max_length=64,
         description="Further flags of `yaie serve`, for example --max-num-batched-tokens=4096.",
-        json_schema_extra=rules(*(_reserved(f, i) for f, i in RESERVED_ARGS.items())),
+        json_schema_extra=rules(
+            *(_reserved(f, i) for f, i in RESERVED_ARGS.items()),
+            Rule(
+                f"self.map(a, a.size()).sum() <= {MOST_TEXT}",
+                f"engine.args holds more than {MOST_TEXT} characters in all; write long text into "
+                "a file beside the weights and give its path",
+            ),
+        ),
     )
     env: tuple[EnvVar, ...] = Field(
         default=(),
@@ -264,6 +285,13 @@ class EngineSpec(Part):
         json_schema_extra={
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["name"],
+            **rules(
+                Rule(
+                    f"self.map(v, has(v.value) ? v.value.size() : 0).sum() <= {MOST_TEXT}",
+                    f"engine.env holds more than {MOST_TEXT} characters in all; put long values "
+                    "into a Secret and take them from there with valueFrom",
+                )
+            ),
         },
     )
     max_model_len: int | None = setting("max_model_len", le=16_777_216)
@@ -293,7 +321,10 @@ class Toleration(Part):
     )
 
     key: str | None = Field(
-        default=None, max_length=317, pattern=LABEL_KEY, description="Key of the taint."
+        default=None,
+        max_length=MAX_LABEL_KEY,
+        pattern=LABEL_KEY,
+        description="Key of the taint.",
     )
     operator: Literal["Exists", "Equal"] = Field(
         default="Equal", description="Exists: any value. Equal: exactly `value`."
@@ -312,34 +343,69 @@ class Toleration(Part):
 class GPU(Part):
     """GPUs of each engine."""
 
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            Rule(
+                "!has(self.type) || self.count > 0",
+                "resources.gpu.type chooses nodes for an engine with a GPU; write count: 1, or "
+                "remove type",
+            ),
+            Rule(
+                "!has(self.type)",
+                "resources.gpu.type chooses among the nodes of a cluster, and this machine has the "
+                "GPUs that it has; remove type",
+                local_only=True,
+            ),
+        )
+    )
+
     count: int = Field(
         default=0,
         ge=0,
         le=1,
         description="GPUs per engine (nvidia.com/gpu): 1, or 0 to run on the CPU.",
     )
+    type: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=63,
+        pattern=LABEL_VALUE,
+        description="Product name of the GPU, for example NVIDIA-L4: engines run on nodes whose "
+        f"label {GPU_PRODUCT} has this value. NVIDIA's GPU feature discovery sets that label; "
+        f"`kubectl get nodes -L {GPU_PRODUCT}` lists the values.",
+    )
 
 
 class Resources(Part):
     """What each engine needs, and where it may run."""
 
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            Rule(
+                "!has(self.gpu) || !has(self.gpu.type) || !has(self.nodeSelector) || "
+                f"!('{GPU_PRODUCT}' in self.nodeSelector)",
+                f"the GPU's type is given twice; remove {GPU_PRODUCT} from resources.nodeSelector, "
+                "or resources.gpu.type",
+            )
+        )
+    )
+
     gpu: GPU = Field(default=GPU(), description="GPUs of each engine.")
-    cpu: Quantity | None = Field(
+    cpu: CPUs | None = Field(
         default=None, description='CPU request of each engine, for example "4" or "500m".'
     )
-    memory: Quantity | None = Field(
+    memory: Bytes | None = Field(
         default=None, description="Memory request and limit of each engine, for example 16Gi."
     )
     node_selector: dict[
-        Annotated[str, Field(max_length=317, pattern=LABEL_KEY)],
+        Annotated[str, Field(max_length=MAX_LABEL_KEY, pattern=LABEL_KEY)],
         Annotated[str, Field(max_length=63, pattern=LABEL_VALUE)],
     ] = Field(
         default_factory=dict,
         max_length=32,
         json_schema_extra=rules(
             Rule(
-                "self.all(key, key.size() < 318 && key.matches("
-                "'^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",
+                f"self.all(key, key.size() <= {MAX_LABEL_KEY} && key.matches(r'{LABEL_KEY}'))",
                 "a key of nodeSelector is a label's name, such as nvidia.com/gpu.product",
             )
         ),
@@ -423,7 +489,8 @@ class Routing(Part):
         default=600,
         ge=1,
         le=86_400,
-        description="Longest silence of an engine before the router gives the answer up.",
+        description="Longest silence of an engine before the router gives the answer up. It bounds "
+        "answers that do not stream; streams have shorter deadlines of the router's own.",
     )
 
 

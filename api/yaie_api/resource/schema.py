@@ -3,6 +3,7 @@
 `model.py` defines the type with them; `crd.py` reads them when it renders the CRD.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final
 
@@ -18,7 +19,8 @@ CEL_KEY: Final = "x-kubernetes-validations"
 class Rule:
     """One CEL rule. The message tells the user what to write instead.
 
-    A `cluster_only` rule applies only in a cluster, a `local_only` rule only under `yaie up`.
+    A `cluster_only` rule applies only in a cluster, a `local_only` one only under `yaie up`, which
+    renders the CRD with `local=True`.
     """
 
     cel: str
@@ -61,25 +63,67 @@ class Part(BaseModel):
     )
 
 
-def _quantity(value: Any) -> Any:
+def _text(value: Any) -> Any:
     """Convert a number to text: YAML reads `cpu: 2` as a number, and Kubernetes accepts both."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-INT_OR_STRING: Final = {"x-kubernetes-int-or-string": True, "minimum": 0}
-QUANTITY: Final = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
-DNS_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-DNS_SUBDOMAIN: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
-LABEL_KEY: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+CPU: Final = r"^([0-9]{1,9}m|[0-9]{1,6}(\.[0-9]{1,3})?)$"
+MEMORY: Final = r"^([0-9]{1,15}|[0-9]{1,6}(\.[0-9]{1,3})?(k|M|G|T|Ki|Mi|Gi|Ti))$"
+DNS_LABEL: Final = rf"^{_LABEL}$"
+DNS_SUBDOMAIN: Final = rf"^{_LABEL}(\.{_LABEL})*$"
+LABEL_KEY: Final = rf"^({_LABEL}(\.{_LABEL})*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?$"
 LABEL_VALUE: Final = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 SERVED_NAME: Final = r"^[A-Za-z0-9][-A-Za-z0-9._/:]*$"
+DATA_KEY: Final = r"^\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]*$"
+ENV_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
+REVISION: Final = r"^[A-Za-z0-9][-A-Za-z0-9_/]*(\.[-A-Za-z0-9_/]+)*$"
+TEXT: Final = r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]*$"
+_IMAGE_PATH: Final = r"[a-z0-9]+((\.|_{1,2}|-+)[a-z0-9]+)*"
+IMAGE: Final = (
+    r"^([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?(:[0-9]{1,5})?/)?"
+    rf"{_IMAGE_PATH}(/{_IMAGE_PATH})*"
+    r"(:[A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?(@[a-z0-9]+:[0-9a-f]{32,128})?$"
+)
+WORDS: Final[Mapping[str, str]] = {
+    CPU: "a number of CPUs, with at most three decimals: 4, 0.5 in quotes, or 500m",
+    MEMORY: "bytes with their unit: 16Gi or 512Mi",
+    DNS_LABEL: "lower-case letters, digits and '-', with a letter or digit at both ends",
+    DNS_SUBDOMAIN: "the name of an object: lower-case letters, digits, '-' and '.', with a letter "
+    "or digit at both ends of each part",
+    LABEL_KEY: "the name of a label, such as nvidia.com/gpu.product",
+    LABEL_VALUE: "the value of a label: letters, digits, '-', '_' and '.', with a letter or digit "
+    "at both ends",
+    SERVED_NAME: "a name of letters, digits and -._/: that begins with a letter or digit",
+    DATA_KEY: "a key of a Secret: letters, digits, '-', '_' and '.', not '..' at its beginning",
+    ENV_NAME: "the name of a variable: letters, digits and '_', and no digit at its beginning",
+    REVISION: "a branch, tag or commit: letters, digits and -._/ without '..'",
+    TEXT: "text without control characters",
+    IMAGE: "an image as REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:DIGEST",
+}
+"""What to write for each pattern. The CRD has a rule with these words in place of the pattern, of
+which the API server would only say that the value does not match."""
 
-Quantity = Annotated[
+MAX_LABEL_KEY: Final = 253
+
+
+def _int_or_string(most: int) -> dict[str, Any]:
+    return {"x-kubernetes-int-or-string": True, "minimum": 0, "maximum": most}
+
+
+CPUs = Annotated[
     str,
-    Field(pattern=QUANTITY, max_length=32),
-    BeforeValidator(_quantity),
-    Field(json_schema_extra=INT_OR_STRING),
+    Field(pattern=CPU, max_length=32),
+    BeforeValidator(_text),
+    Field(json_schema_extra=_int_or_string(999_999)),
+]
+Bytes = Annotated[
+    str,
+    Field(pattern=MEMORY, max_length=32),
+    BeforeValidator(_text),
+    Field(json_schema_extra=_int_or_string(999_999_999_999_999)),
 ]
 ServedName = Annotated[str, Field(pattern=SERVED_NAME, min_length=1, max_length=128)]
 SecretName = Annotated[str, Field(pattern=DNS_SUBDOMAIN, min_length=1, max_length=253)]
-SecretKey = Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$", min_length=1, max_length=253)]
+SecretKey = Annotated[str, Field(pattern=DATA_KEY, min_length=1, max_length=253)]

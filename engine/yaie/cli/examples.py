@@ -43,6 +43,12 @@ EXAMPLES: Final = {
         "yaie up -f model.yaml --port 0 -- yaie chat",
         "yaie up                             # what the state folder holds; waits if it is empty",
     ),
+    "plan": (
+        "yaie plan Qwen/Qwen3-8B",
+        "yaie plan ./my-model --gpu h100 --max-model-len 32768",
+        "yaie plan -f model.yaml             # the nodes of the cluster, too",
+        "yaie plan -f model.yaml --gpu-memory 48GiB -o json",
+    ),
     "pull": ("yaie pull Qwen/Qwen3-0.6B", "yaie pull Qwen/Qwen3-0.6B@main"),
     "ls": ("yaie ls", "yaie ls -o json"),
     "rm": ("yaie rm Qwen/Qwen3-0.6B",),

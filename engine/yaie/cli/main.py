@@ -1,7 +1,7 @@
 """The `yaie` command: imports only the module of the given subcommand and runs it.
 
 Each subcommand is a module of `yaie.cli.commands` (dashes as underscores), or of its folder `local`
-where the command is about `yaie up`, with
+or `advice` where the command is about `yaie up` or only advises, with
 
     def add_parser(subparsers: Subparsers) -> None   # adds one parser, set_defaults(run=run)
     def run(args: argparse.Namespace) -> int         # the exit status
@@ -44,12 +44,15 @@ COMMANDS: Final = {
     "delete": "delete objects of a running `yaie up`",
     "scale": "set the number of replicas of a model",
     "run-batch": "answer an OpenAI batch file",
+    "plan": "compute what a model takes and where it fits",
     "warmup": "compile a model's kernels ahead of the first server",
     "completion": "print a script that completes commands in bash or zsh",
     "version": "print the version",
 }
 _LOCAL: Final = frozenset({"run", "up", "apply", "delete", "scale", "ps", "logs"})
 """Commands about `yaie up`."""
+_ADVICE: Final = frozenset({"plan"})
+"""Commands that change nothing: they compute, explain and check."""
 _WHOLE: Final = frozenset({"run", "up"})
 """Commands that need the operator, the router and the engine."""
 
@@ -118,6 +121,12 @@ def command_of(arguments: Sequence[str]) -> str | None:
     return first if first in COMMANDS else None
 
 
+def _folder(name: str) -> str:
+    """The package that has a command's module."""
+    folders = {"yaie.cli.commands.local": _LOCAL, "yaie.cli.commands.advice": _ADVICE}
+    return next((f for f, commands in folders.items() if name in commands), "yaie.cli.commands")
+
+
 def build_parser(command: str | None) -> argparse.ArgumentParser:
     """The parser with `command` fully defined and the other commands by name only."""
     parser = Parser(
@@ -131,8 +140,7 @@ def build_parser(command: str | None) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, summary in COMMANDS.items():
         if name == command:
-            folder = "yaie.cli.commands.local" if name in _LOCAL else "yaie.cli.commands"
-            module = importlib.import_module(f"{folder}.{name.replace('-', '_')}")
+            module = importlib.import_module(f"{_folder(name)}.{name.replace('-', '_')}")
             module.add_parser(subparsers)
             subparsers.choices[name].epilog = epilog(name)
         else:

@@ -92,8 +92,10 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.num_kv_heads * self.head_dim
 
 
-def with_mla_form(config: ModelConfig, form: MLAForm) -> ModelConfig:
-    """Return `config` with the given form of latent attention; unchanged if it has none."""
-    if config.mla is None:
+def with_mla_form(config: ModelConfig, form: MLAForm | Literal["auto"]) -> ModelConfig:
+    """Return `config` with the given form of latent attention; unchanged if it has none, or if the
+    form is left to it.
+    """
+    if config.mla is None or form == "auto":
         return config
     return msgspec.structs.replace(config, mla=msgspec.structs.replace(config.mla, form=form))

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from yaie.core.messages import Abort, Command, Event, Rejected, ResetPrefixCache, Tokens
 from yaie.interrupts import Interrupts
+from yaie.offline.garbage import frozen
 from yaie.offline.requests import Request
 from yaie.progress import Progress
 from yaie.runtime.loop.engine_loop import COMPILING_WAIT_S, EngineLoop
@@ -53,6 +54,7 @@ class Driver:
             self._turn,
             Interrupts() as interrupts,
             Progress(len(requests), shown=shown) as progress,
+            frozen(),
         ):
             loop = self._open()
             self._port.inbox.extend(request.message for request in requests)

@@ -1,8 +1,8 @@
 """Evaluates the CRD's CEL rules (`x-kubernetes-validations`) with cel-python.
 
-The rules use only core functions, so that they mean the same here and in the API server; one table
-of test cases is run against both. A rule that uses `oldSelf` is a transition rule: it is checked
-only if an old value exists.
+The rules use only core functions and `sum` of Kubernetes' list library, so that they mean the same
+here and in the API server; one table of test cases is run against both. A rule that uses `oldSelf`
+is a transition rule: it is checked only if an old value exists.
 """
 
 import functools
@@ -53,7 +53,11 @@ def _broken(rule: Mapping[str, Any], schema: Schema, value: Any, old: Any) -> st
 @functools.cache
 def _program(expression: str) -> Any:
     environment = celpy.Environment()
-    return environment.program(environment.compile(expression))
+    return environment.program(environment.compile(expression), functions={"sum": _sum})
+
+
+def _sum(numbers: celtypes.ListType) -> celtypes.IntType:
+    return celtypes.IntType(sum(int(number) for number in numbers))
 
 
 def to_cel(schema: Schema, value: Any) -> Any:

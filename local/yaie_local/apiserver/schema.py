@@ -5,6 +5,7 @@ user reads the same message on this machine and on a cluster.
 """
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -19,6 +20,10 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "number": (int, float),
     "boolean": (bool,),
 }
+
+
+_END: Final = re.compile(r"\$$")
+"""A pattern's last `$`: there Python lets a line break follow, and the API server does not."""
 
 
 def unknown_fields(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
@@ -159,7 +164,7 @@ def _string_errors(schema: Schema, value: str, path: str) -> Iterator[str]:
             f"{schema['minLength']} chars long"
         )
     pattern = schema.get("pattern")
-    if pattern is not None and re.search(pattern, value) is None:
+    if pattern is not None and re.search(_END.sub(r"\\Z", pattern), value) is None:
         yield (
             f"{path}: Invalid value: {json.dumps(value)}: {path} in body should match '{pattern}'"
         )
@@ -169,6 +174,9 @@ def _number_errors(schema: Schema, value: float, path: str) -> Iterator[str]:
     low, high = schema.get("minimum"), schema.get("maximum")
     strict_low, strict_high = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
     body = f"{path}: Invalid value: {json.dumps(value)}: {path} in body should be"
+    if not math.isfinite(value):  # YAML's .nan and .inf, which JSON does not have
+        yield f"{body} a finite number"
+        return
     if low is not None and (value < low or (strict_low and value == low)):
         yield f"{body} greater than {'' if strict_low else 'or equal to '}{low}"
     if high is not None and (value > high or (strict_high and value == high)):

@@ -113,11 +113,15 @@ def condition(
 ) -> ConditionState:
     """ScalingActive. Messages hold no figure that changes with each look: each is a write."""
     if decision.why is Why.SUSPENDED:
-        return false(Reason.SUSPENDED, "spec.suspend is true: replicas stay as they are.")
+        return false(
+            Reason.SUSPENDED,
+            "spec.suspend is true, replicas stay as they are; set it to false to scale.",
+        )
     if not has_metrics:
         return false(
             Reason.METRICS_MISSING,
-            "Not every router and ready engine answers on /metrics; replicas do not fall.",
+            "Not every router and ready engine answers on /metrics, so replicas do not fall; see "
+            "the operator's log for the pods.",
         )
     foreign = next((e for e in entries if e["reason"] == Why.OVERRIDDEN.value), None)
     if foreign is not None and _age_s(foreign, now) < OVERRIDE_S:

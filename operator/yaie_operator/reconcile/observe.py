@@ -2,8 +2,9 @@
 frozen views of it that one reconcile uses.
 
 Watches may lose, repeat or reorder events. So the store compares resourceVersions, and a full list
-of a kind decides which objects exist. A child that is not in the store is read from the API server,
-because an object without the operator's label may have its name.
+of a kind decides which objects exist. A child that is not in the store is taken for absent: its
+creation fails if an object without the operator's label has its name. From then on its name is
+`uncertain`, and it is read from the API server.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -48,6 +49,7 @@ class Store:
         self._buckets: dict[tuple[str, str, str], dict[Ref, Object]] = {}
         self._touched: dict[Ref, int] = {}
         self._removed: dict[Ref, int] = {}  # version at deletion, kept until the next full list
+        self._uncertain: set[Ref] = set()
         self._tick = 0
 
     def get(self, ref: Ref) -> Object | None:
@@ -100,8 +102,17 @@ class Store:
 
     def forget(self, ref: Ref) -> None:
         """Drop an object whose state is uncertain; the next view reads it from the API server."""
+        self._uncertain.add(ref)
         if ref in self._objects:
             self._drop(ref)
+
+    def is_uncertain(self, ref: Ref) -> bool:
+        """Whether an object that is not in the store may exist: a write has met it."""
+        return ref in self._uncertain
+
+    def is_absent(self, ref: Ref) -> None:
+        """Note that the API server has no object of this name."""
+        self._uncertain.discard(ref)
 
     def mark(self) -> int:
         """A point in the store's history for `replace`; take it before requesting a list."""
@@ -153,6 +164,7 @@ class Store:
         if ref in self._objects:
             self._drop(ref)
         self._removed.pop(ref, None)
+        self._uncertain.discard(ref)
         self._tick += 1
         self._objects[ref] = slim = _slim(obj)
         self._touched[ref] = self._tick
@@ -279,22 +291,31 @@ async def observe_model(
 
 
 async def observe_shared(store: Store, cluster: Cluster, namespace: str) -> SharedView:
+    """The view of a namespace. Without a model, all that it shares is read: what lost its label and
+    is in no watch would stay for ever.
+    """
     refs = [Ref(child.kind.kind, namespace, child.name) for child in kinds.OF_NAMESPACE]
+    models = tuple(store.models(namespace))
     return SharedView(
         namespace=namespace,
-        models=tuple(store.models(namespace)),
-        objects=await _objects(store, cluster, refs),
+        models=models,
+        objects=await _objects(store, cluster, refs, live=not models),
         pods=tuple(store.pods(namespace, "")),
     )
 
 
-async def _objects(store: Store, cluster: Cluster, refs: Iterable[Ref]) -> dict[Ref, Object]:
+async def _objects(
+    store: Store, cluster: Cluster, refs: Iterable[Ref], *, live: bool = False
+) -> dict[Ref, Object]:
+    """The objects of these names. `live`: those that are not in the store are read as well."""
     found: dict[Ref, Object] = {}
     for ref in refs:
         obj = store.get(ref)
-        if obj is None:
+        if obj is None and (live or store.is_uncertain(ref)):
             kind = kinds.BY_NAME[ref.kind]
             obj = await cluster.get(kind, namespace=ref.namespace, name=ref.name)
+            if obj is None:
+                store.is_absent(ref)
         if obj is not None:
             found[ref] = obj
     return found

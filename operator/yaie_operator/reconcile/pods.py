@@ -55,12 +55,20 @@ def diagnose(pod: Object) -> ConditionState:
     scheduled = _condition(pod, "PodScheduled")
     if scheduled.get("status") == "False":
         why = scheduled.get("message") or "the scheduler gives no reason"
-        return false(Reason.UNSCHEDULABLE, f"Pod {name} waits for a node: {why}")
+        told = _advised(why, "free or add a node, or ask for less in spec.resources")
+        return false(Reason.UNSCHEDULABLE, f"Pod {name} waits for a node: {told}")
     if not scheduled:
-        return false(Reason.STARTING, f"Pod {name} waits for the scheduler.")
+        return false(
+            Reason.STARTING, f"Pod {name} waits for the scheduler; look again in a moment."
+        )
     return false(
-        Reason.STARTING, f"Pod {name} starts: it loads the model and is not ready to answer yet."
+        Reason.STARTING, f"Pod {name} loads the model and is not ready to answer yet; wait."
     )
+
+
+def scheduler_says(pod: Object) -> str:
+    """Why a pod has no node, in the scheduler's words."""
+    return str(_condition(pod, "PodScheduled").get("message", "")).rstrip(". ")
 
 
 def _container(pod: str, status: Mapping[str, Any]) -> ConditionState | None:
@@ -73,11 +81,17 @@ def _container(pod: str, status: Mapping[str, Any]) -> ConditionState | None:
             f"Pod {pod} cannot get its image {image}: load it on the node or correct its name.",
         )
     if reason in _CONFIG:
-        return false(Reason.CONFIG_ERROR, f"Pod {pod} cannot start: {detail or reason}")
+        told = _advised(detail or reason, "create what is missing, or correct the spec")
+        return false(Reason.CONFIG_ERROR, f"Pod {pod} cannot start: {told}")
     ended = last_end(status)
     if ended and (status.get("restartCount", 0) >= 1 or reason == "CrashLoopBackOff"):
         return false(Reason.CRASH_LOOP, _crash(pod, status, ended))
     return None
+
+
+def _advised(why: str, advice: str) -> str:
+    """An explanation of others with what to do, unless it says that itself, as our kubelet's do."""
+    return why if ";" in why else f"{why.rstrip('. ')}; {advice}."
 
 
 def last_end(status: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,12 +1,14 @@
-"""All condition types and reasons of an InferenceModel, with their meanings.
+"""All condition types and reasons of an InferenceModel, with their meanings and remedies.
 
 A `ConditionState` combines a status and a reason with a message, which names what the operator
 waits for or what the user should do. The condition, the Event and the log line all come from it.
+`docs/conditions.md` is written from the two tables at the end.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal, NamedTuple
 
 Status = Literal["True", "False", "Unknown"]
 
@@ -14,62 +16,56 @@ Status = Literal["True", "False", "Unknown"]
 class ConditionType(StrEnum):
     """Types of a model's conditions, in the order of `status.conditions`."""
 
-    ACCEPTED = "Accepted"  # the spec is valid and its children's names are free
-    CACHE_READY = "CacheReady"  # the weights are where the engines mount them; with spec.cache
-    ENGINES_READY = "EnginesReady"  # all desired engines run the current spec and answer
-    ROUTER_READY = "RouterReady"  # the namespace's router is available
-    PROGRESSING = "Progressing"  # engines are being started or replaced
-    AVAILABLE = "Available"  # at least one engine can be reached through the router
-    SCALING_ACTIVE = "ScalingActive"  # the autoscaler decides; only with spec.autoscaling
-    READY = "Ready"  # all that the spec asks for is running
+    ACCEPTED = "Accepted"
+    CACHE_READY = "CacheReady"
+    ENGINES_READY = "EnginesReady"
+    ROUTER_READY = "RouterReady"
+    PROGRESSING = "Progressing"
+    AVAILABLE = "Available"
+    SCALING_ACTIVE = "ScalingActive"
+    READY = "Ready"
 
 
 class Reason(StrEnum):
     """Why a condition has its status."""
 
-    # Accepted
     VALID = "Valid"
-    INVALID_SPEC = "InvalidSpec"  # the stored spec is not valid in this operator's version
-    NAME_CONFLICT = "NameConflict"  # an object of another owner has a child's name
-    NAME_TAKEN = "NameTaken"  # an older model of the namespace serves one of its names
-    REFUSED = "Refused"  # the API server refused a child (quota, policy)
+    INVALID_SPEC = "InvalidSpec"
+    NAME_CONFLICT = "NameConflict"
+    NAME_TAKEN = "NameTaken"
+    REFUSED = "Refused"
 
-    # CacheReady
-    STORED = "Stored"  # the weights are in the claim
-    IMAGE_VOLUME = "ImageVolume"  # the nodes mount the weights as an image
-    NO_IMAGE_VOLUMES = "NoImageVolumes"  # the cluster cannot mount an image as a volume
+    STORED = "Stored"
+    IMAGE_VOLUME = "ImageVolume"
+    NO_IMAGE_VOLUMES = "NoImageVolumes"
     DOWNLOADING = "Downloading"
-    DOWNLOAD_FAILED = "DownloadFailed"  # it is tried again by itself
-    CLAIM_MISSING = "ClaimMissing"  # there is no claim with the name in cache.claim
-    CLAIM_PENDING = "ClaimPending"  # no volume has been found or made for the claim
+    DOWNLOAD_FAILED = "DownloadFailed"
+    CLAIM_MISSING = "ClaimMissing"
+    CLAIM_PENDING = "ClaimPending"
 
-    # EnginesReady, RouterReady
     ALL_READY = "AllReady"
-    IDLE = "Idle"  # scaled to zero
-    SUSPENDED = "Suspended"  # spec.suspend
-    CREATING = "Creating"  # the Deployment was just written
-    STARTING = "Starting"  # a pod is not ready yet
-    DRAINING = "Draining"  # engines of the previous spec finish their requests
-    UNSCHEDULABLE = "Unschedulable"  # a pod fits on no node
+    IDLE = "Idle"
+    SUSPENDED = "Suspended"
+    CREATING = "Creating"
+    STARTING = "Starting"
+    DRAINING = "Draining"
+    UNSCHEDULABLE = "Unschedulable"
     IMAGE_PULL_FAILED = "ImagePullFailed"
-    CRASH_LOOP = "CrashLoop"  # a container ends repeatedly
-    CONFIG_ERROR = "ConfigError"  # a Secret, volume or class that a pod refers to is missing
+    CRASH_LOOP = "CrashLoop"
+    CONFIG_ERROR = "ConfigError"
 
-    # Progressing
     ROLLING_OUT = "RollingOut"
     COMPLETE = "Complete"
-    DEADLINE_EXCEEDED = "DeadlineExceeded"  # rollout.progressDeadlineSeconds passed
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
 
-    # Available
     REACHABLE = "Reachable"
     NO_ENGINE = "NoEngine"
     NO_ROUTER = "NoRouter"
 
-    # ScalingActive (and Suspended)
     BY_LOAD = "ByLoad"
-    AT_MAXIMUM = "AtMaximum"  # the load asks for more than spec.autoscaling.max
-    NO_CAPACITY = "NoCapacity"  # more engines would not start either
-    REPLICAS_OVERRIDDEN = "ReplicasOverridden"  # another writer set spec.replicas
+    AT_MAXIMUM = "AtMaximum"
+    NO_CAPACITY = "NoCapacity"
+    REPLICAS_OVERRIDDEN = "ReplicasOverridden"
     METRICS_MISSING = "MetricsMissing"
 
 
@@ -92,3 +88,150 @@ def true(reason: Reason, message: str) -> ConditionState:
 
 def false(reason: Reason, message: str) -> ConditionState:
     return ConditionState("False", reason, message)
+
+
+TYPES: Final[Mapping[ConditionType, str]] = {
+    ConditionType.ACCEPTED: "The spec is valid, and the operator could write what it asks for.",
+    ConditionType.CACHE_READY: "The weights are where the engines mount them. Only with "
+    "`spec.cache`.",
+    ConditionType.ENGINES_READY: "Every engine that should run has the current spec and answers.",
+    ConditionType.ROUTER_READY: "The router of the namespace answers.",
+    ConditionType.PROGRESSING: "Engines are being started or replaced. False when that is done.",
+    ConditionType.AVAILABLE: "At least one engine can be reached through the router.",
+    ConditionType.SCALING_ACTIVE: "The operator sets `replicas` by load. Only with "
+    "`spec.autoscaling`.",
+    ConditionType.READY: "Everything that the spec asks for runs. Otherwise it has the reason of "
+    "the first of Accepted, CacheReady, EnginesReady and RouterReady that is not true.",
+}
+"""What each condition says when it is true."""
+
+
+class Guide(NamedTuple):
+    """What a reason means, and what the user does about it."""
+
+    meaning: str
+    remedy: str
+
+
+_NOTHING: Final = "Nothing."
+_WAIT: Final = "Wait."
+
+GUIDE: Final[Mapping[Reason, Guide]] = {
+    Reason.VALID: Guide("The spec is valid and was written down as it is.", _NOTHING),
+    Reason.INVALID_SPEC: Guide(
+        "This operator does not understand the stored spec. The message names the field.",
+        "Correct the field. A spec that the CRD accepted and the operator refuses comes from a CRD "
+        "of another version: apply the CRD of the operator's release.",
+    ),
+    Reason.NAME_CONFLICT: Guide(
+        "An object of somebody else has a name that a child of the model needs. Nothing was "
+        "written.",
+        "Delete that object, or give the model another name.",
+    ),
+    Reason.NAME_TAKEN: Guide(
+        "An older model of the namespace serves one of this model's names.",
+        "Choose another `spec.model.servedName` or alias.",
+    ),
+    Reason.REFUSED: Guide(
+        "The API server refused a child: a quota, an admission policy, a missing right.",
+        "Raise the quota, change the policy or the spec, as the message says. The operator tries "
+        "again after 10 s, and then less and less often, at least every half hour; a changed spec "
+        "is tried at once.",
+    ),
+    Reason.STORED: Guide("The weights are in the claim, and no engine needs the hub.", _NOTHING),
+    Reason.IMAGE_VOLUME: Guide("The nodes mount the weights as an image.", _NOTHING),
+    Reason.NO_IMAGE_VOLUMES: Guide(
+        "This cluster cannot mount an image as a volume.",
+        "Use Kubernetes 1.31 or newer with the feature gate ImageVolume, or copy the weights to a "
+        "volume and write `pvc://CLAIM/PATH` without `spec.cache`.",
+    ),
+    Reason.DOWNLOADING: Guide(
+        "The weights are being downloaded into the claim. The message and `status.cache` say how "
+        "far it is.",
+        _WAIT,
+    ),
+    Reason.DOWNLOAD_FAILED: Guide(
+        "The last try of the download failed. The message is its own.",
+        "Do as the message says. It is tried again by itself after 10 s, then less and less often, "
+        "at least every five minutes, and goes on where it was.",
+    ),
+    Reason.CLAIM_MISSING: Guide(
+        "There is no PersistentVolumeClaim with the name in `spec.cache.claim`.",
+        "Create it, or write `spec.cache.size` instead, and the operator makes one.",
+    ),
+    Reason.CLAIM_PENDING: Guide(
+        "The cluster has found or made no volume for the claim. The message is the scheduler's.",
+        "Name a storage class that exists in `spec.cache.storageClass` (`kubectl get "
+        "storageclass` lists them), or a claim of your own in `spec.cache.claim`.",
+    ),
+    Reason.ALL_READY: Guide("All that should run, runs.", _NOTHING),
+    Reason.IDLE: Guide(
+        "The model is scaled to zero.",
+        "With `spec.autoscaling` nothing: the next request starts an engine, and waits for it. "
+        "Otherwise `kubectl scale ym NAME --replicas=1`.",
+    ),
+    Reason.SUSPENDED: Guide(
+        "`spec.suspend` is true: no engine runs, and nothing scales.",
+        "Set `spec.suspend` to false.",
+    ),
+    Reason.CREATING: Guide("The operator has just written the Deployment.", _WAIT),
+    Reason.STARTING: Guide(
+        "A pod is not ready yet: it waits for its node, or loads the model.",
+        "Wait. If it takes longer than the weights' size explains: `kubectl logs POD`.",
+    ),
+    Reason.DRAINING: Guide(
+        "Engines of the previous spec finish their requests.",
+        "Wait: at most `spec.rollout.drainSeconds`.",
+    ),
+    Reason.UNSCHEDULABLE: Guide(
+        "No node has what the pod asks for: GPUs, memory, labels. The message is the scheduler's.",
+        "Free or add a node, or ask for less in `spec.resources`. "
+        "`kubectl get nodes -L nvidia.com/gpu.product` lists the types of GPUs.",
+    ),
+    Reason.IMAGE_PULL_FAILED: Guide(
+        "A node cannot get the image.",
+        "Correct `spec.engine.image`, load the image on the node, or add a pull secret to the "
+        "namespace's ServiceAccount `default`.",
+    ),
+    Reason.CRASH_LOOP: Guide(
+        "A container ends again and again. The message is what it wrote when it ended.",
+        "Do as the message says; `kubectl logs POD -c engine --previous` has the rest.",
+    ),
+    Reason.CONFIG_ERROR: Guide(
+        "Something that a pod refers to does not exist: a Secret, a key in it, a claim, a class. "
+        "Or the namespace's quota or policy refuses pods.",
+        "Create what the message names, or correct the spec.",
+    ),
+    Reason.ROLLING_OUT: Guide("Engines are being started or replaced.", _WAIT),
+    Reason.COMPLETE: Guide("All engines run the current spec.", _NOTHING),
+    Reason.DEADLINE_EXCEEDED: Guide(
+        "No new engine became ready within `spec.rollout.progressDeadlineSeconds`. Engines of the "
+        "previous spec go on serving.",
+        "The condition EnginesReady has the cause. To go back, apply the previous spec.",
+    ),
+    Reason.REACHABLE: Guide("Requests are answered.", _NOTHING),
+    Reason.NO_ENGINE: Guide("No engine is ready.", "The condition EnginesReady has the cause."),
+    Reason.NO_ROUTER: Guide(
+        "Engines are ready, the router is not.", "The condition RouterReady has the cause."
+    ),
+    Reason.BY_LOAD: Guide("The load decides about `replicas`.", _NOTHING),
+    Reason.AT_MAXIMUM: Guide(
+        "The load asks for more than `spec.autoscaling.max` engines.",
+        "Raise `max`, if there is room for more engines.",
+    ),
+    Reason.NO_CAPACITY: Guide(
+        "The load asks for more engines, and some of those that were asked for do not start.",
+        "The condition EnginesReady has the cause; most often no node has a free GPU.",
+    ),
+    Reason.REPLICAS_OVERRIDDEN: Guide(
+        "Somebody else set `spec.replicas` within the last minutes. The load decides again.",
+        "Leave `replicas` out of manifests that are applied, or remove `spec.autoscaling`.",
+    ),
+    Reason.METRICS_MISSING: Guide(
+        "Not every router and ready engine answers the operator on `/metrics`. `replicas` does "
+        "not fall meanwhile.",
+        "The operator's log names the pods. Look for a NetworkPolicy between it and them, and "
+        "whether they want an API key that it lacks.",
+    ),
+}
+"""Every reason, in the order of `Reason`."""

@@ -203,14 +203,14 @@ class Reconciler:
             return name_conflict(decided.conflicts)
         left = identity_of(decided.writes)
         if (refusal := self._refused.pending(key, left, self._clock())) is not None:
-            return false(Reason.REFUSED, refusal.message)
+            return refused(refusal.message)
         for number, write in enumerate(decided.writes):
             try:
                 await self._write(write)
             except RefusedError as error:
                 left = identity_of(decided.writes[number:])
                 self._refused.add(key, left, str(error), self._clock())
-                return false(Reason.REFUSED, str(error))
+                return refused(str(error))
         self._refused.clear(key)
         return true(Reason.VALID, "The spec is valid.")
 
@@ -295,6 +295,16 @@ class Reconciler:
             self._wake(model_key(view.namespace, model["metadata"]["name"]))
 
 
+def refused(message: str) -> ConditionState:
+    """The Accepted condition when the API server has refused a child."""
+    told = message.rstrip(". ")
+    return false(
+        Reason.REFUSED,
+        f"The API server refused what the model needs: {told}; change the spec, the quota or the "
+        "policy. It is tried again.",
+    )
+
+
 def understand(obj: Object) -> tuple[ServedModel | None, ConditionState]:
     """Parse a stored object: (model, Accepted condition); the model is None if it is invalid."""
     try:
@@ -356,8 +366,8 @@ def without_image_volumes(weights: Weights, accepted: ConditionState) -> Weights
     refused = false(
         Reason.NO_IMAGE_VOLUMES,
         "This cluster cannot mount an image as a volume: that takes Kubernetes 1.31 or newer with "
-        "the feature gate ImageVolume, which is on from 1.35. Turn it on, or copy the weights to a "
-        "volume and write pvc://CLAIM/PATH without cache.",
+        "the feature gate ImageVolume; change that, or copy the weights to a volume and write "
+        "pvc://CLAIM/PATH without cache.",
     )
     return replace(weights, condition=refused)
 

@@ -230,7 +230,9 @@ def _scaling(
     scaling = (model.get("status") or {}).get("scaling")
     stored = {c["type"]: c for c in _stored(model)}.get(ConditionType.SCALING_ACTIVE)
     if scaling is None or stored is None:
-        awaited = ConditionState("Unknown", Reason.METRICS_MISSING, "The first look is awaited.")
+        awaited = ConditionState(
+            "Unknown", Reason.METRICS_MISSING, "The first look at the load is awaited; wait."
+        )
         return ScalingReport(awaited, {"desired": spec.replicas, "lastDecisions": []})
     condition = ConditionState(stored["status"], Reason(stored["reason"]), stored["message"])
     return ScalingReport(condition, scaling)
@@ -263,34 +265,45 @@ def _no_engines(
 ) -> ConditionState:
     """Why there is no Deployment, or none that is up to date."""
     if _own_deployment(view) is None and not accepted.is_true:
-        return false(accepted.reason, f"There is no Deployment: {accepted.message}")
+        return false(accepted.reason, f"There are no engines: {accepted.message}")
     if _own_deployment(view) is None and cache is not None and not cache.is_true:
         return false(cache.reason, "The engines wait for the weights; see CacheReady.")
-    return false(Reason.CREATING, "The Deployment of the engines is being written.")
+    return false(Reason.CREATING, "The Deployment of the engines is being written; wait.")
 
 
 def _engines_missing(view: ModelView, replicas: Replicas) -> ConditionState:
     """The engines' condition if no pod has a diagnosis but engines are missing or too many."""
     if refusal := _deployment_condition(view, "ReplicaFailure"):
-        return false(Reason.CONFIG_ERROR, f"Pods cannot be created: {refusal['message']}")
+        why = str(refusal["message"]).rstrip(". ")
+        return false(
+            Reason.CONFIG_ERROR,
+            f"Pods cannot be created: {why}; change the spec, the quota or the policy.",
+        )
     if replicas.ready >= replicas.desired:
-        return false(Reason.DRAINING, "Engines of the previous spec finish their requests.")
-    return false(Reason.STARTING, f"{replicas.ready} of {_engine_count(replicas.desired)} ready.")
+        return false(Reason.DRAINING, "Engines of the previous spec finish their requests; wait.")
+    return false(
+        Reason.STARTING, f"{replicas.ready} of {_engine_count(replicas.desired)} ready; wait."
+    )
 
 
 def _router(view: ModelView) -> ConditionState:
     if foreign := foreign_shared(view.shared):
         return name_conflict(foreign)
     if view.shared.refusal:
-        return false(Reason.REFUSED, f"The API server refused the router: {view.shared.refusal}")
+        why = view.shared.refusal.rstrip(". ")
+        return false(
+            Reason.REFUSED,
+            f"The API server refused the router: {why}; change the quota or the policy. It is "
+            "tried again.",
+        )
     router = view.shared.router
     if router is None:
-        return false(Reason.CREATING, "The router of this namespace is being created.")
+        return false(Reason.CREATING, "The router of this namespace is being created; wait.")
     if router.get("status", {}).get("availableReplicas", 0) >= 1:
         return true(Reason.ALL_READY, "The router answers.")
     if (trouble := worst(view.shared.pods)) is not None:
         return false(trouble.reason, f"Router: {trouble.message}")
-    return false(Reason.STARTING, "The router of this namespace starts.")
+    return false(Reason.STARTING, "The router of this namespace starts; wait.")
 
 
 def name_conflict(refs: Sequence[Ref]) -> ConditionState:
@@ -298,8 +311,8 @@ def name_conflict(refs: Sequence[Ref]) -> ConditionState:
     listed = " and ".join(f"{ref.kind} {ref.name}" for ref in refs)
     return false(
         Reason.NAME_CONFLICT,
-        f"{listed} in this namespace belongs to somebody else; delete it, or choose another name "
-        "for the model. Nothing was written.",
+        f"{listed} in this namespace belongs to somebody else and was not changed; delete it, or "
+        "choose another name for the model.",
     )
 
 
@@ -315,7 +328,8 @@ def _progressing(view: ModelView, replicas: Replicas) -> ConditionState:
     return true(
         Reason.ROLLING_OUT,
         f"{replicas.updated} of {_engine_count(replicas.desired)} updated, "
-        f"{replicas.ready} ready, {max(0, replicas.current - replicas.updated)} of an older spec.",
+        f"{replicas.ready} ready, {max(0, replicas.current - replicas.updated)} of an older spec; "
+        "wait.",
     )
 
 

@@ -20,7 +20,13 @@ from yaie_operator.cluster import Object
 from yaie_operator.config import OperatorConfig
 from yaie_operator.model import ServedModel
 from yaie_operator.reconcile.observe import ModelView, Ref
-from yaie_operator.reconcile.pods import diagnose, explanation, is_draining, last_end
+from yaie_operator.reconcile.pods import (
+    diagnose,
+    explanation,
+    is_draining,
+    last_end,
+    scheduler_says,
+)
 from yaie_operator.reconcile.reasons import ConditionState, Reason, false, true
 from yaie_operator.resources import weights
 from yaie_operator.resources.mounts import Stored, claim_name, object_name
@@ -123,7 +129,7 @@ def _in_claim(
 def _no_claim(model: ServedModel) -> ConditionState:
     name = claim_name(model)
     if model.spec.cache.claim is None:
-        return false(Reason.CREATING, f"The PersistentVolumeClaim {name} is being written.")
+        return false(Reason.CREATING, f"The PersistentVolumeClaim {name} is being written; wait.")
     return false(
         Reason.CLAIM_MISSING,
         f"There is no PersistentVolumeClaim {name} in this namespace: create it, or write "
@@ -222,14 +228,16 @@ def _awaited(
         )
     pods = [pod for pod in view.downloads if not is_draining(pod)]
     if not pods:
-        return false(Reason.DOWNLOADING, f"The Job {object_name(model.name)} is being started.")
+        told = f"The Job {object_name(model.name)} is being started; wait."
+        return false(Reason.DOWNLOADING, told)
     pod = max(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
     is_moving = progress is not None and progress.bytes_per_second > 0
     if not is_moving and (failure := _failure(pod)):
         return false(Reason.DOWNLOAD_FAILED, f"{failure} {_KEPT}")
     if _phase(pod) in {"Running", "Succeeded"}:
-        how_far = f": {progress}" if progress is not None else "."
-        return false(Reason.DOWNLOADING, f"{model.spec.model.source} is downloaded{how_far}")
+        how_far = f": {progress}" if progress is not None else ""
+        told = f"{model.spec.model.source} is being downloaded{how_far}; wait."
+        return false(Reason.DOWNLOADING, told)
     return _unstarted(model, pod, claim)
 
 
@@ -239,16 +247,19 @@ def _unstarted(model: ServedModel, pod: Object, claim: Object) -> ConditionState
     if told.reason == Reason.UNSCHEDULABLE and _phase(claim) != "Bound":
         return false(
             Reason.CLAIM_PENDING,
-            f"No volume for the PersistentVolumeClaim {claim_name(model)} yet. {told.message} If "
-            "there is no such storage, name another class in cache.storageClass or a claim in "
-            "cache.claim.",
+            f"No volume for the PersistentVolumeClaim {claim_name(model)} yet "
+            f"({scheduler_says(pod)}); wait, or name a class that exists in cache.storageClass, or "
+            "a claim in cache.claim.",
         )
     if told.reason == Reason.STARTING:
-        return false(Reason.DOWNLOADING, f"Pod {pod['metadata']['name']} of the download starts.")
+        name = pod["metadata"]["name"]
+        return false(Reason.DOWNLOADING, f"Pod {name} of the download starts; wait.")
     return false(told.reason, f"Download: {told.message}")
 
 
-_KEPT: Final = "It is tried again by itself, and what has come is kept."
+_KEPT: Final = (
+    "It is tried again by itself and goes on where it was; wait, or correct what it names."
+)
 
 
 def _failure(pod: Object) -> str:

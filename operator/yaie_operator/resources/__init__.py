@@ -3,6 +3,7 @@
 from yaie_operator.cluster import Object
 from yaie_operator.config import OperatorConfig
 from yaie_operator.model import ServedModel
+from yaie_operator.resources.disruption import engine_budget
 from yaie_operator.resources.engine import deployment as engine_deployment
 from yaie_operator.resources.mounts import Stored
 from yaie_operator.resources.router import router_objects
@@ -23,8 +24,8 @@ def model_objects(
     is now, if it is ours. `stored`: its weights in the cache. `held`: they are awaited; there is no
     new Deployment then, and an old one goes on as it is.
     """
-    service = engine_service(model)
+    fixed = (engine_service(model), engine_budget(model))
     if held and deployment is None:
-        return (service,)
+        return fixed
     engines = engine_deployment(model, config, observed=deployment, stored=stored, held=held)
-    return (service, engines)
+    return (*fixed, engines)

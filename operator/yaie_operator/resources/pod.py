@@ -5,6 +5,7 @@ on which nodes they run.
 from typing import Any, Final
 
 from yaie_api import names
+from yaie_api.resource.model import GPU_PRODUCT
 from yaie_operator.model import ServedModel
 from yaie_operator.resources.shared import owner
 
@@ -35,8 +36,8 @@ def placement(model: ServedModel) -> dict[str, Any]:
     """The fields of a pod's spec that say on which nodes it runs."""
     resources = model.spec.resources
     spec: dict[str, Any] = {}
-    if resources.node_selector:
-        spec["nodeSelector"] = dict(resources.node_selector)
+    if nodes := _node_labels(model):
+        spec["nodeSelector"] = nodes
     if resources.tolerations:
         spec["tolerations"] = [
             toleration.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -45,6 +46,13 @@ def placement(model: ServedModel) -> dict[str, Any]:
     if resources.priority_class_name:
         spec["priorityClassName"] = resources.priority_class_name
     return spec
+
+
+def _node_labels(model: ServedModel) -> dict[str, str]:
+    """Labels that a node must have."""
+    resources = model.spec.resources
+    gpu = {GPU_PRODUCT: resources.gpu.type} if resources.gpu.type else {}
+    return {**resources.node_selector, **gpu}
 
 
 def users_names(model: ServedModel) -> set[str]:

@@ -14,6 +14,7 @@ from yaie_operator.cluster import Kind
 INFERENCE_MODEL: Final = Kind(names.API_VERSION, names.KIND, names.PLURAL)
 DEPLOYMENT: Final = Kind("apps/v1", "Deployment", "deployments")
 SERVICE: Final = Kind("v1", "Service", "services")
+DISRUPTION_BUDGET: Final = Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
 POD: Final = Kind("v1", "Pod", "pods")
 CLAIM: Final = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 JOB: Final = Kind("batch/v1", "Job", "jobs")
@@ -31,7 +32,7 @@ class Child:
     name: str = ""
 
 
-OF_MODEL: Final = (Child(SERVICE), Child(DEPLOYMENT))
+OF_MODEL: Final = (Child(SERVICE), Child(DISRUPTION_BUDGET), Child(DEPLOYMENT))
 """Owned by their model: the garbage collector deletes them with it."""
 
 OF_CACHE: Final = (Child(CLAIM), Child(JOB))

@@ -85,14 +85,14 @@ class KubeCluster:
         return self._feed.changes()
 
     async def apply(self, manifest: Object, *, observed: Object | None) -> Object:
-        """As in `Cluster`. A new object is applied without force: if another owner creates one of
-        this name meanwhile, the field values differ and the API server answers 409.
+        """As in `Cluster`. A new object is applied with a resourceVersion that no object has: the
+        API server ignores it where it creates, and answers 409 if an object of this name exists.
         """
         query = (
             ("fieldManager", names.FIELD_MANAGER),
             ("force", str(observed is not None).lower()),
         )
-        body = manifest if observed is None else _guarded(manifest, observed)
+        body = _new(manifest) if observed is None else _guarded(manifest, observed)
         applied: Object = await self._api.send(
             Request("PATCH", _path_to(manifest), query, body, APPLY)
         )
@@ -175,6 +175,10 @@ def _identity(observed: Object) -> dict[str, str]:
     """The metadata with which the API server answers 409 if the object has changed."""
     metadata = observed["metadata"]
     return {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+
+
+def _new(manifest: Object) -> Object:
+    return {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": "1"}}
 
 
 def _guarded(manifest: Object, observed: Object) -> Object:

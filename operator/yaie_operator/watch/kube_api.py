@@ -1,9 +1,11 @@
 """Requests to a Kubernetes API server: authentication, timeouts, and errors as the port's classes.
 
-The official asyncio client supplies credentials and connections. Requests are plain REST, so that a
-server-side apply sends exactly the operator's fields.
+The official asyncio client supplies credentials and TLS settings. Requests are plain REST, so that
+a server-side apply sends exactly the operator's fields, and go through a session of our own: the
+client's reads .netrc and the proxy variables in a thread for each request.
 """
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +13,8 @@ from typing import Any
 
 import aiohttp
 from kubernetes.aio import config as kube_config
-from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config import ConfigException
 
 from yaie_operator.cluster import ConflictError, NotFoundError, RefusedError, UnreachableError
@@ -21,32 +24,43 @@ class NoCredentialsError(Exception):
     """No configuration names an API server and credentials."""
 
 
-async def load_configuration(kubeconfig: str | None) -> Configuration:
+async def load_configuration(kubeconfig: str | None, context: str | None = None) -> Configuration:
     """Credentials: a kubeconfig file, else the pod's service account, else the default kubeconfig.
+    `context`: of the kubeconfig; None: the current one.
 
     Raises:
         NoCredentialsError: there are none; the error names the places that were searched.
 
     """
     try:
-        return await _load(kubeconfig)
+        return await _load(kubeconfig, context)
     except (ConfigException, OSError) as error:
         place = kubeconfig or "the pod's service account and the default kubeconfig"
         raise NoCredentialsError(f"no credentials in {place}: {error}") from error
 
 
-async def _load(kubeconfig: str | None) -> Configuration:
+async def _load(kubeconfig: str | None, context: str | None) -> Configuration:
     configuration = Configuration()
-    if kubeconfig is None:
-        try:
+    if kubeconfig is None and context is None:
+        with contextlib.suppress(ConfigException):
             kube_config.load_incluster_config(client_configuration=configuration)
-        except ConfigException:
-            await kube_config.load_kube_config(client_configuration=configuration)
-    else:
-        await kube_config.load_kube_config(
-            config_file=kubeconfig, client_configuration=configuration
-        )
+            return configuration
+    await kube_config.load_kube_config(
+        config_file=kubeconfig, context=context, client_configuration=configuration
+    )
     return configuration
+
+
+def current_context(kubeconfig: str | None, context: str | None = None) -> tuple[str, str]:
+    """Name and default namespace of a kubeconfig's context; "" for what it does not say. `context`:
+    its name; None: the current one.
+    """
+    try:
+        known, current = kube_config.list_kube_config_contexts(kubeconfig)
+    except (ConfigException, OSError):
+        return "", ""  # the credentials are those of a pod
+    named = next((one for one in known if one["name"] == context), current)
+    return named["name"], named.get("context", {}).get("namespace") or ""
 
 
 @dataclass(frozen=True)
@@ -63,13 +77,23 @@ class Request:
 class KubeApi:
     """Sends requests; each ends within `timeout_s`."""
 
-    def __init__(self, configuration: Configuration, *, timeout_s: float = 10.0) -> None:
-        self._client = ApiClient(configuration)
-        self._client.user_agent = "yaie-operator"
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        timeout_s: float = 10.0,
+        user_agent: str = "yaie-operator",
+    ) -> None:
+        self._configuration = configuration
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=RESTClientObject(configuration).ssl_context),
+            headers={"Accept": "application/json", "User-Agent": user_agent},
+            timeout=self._timeout,
+        )
 
     async def close(self) -> None:
-        await self._client.close()
+        await self._session.close()
 
     async def send(self, request: Request) -> Any:
         """Send a request and return the response's JSON.
@@ -81,27 +105,40 @@ class KubeApi:
             UnreachableError: the API server did not answer in time, or failed (401, 408, 429, 5xx).
 
         """
+        return json.loads(await self.read(request))
+
+    async def read(self, request: Request) -> bytes:
+        """As `send`, for a response that need not be JSON, such as a pod's log.
+
+        Raises:
+            UnreachableError: the API server did not answer in time.
+
+        """
         try:
             status, data = await self._exchange(request)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise UnreachableError(f"{request.method} {request.path}: {error!r}") from error
         if status < 400:
-            return json.loads(data)
+            return data
         raise _error(status, _message(data))
 
     async def _exchange(self, request: Request) -> tuple[int, bytes]:
-        method, url, headers, body, _ = await self._client.param_serialize(
+        known = self._configuration
+        headers = {"Content-Type": request.media}
+        token = await known.get_api_key_with_prefix("BearerToken", alias="authorization")
+        if token:
+            headers["Authorization"] = token
+        async with self._session.request(
             request.method,
-            request.path,
-            query_params=list(request.query),
-            header_params={"Accept": "application/json", "Content-Type": request.media},
-            body=request.body,
-            auth_settings=["BearerToken"],
-        )
-        response = await self._client.call_api(
-            method, url, header_params=headers, body=body, _request_timeout=self._timeout
-        )
-        return response.status, await response.read()
+            known.host + request.path,
+            params=request.query,
+            headers=headers,
+            data=None if request.body is None else json.dumps(request.body),
+            server_hostname=known.tls_server_name or None,
+            proxy=known.proxy or None,
+            proxy_headers=known.proxy_headers or None,
+        ) as response:
+            return response.status, await response.read()
 
 
 def _message(data: bytes) -> str:

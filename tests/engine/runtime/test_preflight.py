@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 
-from engine.model_config.test_sparse_configs import DEEPSEEK_V2_LITE
 from fakes.model_folders import copy_of_demo, write_hollow_weights
 from yaie.checkpoint.source import read_config
 from yaie.layers.options import TensorOptions
@@ -18,6 +17,7 @@ from yaie.runtime.startup import memory, preflight
 from yaie.runtime.startup.preflight import Memory
 from yaie_api.engine_config import EngineConfig
 from yaie_api.errors import InvalidRequestError
+from yaie_api.resource import capacity
 
 GIB = 2**30
 
@@ -97,12 +97,6 @@ def test_broken_weights_are_not_judged_here(tmp_path: Path) -> None:
     check(model, 0)
 
 
-def test_a_token_of_latent_attention_takes_its_latent() -> None:
-    shape = registry.native(DEEPSEEK_V2_LITE, "auto")
-    assert shape is not None
-    assert preflight.kv_bytes_per_token(shape, 2) == 27 * (512 + 64) * 2
-
-
 def test_the_engine_process_refuses_before_it_imports_torch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,7 +142,7 @@ def test_a_context_that_was_asked_for_has_its_cache_on_a_cpu(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By default a CPU's cache is small; a length that is written has to be had."""
-    monkeypatch.setattr(memory, "CPU_CACHE_BYTES", 2**20)
+    monkeypatch.setattr(capacity, "CPU_CACHE_BYTES", 2**20)
     for asked, length in ((None, 160), (2000, 2000)):
         with LLM("builtin://yaie-demo", device="cpu", max_model_len=asked) as llm:
             assert llm.info.max_model_len == length

@@ -84,9 +84,9 @@ class World:
         return {place.pod: None if place.pod in self.silent else figures for place in pods}
 
     async def observe(self) -> None:
-        since = self.store.mark()
-        listed = await self.cluster.list(kinds.INFERENCE_MODEL)
-        self.store.replace(kinds.INFERENCE_MODEL, listed, since=since)
+        for kind in (*kinds.WRITTEN, kinds.INFERENCE_MODEL):
+            since = self.store.mark()
+            self.store.replace(kind, await self.cluster.list(kind), since=since)
         since = self.store.mark()
         engines = [pod(f"demo-{i}", model="demo") for i in range(self.running)]
         self.store.replace(kinds.POD, [pod("router-0"), *engines], since=since)

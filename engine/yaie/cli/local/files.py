@@ -41,8 +41,9 @@ def add_files_flag(parser: argparse.ArgumentParser, *, required: bool) -> None:
     )
 
 
-def load(paths: Sequence[str], namespace: str) -> list[Loaded]:
-    """Load all objects of the files, in order; all of them must belong to `namespace`.
+def load(paths: Sequence[str], namespace: str | None) -> list[Loaded]:
+    """Load all objects of the files, in order; all of them must belong to `namespace`. None: they
+    may belong to any, and those that name none get none.
 
     Raises:
         InvalidRequestError: a file is invalid; the message has one line per problem: `FILE:LINE:
@@ -62,8 +63,8 @@ def load(paths: Sequence[str], namespace: str) -> list[Loaded]:
             continue
         for document in documents:
             loaded = _placed(document.object, f"{filename}:{document.line}", namespace)
-            own = loaded.object["metadata"]["namespace"]
-            if own != namespace:
+            own = loaded.object["metadata"].get("namespace")
+            if namespace is not None and own != namespace:
                 problems.append(
                     f"{loaded.where}: metadata.namespace: {own!r} is not the namespace of this "
                     f"command; remove it, or write --namespace {own}"
@@ -87,8 +88,9 @@ def standard_input() -> str:
         raise InvalidRequestError("standard input is not UTF-8 text") from error
 
 
-def _placed(obj: Mapping[str, Any], where: str, namespace: str) -> Loaded:
-    meta = {"namespace": namespace, **(obj.get("metadata") or {})}
+def _placed(obj: Mapping[str, Any], where: str, namespace: str | None) -> Loaded:
+    default = {} if namespace is None else {"namespace": namespace}
+    meta = {**default, **(obj.get("metadata") or {})}
     return Loaded(where, {**obj, "metadata": meta})
 
 

@@ -17,17 +17,15 @@ from yaie.core.request import MAX_BAD_WORD_TOKENS
 from yaie.runtime.sampling.metadata import lasting, mask_of
 from yaie.runtime.tensors.inputs import Ints
 from yaie.runtime.tensors.transfer import upload
+from yaie_api.resource.capacity import LOGIT_MASKS
 from yaie_kernels import logit_flags
 
 LIST_WIDTH = 8
 """Initial number of biases and banned words that a slot can hold; it grows in powers of two."""
 if MAX_BAD_WORD_TOKENS > logit_flags.WORD_TOKENS:
     raise ImportError("kernels remember fewer tokens than a bad word may have")
-
-
-def largest_bytes(max_num_seqs: int, vocab_size: int) -> int:
-    """Device memory of the tables that grow with the vocabulary: counts and masks."""
-    return (max_num_seqs + 1) * (vocab_size * 4 + logit_flags.MASKS * -(-vocab_size // 32) * 4)
+if logit_flags.MASKS != LOGIT_MASKS:
+    raise ImportError("memory is reserved for another number of masks than kernels read")
 
 
 class LogitsState:

@@ -19,13 +19,14 @@ from yaie.runtime.host import usable_cores
 from yaie.runtime.loop.engine_loop import EngineLoop, GrammarBackend, Port
 from yaie.runtime.loop.step_budget import StepBudget
 from yaie.runtime.loop.step_cost import StepShape
-from yaie.runtime.startup import preflight, settings
+from yaie.runtime.startup import footprint, preflight, settings
 from yaie.runtime.startup.loading import LoadedModel, limited, plan
 from yaie.runtime.startup.memory import memory_for, num_host_pages, num_pages
 from yaie.runtime.tensors.kv_tensors import KVTensors, kv_spec
 from yaie.runtime.worker.runner import ModelRunner, StepHandle
 from yaie_api.engine_config import EngineConfig
 from yaie_api.logs import fields
+from yaie_api.resource import capacity
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +124,7 @@ def create(
         max_model_len=scheduler.max_model_len,
     )
     stage("kernels and graphs")
-    step_tokens = config.max_num_batched_tokens or settings.STEP_TOKENS["cpu"]
+    step_tokens = config.max_num_batched_tokens or footprint.STEP_TOKENS["cpu"]
     measured = () if loaded.alone else tuple(runner.warm_up(step_tokens, put_off=put_off))
     weight = _context_weight(loaded, info)
     return Engine(config, info, scheduler, runner, weight, measured)
@@ -164,7 +165,7 @@ def _scheduler(
     return Scheduler(
         spec,
         pages.device,
-        max_num_seqs=config.max_num_seqs or settings.MAX_NUM_SEQS,
+        max_num_seqs=config.max_num_seqs or capacity.MAX_NUM_SEQS,
         max_model_len=config.max_model_len or 1,
         vocab_size=loaded.model.vocab_size,
         max_num_queued_reqs=config.max_num_queued_reqs,
@@ -189,7 +190,7 @@ def _runner(
     return ModelRunner(
         model,
         kv,
-        max_num_seqs=config.max_num_seqs or settings.MAX_NUM_SEQS,
+        max_num_seqs=config.max_num_seqs or capacity.MAX_NUM_SEQS,
         max_model_len=max_model_len,
         capture_graphs=not config.enforce_eager,
         max_mixed_tokens=settings.max_mixed_tokens(weights.count(model)[0]),

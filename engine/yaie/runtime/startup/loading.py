@@ -106,8 +106,7 @@ class NativePlan:
 
     @torch.inference_mode()
     def load(self, config: EngineConfig, options: TensorOptions, folder: Path) -> LoadedModel:
-        form: Any = "absorbed" if config.mla_form == "auto" else config.mla_form
-        shape = with_mla_form(self.shape, form)
+        shape = with_mla_form(self.shape, config.mla_form)
         longest = config.max_model_len or shape.max_positions
         model = registry.model_class(shape.architecture)(shape, options, longest)
         if config.load_format == "dummy":

@@ -7,19 +7,14 @@ from yaie.layers.attention import Segment, StepInput
 from yaie.layers.options import TensorOptions
 from yaie.models.model import DecoderModel
 from yaie.runtime.host import usable_memory_bytes
-from yaie.runtime.sampling.logits_state import largest_bytes
 from yaie.runtime.startup.preflight import Memory, host_memory
 from yaie.runtime.tensors.kv_tensors import KVTensors
 from yaie_api.engine_config import EngineConfig
 from yaie_api.errors import InvalidRequestError
+from yaie_api.resource import capacity
 
-CPU_CACHE_BYTES = 2**30
-CPU_CACHE_SHARE = 0.25
-"""On a CPU the cache takes at most this share of the memory, so that small containers can run."""
 LARGEST_SHARE = 0.95
 """Of a GPU's memory; above it, other programs and the driver have too little."""
-GRAPH_SHARE = 0.025
-"""Share of the GPU's memory that is reserved for captured graphs and their activations."""
 
 
 def num_pages(
@@ -43,10 +38,13 @@ def num_pages(
     elif model.options.device.type == "cuda":
         pages = _measured_bytes(config, model, step_tokens) // spec.bytes_per_page
     else:
-        per_sequence, max_num_seqs = -(-max_model_len // spec.page_size), config.max_num_seqs or 1
-        cache_bytes = min(CPU_CACHE_BYTES, int(usable_memory_bytes() * CPU_CACHE_SHARE))
-        pages = min(cache_bytes // spec.bytes_per_page, per_sequence * max_num_seqs)
-        pages = max(pages, -(-asked_len // spec.page_size))
+        pages = capacity.cpu_cache_pages(
+            usable_memory_bytes(),
+            spec.bytes_per_page,
+            per_sequence=-(-max_model_len // spec.page_size),
+            max_num_seqs=config.max_num_seqs or 1,
+            at_least=-(-asked_len // spec.page_size),
+        )
     if pages < 1:
         raise InvalidRequestError(
             "There is no memory left for the KV cache. Use a smaller model or a larger "
@@ -64,7 +62,7 @@ def memory_for(config: EngineConfig, options: TensorOptions) -> Memory:
     share = config.gpu_memory_utilization
     more = f"a --gpu-memory-utilization above {share:g}" if share < LARGEST_SHARE else ""
     return Memory(
-        free_bytes=max(0, free - int(total * (1.0 - share))),
+        free_bytes=capacity.gpu_budget_bytes(free, total, share),
         where=f"on the GPU (with --gpu-memory-utilization {share:g})",
         item_bytes=options.dtype.itemsize,
         more=more,
@@ -84,9 +82,12 @@ def _measured_bytes(config: EngineConfig, model: DecoderModel, step_tokens: int)
     device = model.options.device
     activations = _peak_activations(config, model, step_tokens)
     free, total = torch.cuda.mem_get_info(device)
-    kept_free = int(total * (1.0 - config.gpu_memory_utilization))
-    tables = largest_bytes(config.max_num_seqs or 1, model.vocab_size)
-    return free - kept_free - activations - tables - int(GRAPH_SHARE * total)
+    return capacity.gpu_cache_bytes(
+        capacity.gpu_budget_bytes(free, total, config.gpu_memory_utilization),
+        total,
+        activations=activations,
+        tables=capacity.table_bytes(config.max_num_seqs or 1, model.vocab_size),
+    )
 
 
 @torch.inference_mode()

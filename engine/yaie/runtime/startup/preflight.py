@@ -13,9 +13,10 @@ from typing import Final
 import msgspec
 
 from yaie.checkpoint import sizes, source, tokenizer_files
-from yaie.model_config.decoder_config import ModelConfig
+from yaie.model_config.decoder_config import ModelConfig, with_mla_form
 from yaie.models import registry
 from yaie.runtime import host
+from yaie.runtime.startup import footprint
 from yaie_api.engine_config import EngineConfig
 from yaie_api.errors import InvalidRequestError
 from yaie_api.resource.capacity import DTYPE_BYTES
@@ -136,20 +137,15 @@ def check_memory(
     tokens = config.max_model_len or 0
     if config.kv_cache_tokens is not None:
         tokens = min(tokens, config.kv_cache_tokens)
-    cache = tokens * kv_bytes_per_token(shape, memory.item_bytes) if shape is not None else 0
+    cache = 0
+    if shape is not None:
+        taken = footprint.of(with_mla_form(shape, config.mla_form))
+        cache = tokens * taken.kv_bytes_per_token(memory.item_bytes)
     if weights + cache > memory.free_bytes:
         raise InvalidRequestError(
             _does_not_fit(weights, cache, tokens, memory),
             param="max_model_len" if weights <= memory.free_bytes else "model",
         )
-
-
-def kv_bytes_per_token(shape: ModelConfig, item_bytes: int) -> int:
-    """Bytes of a token in the KV cache of a native model: at least what its layers keep."""
-    per_layer = 2 * shape.kv_size
-    if shape.mla is not None:
-        per_layer = min(per_layer, shape.mla.kv_lora_rank + shape.mla.qk_rope_head_dim)
-    return shape.num_layers * per_layer * item_bytes
 
 
 def _does_not_fit(weights: int, cache: int, tokens: int, memory: Memory) -> str:

@@ -9,12 +9,12 @@ from yaie.checkpoint import source
 from yaie.layers.options import TensorOptions
 from yaie.runtime.loop.step_budget import MIN_CHUNK, StepLimits
 from yaie.runtime.startup import preflight
+from yaie.runtime.startup.footprint import STEP_TOKENS
 from yaie_api.engine_config import EngineConfig, problem, settings
 from yaie_api.errors import InvalidRequestError
+from yaie_api.resource import capacity
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-STEP_TOKENS = {"cpu": 512, "cuda": 8192}
-"""Default upper bound of the step budget."""
 FLOOR_TOKENS = {"cpu": MIN_CHUNK, "cuda": 512}
 """Default of `StepLimits.floor_tokens`."""
 STEP_TARGET_S = 0.05
@@ -27,8 +27,6 @@ LAUNCH_OPERATIONS = 5e12
 """Operations that an H200 computes, at best, while the host launches a step kernel by kernel (8
 ms).
 """
-MAX_NUM_SEQS, LARGE_GPU_MAX_NUM_SEQS, LARGE_GPU_BYTES = 256, 1024, 70 * 2**30
-"""Defaults of max_num_seqs, as in vLLM; the larger one for GPUs with at least LARGE_GPU_BYTES."""
 
 
 def tensor_options(config: EngineConfig, checkpoint_dtype: str | None) -> TensorOptions:
@@ -118,7 +116,5 @@ def max_mixed_tokens(parameters: int) -> int:
 
 
 def _max_num_seqs(device: torch.device) -> int:
-    if device.type != "cuda":
-        return MAX_NUM_SEQS
-    _, total = torch.cuda.mem_get_info(device)
-    return LARGE_GPU_MAX_NUM_SEQS if total >= LARGE_GPU_BYTES else MAX_NUM_SEQS
+    total = torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else 0
+    return capacity.default_max_num_seqs(total)

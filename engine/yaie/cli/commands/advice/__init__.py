@@ -1,0 +1,1 @@
+"""Commands that change nothing: they compute, explain and check."""

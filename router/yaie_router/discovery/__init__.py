@@ -1,0 +1,1 @@
+"""What there is: models and endpoints, watched at the Kubernetes API."""

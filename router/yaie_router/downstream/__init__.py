@@ -1,0 +1,1 @@
+"""The side of the clients: the HTTP server, what it reads, and the answers of the router itself."""

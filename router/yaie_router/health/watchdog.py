@@ -1,0 +1,144 @@
+"""Deadlines of requests that wait for their engines, measured by tokens and not by bytes.
+
+Each attempt registers a `Wait`. `tick` looks at all of them a few times a second and ends those
+that are overdue, so that a token costs no timer. A wait is not overdue while its engine gives
+tokens to others, because then it is queued, not forgotten; that lasts at most `most_s`.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+from yaie_router.discovery.objects import Endpoint
+
+End = Literal["timeout", "lost"]
+
+
+class WaitEndedError(Exception):
+    """The wait was ended: too long (`timeout`), or its endpoint has gone (`lost`)."""
+
+    def __init__(self, end: End) -> None:
+        super().__init__(end)
+        self.end: End = end
+
+
+@dataclass(eq=False)
+class Wait:
+    """One attempt's wait for its engine. `began_s`, `since_s`: on the watchdog's clock.
+
+    `limit_s`: how long without a token; `most_s`: how long in any case, counted from `since_s`.
+    `since_s` is set where a wait goes on. `is_committed`: the client has bytes of the answer, so no
+    other engine can take it over. `is_paused`: the client is waited for, not the engine.
+    """
+
+    model: str
+    endpoint: Endpoint
+    limit_s: float
+    most_s: float
+    is_committed: bool = False
+    began_s: float = 0.0
+    since_s: float = 0.0
+    is_paused: bool = False
+    ended: End | None = None
+    scope: asyncio.Timeout | None = field(default=None, repr=False)
+
+
+def is_overdue(wait: Wait, progress_s: float, now_s: float) -> bool:
+    """Whether the wait must end. `progress_s`: when its engine last gave a token to anybody."""
+    if wait.is_paused or now_s - wait.since_s < wait.limit_s:
+        return False
+    return now_s - wait.since_s >= wait.most_s or now_s - progress_s >= wait.limit_s
+
+
+def suspects(
+    waits: Iterable[Wait], progress_s: dict[str, float], now_s: float, after_s: float
+) -> set[Endpoint]:
+    """Return the endpoints that somebody waits for and that gave nobody a token for `after_s`."""
+    return {
+        wait.endpoint
+        for wait in waits
+        if not wait.is_paused
+        and now_s - max(wait.since_s, progress_s.get(wait.endpoint.name, 0.0)) >= after_s
+    }
+
+
+class Watchdog:
+    """The waits of all attempts, by endpoint."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._waits: defaultdict[str, set[Wait]] = defaultdict(set)
+        self._progress_s: dict[str, float] = {}
+
+    @asynccontextmanager
+    async def waiting(self, wait: Wait) -> AsyncIterator[None]:
+        """Register the wait while the context is open.
+
+        Raises:
+            WaitEndedError: the wait was ended.
+
+        """
+        wait.began_s = self._clock()
+        wait.since_s = wait.since_s or wait.began_s
+        name = wait.endpoint.name
+        try:
+            async with asyncio.timeout(None) as wait.scope:
+                self._waits[name].add(wait)
+                try:
+                    yield
+                finally:
+                    self._forget(name, wait)
+        except TimeoutError:
+            if wait.ended is None:
+                raise
+            raise WaitEndedError(wait.ended) from None
+
+    def progressed(self, wait: Wait) -> None:
+        """Note that the wait's engine gave a token."""
+        wait.since_s = self._progress_s[wait.endpoint.name] = self._clock()
+
+    def all(self) -> list[Wait]:
+        return [wait for waits in self._waits.values() for wait in waits]
+
+    def suspects(self, after_s: float) -> set[Endpoint]:
+        return suspects(self.all(), self._progress_s, self._clock(), after_s)
+
+    def end_overdue(self) -> None:
+        """End the waits that are overdue."""
+        now_s = self._clock()
+        for wait in self.all():
+            if is_overdue(wait, self._progress_s.get(wait.endpoint.name, 0.0), now_s):
+                _end(wait, "timeout")
+
+    def waits_of(self, endpoint: str) -> list[Wait]:
+        return list(self._waits.get(endpoint, ()))
+
+    def waited_for(self) -> list[str]:
+        """Names of the endpoints that somebody waits for."""
+        return list(self._waits)
+
+    def release(self, endpoint: str) -> None:
+        """End the waits for an endpoint that is lost, where another can take the request over."""
+        for wait in self.waits_of(endpoint):
+            if not wait.is_committed:
+                _end(wait, "lost")
+
+    def retain(self, endpoints: set[str]) -> None:
+        """Forget the progress of endpoints that no longer exist."""
+        for name in self._progress_s.keys() - endpoints:
+            del self._progress_s[name]
+
+    def _forget(self, name: str, wait: Wait) -> None:
+        waits = self._waits[name]
+        waits.discard(wait)
+        if not waits:
+            del self._waits[name]
+
+
+def _end(wait: Wait, end: End) -> None:
+    if wait.ended is None and wait.scope is not None:
+        wait.ended = end
+        wait.scope.reschedule(asyncio.get_running_loop().time())

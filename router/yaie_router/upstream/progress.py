@@ -1,0 +1,45 @@
+"""Whether bytes of an event stream show that an engine computes. Pure.
+
+Comments (`: ping`) keep a connection open while nothing is computed, and the events that open an
+answer (the assistant's role, `response.created`, `message_start`) are written when a request is
+queued. Neither is a token.
+"""
+
+import re
+from typing import Final
+
+_OPENING: Final = (
+    b"event: ping",
+    b"event: message_start",
+    b"event: response.created",
+    b"event: response.in_progress",
+    b"event: response.queued",
+)
+_ROLE: Final = re.compile(rb'"delta":\s*\{"role":\s*"assistant"(,\s*"content":\s*(""|null))?\}')
+_BORDER: Final = re.compile(rb"\r?\n\r?\n")
+
+
+def shows_data(data: bytes) -> bool:
+    """Whether there is more than comments: cheap, for each piece of a stream that has begun."""
+    if not data.startswith((b":", b"event: ping")):
+        return bool(data.strip())
+    return any(_is_event(block) for block in _BORDER.split(data))
+
+
+def shows_tokens(data: bytes) -> bool:
+    """Whether there is more than comments and the events that open an answer.
+
+    `data`: the stream from its beginning. A part of an event at its end does not count yet.
+    """
+    *events, _ = _BORDER.split(data)
+    return any(_is_event(block) and not _opens(block) for block in events)
+
+
+def _is_event(block: bytes) -> bool:
+    if block.startswith(b"event: ping"):
+        return False
+    return any(line and not line.startswith(b":") for line in block.splitlines())
+
+
+def _opens(block: bytes) -> bool:
+    return block.lstrip().startswith(_OPENING) or _ROLE.search(block) is not None

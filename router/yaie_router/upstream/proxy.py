@@ -1,0 +1,325 @@
+"""Forwards a request to an engine, and the bytes of its answer to the client, unparsed.
+
+Until the first token of an answer, the request may be sent again to another engine, within a
+budget. The client's flow control reaches the engine: each write waits for the client, and reading
+pauses meanwhile, so a stream holds at most a few tens of KiB here. If the client leaves, the server
+cancels the handler, and the connection to the engine closes at once.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import aiohttp
+from aiohttp import web
+from multidict import CIMultiDictProxy
+
+from yaie_api.errors import EngineError, UnavailableError
+from yaie_router.balancing import affinity
+from yaie_router.balancing.admission import Admission
+from yaie_router.balancing.affinity import Decision
+from yaie_router.discovery.endpoints import Directory
+from yaie_router.discovery.objects import Endpoint, Model
+from yaie_router.health.monitor import Monitor
+from yaie_router.health.outlier_detection import Event, Failure
+from yaie_router.health.retry_budget import RetryBudgets
+from yaie_router.health.watchdog import Wait, WaitEndedError
+from yaie_router.metrics import Metrics
+from yaie_router.upstream import headers
+from yaie_router.upstream.attempt import FAILURES, Answer, AttemptError, open_answer
+from yaie_router.upstream.deadlines import Deadlines
+from yaie_router.upstream.progress import shows_data
+from yaie_router.upstream.retries import others_may_take
+from yaie_router.upstream.stream import EventGate, last_words
+
+NO_ENGINE_RETRY_S: Final = 5.0
+
+
+class _BrokenError(Exception):
+    """An engine did not finish its answer."""
+
+
+@dataclass
+class Call:
+    """One client request, parsed. `endpoint`, `sent_s`, `attempts` and `tried` change with each
+    attempt. `held_s`: how long it waited for a model that was scaled to zero.
+
+    `streams`: it asks for a stream of tokens. `body` is let go when the answer begins.
+
+    `holder`: the only engine that can answer, because it has the stored response. `answer_headers`:
+    what the answer gets beside the engine's.
+    """
+
+    method: str
+    path: str
+    headers: CIMultiDictProxy[str]
+    body: bytes
+    model: Model
+    key: int | None
+    holder: Endpoint | None
+    request_id: str
+    arrived_s: float
+    streams: bool = False
+    held_s: float = 0.0
+    answer_headers: Mapping[str, str] = field(default_factory=dict)
+    endpoint: str = ""
+    sent_s: float = 0.0
+    attempts: int = 0
+    tried: set[str] = field(default_factory=set)
+
+
+class Proxy:
+    """Chooses an engine, sends, retries and relays. Its only state is the turns of round robin."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        directory: Directory,
+        *,
+        admission: Admission,
+        monitor: Monitor,
+        budgets: RetryBudgets,
+        metrics: Metrics,
+        deadlines: Deadlines,
+        forward_keys: bool = True,
+    ) -> None:
+        self._session = session
+        self._directory = directory
+        self._admission = admission
+        self._monitor = monitor
+        self._budgets = budgets
+        self._metrics = metrics
+        self._deadlines = deadlines
+        self._forward_keys = forward_keys
+        self._turns: Counter[str] = Counter()
+
+    async def forward(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
+        """Answer the request from an engine.
+
+        Raises:
+            UnavailableError: no engine answers.
+
+        """
+        self._budgets.of(call.model.name).deposit()
+        failed_5xx = ""
+        while True:
+            endpoint = self._choose(call)
+            try:
+                return await self._attempt(request, call, endpoint)
+            except AttemptError as failure:
+                call.tried.add(endpoint.name)
+                if failure.cause == "5xx" and failed_5xx:
+                    self._monitor.tell(failed_5xx, "pardoned")  # the request is to blame
+                elif failure.cause == "5xx":
+                    failed_5xx = endpoint.name
+                    self._tell(call, "5xx")
+                if not self._may_retry(call, failure):
+                    return self._give_up(call, failure)
+                self._metrics.retries.labels(call.model.name, failure.cause).inc()
+
+    def retain(self, models: set[str]) -> None:
+        """Forget models that no longer exist."""
+        self._budgets.retain(models)
+        for name in self._turns.keys() - models:
+            del self._turns[name]
+
+    def _choose(self, call: Call) -> Endpoint:
+        decision = Decision(call.holder, "stored") if call.holder else self._pick(call)
+        if call.attempts == 0:
+            seconds = time.perf_counter() - call.arrived_s - call.held_s
+            self._metrics.decision.observe(seconds)
+        self._metrics.picks.labels(call.model.name, decision.outcome).inc()
+        return decision.endpoint
+
+    def _pick(self, call: Call) -> Decision:
+        model = self._now(call.model)
+        turn = self._turns[model.name]
+        self._turns[model.name] += 1
+        decision = affinity.pick(
+            model.endpoints,
+            key=call.key,
+            loads=self._admission.loads,
+            policy=model.policy,
+            load_factor=model.load_factor,
+            turn=turn,
+            unusable=self._unusable(model, call),
+        )
+        if decision is None:
+            raise UnavailableError(
+                f"Model {model.served!r} has no ready engine: {model.awaiting}.",
+                retry_after_s=NO_ENGINE_RETRY_S,
+            )
+        return decision
+
+    def _unusable(self, model: Model, call: Call) -> set[str]:
+        """Return the endpoints that this attempt leaves out: tried before, ejected or busy; of the
+        busy ones none where no other is left.
+        """
+        names = {endpoint.name for endpoint in model.endpoints}
+        tried = call.tried if not names <= call.tried else set()
+        avoided = self._monitor.avoided(names)
+        if names <= avoided | tried:
+            return tried
+        busy = self._monitor.busy(names)
+        return avoided | tried if names <= avoided | tried | busy else avoided | tried | busy
+
+    def _now(self, model: Model) -> Model:
+        return self._directory.find(model.served) or model
+
+    def _may_retry(self, call: Call, failure: AttemptError) -> bool:
+        names = {endpoint.name for endpoint in self._now(call.model).endpoints}
+        has_others = call.holder is None and not names <= call.tried
+        if not others_may_take(failure.cause, call.attempts, has_others=has_others):
+            return False
+        # What waited for an endpoint that is lost is not a second load on the others.
+        return failure.cause == "lost" or self._budgets.of(call.model.name).withdraw()
+
+    def _give_up(self, call: Call, failure: AttemptError) -> web.StreamResponse:
+        """Return the last engine's own refusal. If it sent none, raise UnavailableError."""
+        if failure.refusal is not None:
+            kept = headers.to_client(
+                CIMultiDictProxy(failure.refusal.headers),
+                call.request_id,
+                call.endpoint,
+                retried=call.attempts > 1,
+            )
+            if failure.refusal.status in (429, 503):
+                kept.setdefault("retry-after", f"{NO_ENGINE_RETRY_S:.0f}")
+            return web.Response(
+                status=failure.refusal.status, headers=kept, body=failure.refusal.body
+            )
+        served = call.model.served
+        text = {
+            "timeout": f"The engine of model {served!r} did not answer in time.",
+            "exhausted": "The router has no free connections.",
+        }.get(failure.cause, f"No engine of model {served!r} could be reached.")
+        raise UnavailableError(text, retry_after_s=NO_ENGINE_RETRY_S) from failure
+
+    async def _attempt(
+        self, request: web.BaseRequest, call: Call, endpoint: Endpoint
+    ) -> web.StreamResponse:
+        call.attempts += 1
+        call.endpoint = endpoint.name
+        call.sent_s = self._monitor.sent(endpoint.name)
+        wait = self._deadlines.first_wait(
+            call.model, endpoint, streams=call.streams, size=len(call.body)
+        )
+        with self._admission.sent_to(endpoint.name):
+            try:
+                answer = await self._open(call, wait)
+            except AttemptError as failure:
+                self._blame(call, failure)
+                raise
+            except BaseException:  # cancelled: it says nothing about the endpoint
+                self._tell(call, "abandoned")
+                raise
+            call.body = b""  # it is not sent again
+            try:
+                return await self._relay(request, call, answer, wait)
+            finally:
+                answer.response.close()  # a no-op after a complete answer
+                self._tell(call, "abandoned")  # if nothing else was told
+
+    def _blame(self, call: Call, failure: AttemptError) -> None:
+        match failure.cause:
+            case "lost" | "exhausted":
+                self._tell(call, "abandoned")
+            case "5xx":
+                return  # told by `forward`, which sees whether another engine fails, too
+            case cause:
+                self._tell(call, cause)
+
+    def _tell(self, call: Call, event: Event) -> None:
+        self._monitor.tell(call.endpoint, event, call.sent_s)
+
+    async def _open(self, call: Call, wait: Wait) -> Answer:
+        """Wait for the first token, or for the answer of a request that does not stream."""
+        try:
+            async with self._monitor.watchdog.waiting(wait):
+                answer = await open_answer(
+                    self._session,
+                    call.method,
+                    wait.endpoint.base_url + call.path,
+                    call.body,
+                    headers.to_engine(call.headers, call.request_id, with_keys=self._forward_keys),
+                    hold_s=self._deadlines.hold_s,
+                )
+        except WaitEndedError as ended:
+            raise AttemptError(ended.end) from None
+        if answer.has_tokens:
+            self._monitor.watchdog.progressed(wait)
+            self._tell(call, "answered")
+        return answer
+
+    async def _relay(
+        self, request: web.BaseRequest, call: Call, answer: Answer, first: Wait
+    ) -> web.StreamResponse:
+        out = self._head(call, answer)
+        await out.prepare(request)
+        seconds = time.perf_counter() - call.arrived_s
+        self._metrics.first_byte.labels(call.model.name).observe(seconds)
+        wait = self._deadlines.next_wait(
+            first, is_events=answer.is_events, has_tokens=answer.has_tokens
+        )
+        try:
+            async with self._monitor.watchdog.waiting(wait):
+                await self._copy(out, answer, wait)
+        except (WaitEndedError, _BrokenError) as error:
+            failure: Failure = "timeout" if isinstance(error, WaitEndedError) else "disconnect"
+            self._tell(call, failure)
+            self._metrics.broken_streams.labels(call.model.name).inc()
+            await _break_off(request, out, path=call.path if answer.is_events else None)
+            return out
+        await out.write_eof()
+        if answer.response.status < 500:
+            self._tell(call, "finished")
+        return out
+
+    def _head(self, call: Call, answer: Answer) -> web.StreamResponse:
+        upstream = answer.response
+        out = web.StreamResponse(
+            status=upstream.status,
+            reason=upstream.reason,
+            headers=headers.to_client(
+                upstream.headers, call.request_id, call.endpoint, retried=call.attempts > 1
+            ),
+        )
+        out.headers["server"] = "yaie"
+        headers.add_headers(out.headers, call.answer_headers)
+        if answer.is_events:
+            out.headers.popall("content-length", None)  # an error event may follow
+        return out
+
+    async def _copy(self, out: web.StreamResponse, answer: Answer, wait: Wait) -> None:
+        """Write the answer's bytes as they come, and note which of them show that tokens come."""
+        gate = EventGate() if answer.is_events else None
+        data, watchdog, content = answer.first, self._monitor.watchdog, answer.response.content
+        while data:
+            if ready := gate.push(data) if gate else data:
+                wait.is_paused = True
+                await out.write(ready)
+                wait.is_paused = False
+            if gate is None or shows_data(data):
+                watchdog.progressed(wait)
+            try:
+                data = await content.readany()
+            except FAILURES as error:
+                raise _BrokenError from error
+        if gate and (rest := gate.flush()):
+            await out.write(rest)
+
+
+async def _break_off(
+    request: web.BaseRequest, out: web.StreamResponse, *, path: str | None
+) -> None:
+    """End the answer of an engine that died after its first byte: with an error event in the form
+    of `path`, or by cutting the connection, so that the client sees a broken body, not a short one.
+    """
+    if path is not None:
+        error = EngineError("The engine stopped while it was answering.", code="engine_stopped")
+        await out.write(last_words(error, path))
+        await out.write_eof()
+    elif request.transport is not None:
+        request.transport.abort()
