@@ -33,7 +33,7 @@ CLAIMS: Final = Resource(kinds.CLAIM, has_status=True)
 JOBS: Final = Resource(kinds.JOB, has_status=True)
 EVENTS: Final = _resource("v1", "Event", "events")
 DEPLOYMENTS: Final = Resource(kinds.DEPLOYMENT, has_status=True, has_scale=True)
-ENDPOINT_SLICES: Final = _resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
+ENDPOINT_SLICES: Final = Resource(kinds.ENDPOINT_SLICE)
 
 STORED_ONLY: Final = (
     Resource(kinds.SERVICE_ACCOUNT),

@@ -40,6 +40,7 @@ OPERATOR: Final[list[dict[str, Any]]] = [
     *_children(),
     _rule(kinds.JOB, ["delete"]),
     _rule(kinds.POD, _READ),
+    _rule(kinds.ENDPOINT_SLICE, _READ),
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
     {
         "apiGroups": ["rbac.authorization.k8s.io"],

@@ -306,6 +306,22 @@ CASES = (
         "rollout.maxSurge and rollout.maxUnavailable are both 0",
     ),
     Case("a rollout without a spare GPU", spec(rollout={"maxSurge": 0, "maxUnavailable": 1})),
+    Case("a rollout that stops everything first", spec(rollout={"strategy": "Recreate"})),
+    Case("a rollout that waits", spec(rollout={"strategy": "Surge", "maxSurge": 2})),
+    Case("an unknown strategy", spec(rollout={"strategy": "Canary"}), "spec.rollout.strategy"),
+    Case(
+        "a surge of none",
+        spec(rollout={"strategy": "Surge", "maxSurge": 0, "maxUnavailable": 1}),
+        "write maxSurge: 1, or strategy: Auto",
+    ),
+    *(
+        Case(
+            f"numbers for a recreation: {field}",
+            spec(rollout={"strategy": "Recreate", field: 2}),
+            "leave maxSurge and maxUnavailable out",
+        )
+        for field in ("maxSurge", "maxUnavailable")
+    ),
     Case("an unknown policy", spec(routing={"policy": "Random"}), "spec.routing.policy"),
     Case("a load factor below one", spec(routing={"loadFactor": 0.5}), "spec.routing.loadFactor"),
     Case("a suspended model", spec(suspend=True)),

@@ -212,6 +212,8 @@ def _controller_manager(
         f"--service-account-private-key-file={authority.service_account_key}",
         "--kube-api-qps=200",
         "--kube-api-burst=400",
+        # Without a kubelet, it would call the pods that tests play on a node not ready.
+        *(["--controllers=*,-node-lifecycle-controller"] if layout.address == LOOPBACK else []),
     ]
     with running(name, command, logs=layout.logs) as daemon:
         yield daemon

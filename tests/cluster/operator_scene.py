@@ -16,7 +16,7 @@ import pytest
 from cluster.audit import OURS, Request
 from cluster.control_plane import ControlPlane
 from cluster.processes import Daemon
-from fakes.fake_cluster import inference_model
+from fakes.fake_cluster import endpoint_slice, inference_model
 from yaie_api import names
 from yaie_api.resource import crd
 from yaie_operator import rbac
@@ -24,6 +24,13 @@ from yaie_operator import rbac
 SYSTEM = OURS
 USER = f"system:serviceaccount:{SYSTEM}:yaie-operator"
 TIMEOUT_S = 60.0
+NODE: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {"name": "played"},
+    "spec": {"unschedulable": True},
+}
+"""The scheduler places no pod here."""
 COLLECTED_S = 150.0
 """The garbage collector looks for new kinds every 30 s, and waits longer after each failed look."""
 
@@ -148,14 +155,37 @@ class Scene:
         until(lambda: self.condition(kind, name) == (status, reason), lambda: self.get("ym", name))
 
     def play_kubelet(self) -> None:
-        """Mark every pod as running and ready."""
+        """Mark every pod as running and ready, and have the Services lead to them: without a node
+        Kubernetes takes no pod into its own EndpointSlices.
+        """
         since = "2026-01-01T00:00:00Z"
         condition = {"type": "Ready", "status": "True", "lastTransitionTime": since}
         patch = json.dumps({"status": {"phase": "Running", "conditions": [condition]}})
-        for pod in self.names("pods"):
+        pods = self.get("pods")["items"]
+        for pod in pods:
+            name = pod["metadata"]["name"]
             self.kubectl(
-                "patch", "pod", pod, "-n", self.namespace, "--subresource=status", "-p", patch
+                "patch", "pod", name, "-n", self.namespace, "--subresource=status", "-p", patch
             )
+        services = self.get("services")["items"]
+        self.kubectl.apply(*(_played_slice(service, pods) for service in services))
+
+    def place(self, pod: str, address: str) -> None:
+        """Mark a pod as ready on a node, so that Kubernetes' own EndpointSlices have it. It stays
+        until it is deleted by force.
+        """
+        self.kubectl.apply(NODE)
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/binding"
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": pod},
+            "target": {"kind": "Node", "name": NODE["metadata"]["name"]},
+        }
+        self.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(binding))
+        status = {"podIP": address, "podIPs": [{"ip": address}]}
+        here = ("-n", self.namespace, "--subresource=status")
+        self.kubectl("patch", "pod", pod, *here, "-p", json.dumps({"status": status}))
 
     def becomes_ready(self, name: str = "demo") -> None:
         self.becomes("EnginesReady", "False", "Unschedulable", name)
@@ -177,6 +207,23 @@ class Scene:
     def of_here(self, writes: Iterable[Request]) -> list[Request]:
         """Those of the writes that are in this namespace."""
         return [write for write in writes if write.namespace == self.namespace]
+
+
+def _played_slice(service: Any, pods: Iterable[Any]) -> dict[str, Any]:
+    """An EndpointSlice that leads to the pods of a Service."""
+    metadata, selector = service["metadata"], service["spec"]["selector"].items()
+    chosen = [
+        pod["metadata"]["name"] for pod in pods if selector <= pod["metadata"]["labels"].items()
+    ]
+    owner = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+    }
+    made = endpoint_slice(metadata["name"], chosen, metadata["labels"])
+    meta = made["metadata"] | {"name": f"{metadata['name']}-played", "ownerReferences": [owner]}
+    return made | {"metadata": meta | {"namespace": metadata["namespace"]}}
 
 
 @pytest.fixture

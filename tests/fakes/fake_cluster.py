@@ -7,7 +7,7 @@ something.
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, Literal
 
 from yaie_api import names
@@ -70,6 +70,7 @@ class FakeCluster:
     def make_ready(self, ref: Ref) -> None:
         """Play the Deployment controller and the nodes: every replica runs and answers."""
         self.set_status(ref, ready_status(self.objects[ref]))
+        self.put(endpoints_of(self.objects[ref]))
 
     # The port.
 
@@ -203,6 +204,36 @@ def ready_status(deployment: Object) -> dict[str, Any]:
     generation = deployment["metadata"]["generation"]
     replicas = dict.fromkeys(counts, deployment["spec"]["replicas"])
     return {"observedGeneration": generation, **replicas}
+
+
+def endpoints_of(deployment: Object) -> dict[str, Any]:
+    """The EndpointSlice of the Service that has a Deployment's name; every replica is ready."""
+    name, labels = deployment["metadata"]["name"], deployment["metadata"].get("labels", {})
+    replicas = range(deployment["spec"]["replicas"])
+    return endpoint_slice(name, (f"{name}-{number}" for number in replicas), labels)
+
+
+def endpoint_slice(
+    service: str, pods: Iterable[str], labels: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """An EndpointSlice that leads to these pods, ready."""
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": f"{service}-1",
+            "namespace": "ns",
+            "labels": {
+                **(labels or {names.LABEL_MANAGED_BY: names.MANAGED_BY}),
+                names.LABEL_SERVICE_NAME: service,
+            },
+        },
+        "addressType": "IPv4",
+        "endpoints": [
+            {"addresses": [f"10.0.0.{number}"], "targetRef": {"kind": "Pod", "name": pod}}
+            for number, pod in enumerate(pods, 1)
+        ],
+    }
 
 
 def inference_model(name: str = "demo", **spec: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from fakes.fake_cluster import ready_status
+from fakes.fake_cluster import endpoints_of, ready_status
 from yaie_api.resource import crd
 from yaie_local.apiserver import managed_fields
 from yaie_local.apiserver.admission import Admission
@@ -58,6 +58,7 @@ class LocalDouble:
 
     def make_ready(self, ref: Ref) -> None:
         self.set_status(ref, ready_status(self.objects[ref]))
+        self.put(endpoints_of(self.objects[ref]))
 
     # The port.
 

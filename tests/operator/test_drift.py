@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from yaie_operator.reconcile.drift import has_foreign_fields
+from yaie_operator.reconcile.drift import has_foreign_fields, has_foreign_keys
 
 DESIRED = {
     "spec": {
@@ -58,3 +58,21 @@ def test_a_field_is_foreign_if_another_writer_set_it_and_the_manifest_does_not(
 
 def test_fields_without_a_writer_are_defaults_and_stay() -> None:
     assert not has_foreign_fields(DESIRED, {"metadata": {}, "spec": {"hostNetwork": False}})
+
+
+@pytest.mark.parametrize(
+    ("live", "expected"),
+    [({"a": "b"}, False), ({"a": "other"}, False), ({}, False), (None, False),
+     ({"a": "b", "stray": "yes"}, True)],
+)  # fmt: skip
+def test_a_key_in_a_services_selector_is_foreign_whoever_has_written_it(
+    live: dict[str, str] | None, expected: bool
+) -> None:
+    desired = DESIRED | {"kind": "Service"}
+    assert has_foreign_keys(desired, {"spec": {"selector": live}}) is expected
+
+
+def test_other_maps_may_have_more_keys() -> None:
+    """An admission policy may add to them."""
+    live = {"spec": {"selector": {"matchLabels": {}, "more": {}}}}
+    assert not has_foreign_keys(DESIRED | {"kind": "Deployment"}, live)

@@ -33,6 +33,16 @@ def test_only_newer_states_are_news() -> None:
     assert store.get(REF) == obj(version=10)
 
 
+def test_slices_are_found_by_their_service() -> None:
+    store = Store()
+    store.put(obj("other-1", kind="EndpointSlice"))
+    one = obj("demo-2", 2, kind="EndpointSlice")
+    one["metadata"]["labels"] = {names.LABEL_SERVICE_NAME: "demo", names.LABEL_MODEL: "demo"}
+    store.put(one)
+    assert [found["metadata"]["name"] for found in store.slices("ns", "demo")] == ["demo-2"]
+    assert list(keys_of(one, store.models)) == ["model/ns/demo"]
+
+
 def test_an_old_deletion_does_not_remove_a_new_object_of_the_same_name() -> None:
     store = Store()
     store.put(obj(version=5, uid="new"))

@@ -254,6 +254,32 @@ def test_what_others_add_to_a_child_is_removed_within_seconds(
         assert [write for write in scene.writes(3.0) if write.resource == f"{kind}s"] == []
 
 
+def test_a_service_that_leads_nowhere_is_told_and_repaired(
+    scene: Scene, kubeconfig: Path, tmp_path: Path
+) -> None:
+    """The pods stay ready, and managedFields do not name who has written the key."""
+    with operator(kubeconfig, tmp_path, "first"):
+        scene.apply()
+        scene.becomes_ready()
+        for number, pod in enumerate(sorted(scene.names("pods")), 1):
+            scene.place(pod, f"10.0.0.{number}")
+        played = ("demo-played", f"{names.ROUTER}-played")
+        scene.kubectl("delete", "endpointslice", *played, "-n", scene.namespace)
+        scene.becomes("Ready", "True", "AllReady")
+    wanted = scene.get("service", "demo")["spec"]["selector"]
+    patch = {"spec": {"selector": {"stray": "yes"}}, "metadata": {"managedFields": [{}]}}
+    scene.kubectl("patch", "service", "demo", "-n", scene.namespace, "-p", json.dumps(patch))
+    slices = ("endpointslices", "-l", f"{names.LABEL_SERVICE_NAME}=demo")
+    until(lambda: not scene.get(*slices)["items"][0].get("endpoints"))
+    with operator(kubeconfig, tmp_path, "second"):
+        until(lambda: scene.get("service", "demo")["spec"]["selector"] == wanted)
+        scene.becomes("Ready", "True", "AllReady")
+        assert scene.get(*slices)["items"][0]["endpoints"]
+    scene.kubectl("delete", "pods", "--all", "-n", scene.namespace, "--force", "--wait=false")
+    told = [event["message"] for event in scene.get("events")["items"]]
+    assert any(text.startswith("Ready=False: 1 engine is ready, but Service") for text in told)
+
+
 def test_a_restart_of_the_engines_by_kubectl_stays(
     scene: Scene, kubeconfig: Path, tmp_path: Path
 ) -> None:

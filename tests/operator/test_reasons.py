@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fakes.fake_cluster import inference_model
+from fakes.fake_cluster import endpoint_slice, inference_model
 from yaie_api import names
 from yaie_api.download.messages import Result
 from yaie_operator.autoscaling import record
@@ -15,6 +15,7 @@ from yaie_operator.autoscaling.decision import Decision, Why
 from yaie_operator.autoscaling.history import Policy
 from yaie_operator.config import OperatorConfig
 from yaie_operator.model import ServedModel
+from yaie_operator.reconcile.cache.weights import Weights, decide
 from yaie_operator.reconcile.observe import ModelView, Ref, SharedView
 from yaie_operator.reconcile.pods import diagnose
 from yaie_operator.reconcile.reasons import GUIDE, TYPES, ConditionState, ConditionType, Reason
@@ -25,7 +26,6 @@ from yaie_operator.reconcile.reconciler import (
     without_image_volumes,
 )
 from yaie_operator.reconcile.status import name_conflict, summarise
-from yaie_operator.reconcile.weights import Weights, decide
 from yaie_operator.resources.weights import key_of
 
 SOURCES = Path(__file__).parents[2] / "operator" / "yaie_operator"
@@ -54,18 +54,29 @@ def _model(**spec: Any) -> dict[str, Any]:
     return model
 
 
-def _view(engines: dict[str, Any] | None, router: dict[str, Any] | None, **spec: Any) -> ModelView:
+def _view(
+    engines: dict[str, Any] | None,
+    router: dict[str, Any] | None,
+    *,
+    reached: bool = True,
+    **spec: Any,
+) -> ModelView:
     shared = {} if router is None else {Ref("Deployment", "ns", names.ROUTER): router}
     own = {} if engines is None else {Ref("Deployment", "ns", "demo"): engines}
     model = _model(**spec)
-    return ModelView(model, own, (), SharedView("ns", (model,), shared))
+    ready = (own[ref].get("status", {}).get("readyReplicas", 0) for ref in own)
+    engine_pods = (f"demo-{number}" for number in range(max(ready, default=0)))
+    slices = (endpoint_slice("demo", engine_pods),) if reached else ()
+    of_router = (endpoint_slice(names.ROUTER, ["router-1"]),)
+    shared_view = SharedView("ns", (model,), shared, slices=of_router)
+    return ModelView(model, own, (), shared_view, slices=slices)
 
 
 def _deployment(name: str, *conditions: dict[str, Any], **status: Any) -> dict[str, Any]:
     labels = {names.LABEL_MANAGED_BY: names.MANAGED_BY}
     metadata = {"name": name, "generation": 1, "labels": labels, "ownerReferences": [{"uid": "u"}]}
     full = {"observedGeneration": 1, "conditions": list(conditions), **status}
-    return {"kind": "Deployment", "metadata": metadata, "status": full}
+    return {"kind": "Deployment", "metadata": metadata, "spec": {}, "status": full}
 
 
 def _said(view: ModelView) -> list[ConditionState]:
@@ -96,6 +107,7 @@ def _everything_said() -> list[ConditionState]:
         _view(_deployment("demo", **ready), _deployment(names.ROUTER)),
         _view(_deployment("demo", **ready | {"replicas": 2}), router),
         _view(_deployment("demo", **ready), router),
+        _view(_deployment("demo", **ready), router, reached=False),
         _view(_deployment("demo"), router, suspend=True),
         _view(_deployment("demo"), router, replicas=0),
         _view(_deployment("demo"), router, autoscaling={"max": 2, "target": {"activeRequests": 1}}),
@@ -139,7 +151,7 @@ def _weights() -> list[ConditionState]:
         found = {} if claim is None else {Ref("PersistentVolumeClaim", "ns", "demo-weights"): claim}
         pods = () if pod is None else ({**pod, "metadata": {"name": "p", "labels": label}},)
         model = _model(**spec)
-        view = ModelView(model, found, (), SharedView("ns", (model,), {}), pods)
+        view = ModelView(model, found, (), SharedView("ns", (model,), {}), downloads=pods)
         decided = decide(ServedModel.parse(model), view, OperatorConfig(), NOW)
         assert decided.condition is not None
         return decided.condition

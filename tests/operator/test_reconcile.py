@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fakes.fake_cluster import FakeCluster, inference_model
+from fakes.fake_cluster import FakeCluster, endpoint_slice, inference_model
 from fakes.local_double import LocalDouble
 from yaie_api import names
 from yaie_operator.cluster import ConflictError, UnreachableError
@@ -406,6 +406,29 @@ async def test_what_others_add_to_a_child_is_removed(
     assert world.cluster.objects[ref]["spec"] == wanted
     assert world.cluster.objects[ref]["metadata"]["labels"]["of"] == "somebody"
     assert "replace" not in [verb for verb, _ in await world.settle()]
+
+
+async def test_a_selectors_foreign_key_is_removed_even_if_no_writer_is_known(world: World) -> None:
+    ref = Ref("Service", "ns", "demo")
+    await world.make_ready()
+    wanted = world.cluster.objects[ref]["spec"]
+    live = await world.cluster.get(kinds.SERVICE, namespace="ns", name="demo")
+    assert isinstance(live, dict)
+    live["spec"]["selector"] = {**live["spec"]["selector"], "stray": "yes"}
+    live["metadata"].pop("managedFields", None)
+    world.cluster.put(live)
+    assert ("replace", "Service/demo") in await world.settle()
+    assert world.cluster.objects[ref]["spec"] == wanted
+
+
+async def test_ready_ends_with_the_last_endpoint_and_comes_back_with_it(world: World) -> None:
+    await world.make_ready()
+    world.cluster.put(endpoint_slice("demo", []))
+    await world.settle()
+    assert world.condition("Ready")[:2] == ("False", "NoEndpoint")
+    world.cluster.put(endpoint_slice("demo", ["demo-1"]))
+    await world.settle()
+    assert world.condition("Ready")[:2] == ("True", "AllReady")
 
 
 async def test_the_routers_key_survives_every_change(world: World) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fakes.fake_cluster import inference_model
+from fakes.fake_cluster import endpoint_slice, inference_model
 from yaie_api import names
 from yaie_api.resource.crd import root_schema
 from yaie_api.resource.model import InferenceModelStatus
@@ -32,9 +32,11 @@ def owned(kind: str, name: str, owner: str, **rest: Any) -> dict[str, Any]:
 
 def view(
     *, engines: dict[str, Any] | None = None, router: bool = True, pods: tuple[Any, ...] = (),
-    status: dict[str, Any] | None = None, **spec: Any,
+    status: dict[str, Any] | None = None, reached: int | None = None, **spec: Any,
 ) -> ModelView:  # fmt: skip
-    """A model with its Deployment in state `engines` and, where asked, a working router."""
+    """A model with its Deployment in state `engines` and, where asked, a working router. `reached`:
+    engines that the Service leads to; None: every ready one.
+    """
     model = inference_model(**spec)
     model["metadata"] |= {"uid": "u", "generation": 3}
     if status is not None:
@@ -43,12 +45,21 @@ def view(
     deployment = owned("Deployment", names.ROUTER, "nobody", status=available)
     deployment["metadata"]["labels"] = {names.LABEL_MANAGED_BY: names.MANAGED_BY}
     shared = [deployment]
-    objects = [owned("Deployment", "demo", "u", status=engines)] if engines is not None else []
+    objects = (
+        [owned("Deployment", "demo", "u", status=engines, spec={})] if engines is not None else []
+    )
+    ready = (engines or {}).get("readyReplicas", 0) if reached is None else reached
     return ModelView(
         model=model,
         objects={Ref.of(o): o for o in objects},
         pods=pods,
-        shared=SharedView("ns", (model,), {Ref.of(o): o for o in shared}),
+        slices=(endpoint_slice("demo", (f"demo-{number}" for number in range(ready))),),
+        shared=SharedView(
+            "ns",
+            (model,),
+            {Ref.of(o): o for o in shared},
+            slices=(endpoint_slice(names.ROUTER, ["router-1"]),) if router else (),
+        ),
     )
 
 
@@ -128,6 +139,29 @@ def test_no_engine_can_be_reached_without_a_router() -> None:
     assert conditions(view(engines=READY, router=False))["Available"] == ("False", "NoRouter")
 
 
+def test_engines_that_the_service_does_not_lead_to_are_not_ready_to_anybody() -> None:
+    found = conditions(view(engines=READY, reached=0))
+    assert found["EnginesReady"] == found["Available"] == found["Ready"] == ("False", "NoEndpoint")
+    (message,) = (c["message"] for c in status_of(view(engines=READY, reached=0))["conditions"]
+                  if c["type"] == "Ready")  # fmt: skip
+    assert "1 engine is ready, but Service demo leads to 0; wait" in message
+
+
+def test_one_reached_engine_of_two_is_available_but_not_ready() -> None:
+    two = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas"), 2)
+    found = conditions(view(engines=READY | two, replicas=2, reached=1))
+    assert found["Available"] == ("True", "Reachable")
+    assert found["Ready"] == ("False", "NoEndpoint")
+
+
+def test_a_router_that_its_service_does_not_lead_to_is_not_ready() -> None:
+    seen = view(engines=READY)
+    seen = replace(seen, shared=replace(seen.shared, slices=()))
+    found = conditions(seen)
+    assert found["RouterReady"] == found["Ready"] == ("False", "NoEndpoint")
+    assert found["Available"] == ("False", "NoRouter")
+
+
 def test_a_stuck_rollout_says_which_field_set_the_deadline() -> None:
     stuck = UNREADY | {
         "conditions": [
@@ -138,6 +172,24 @@ def test_a_stuck_rollout_says_which_field_set_the_deadline() -> None:
     assert conditions(seen)["Progressing"] == ("False", "DeadlineExceeded")
     message = next(c for c in status_of(seen)["conditions"] if c["type"] == "Progressing")
     assert "rollout.progressDeadlineSeconds" in message["message"]
+    assert "earlier" not in message["message"]
+
+
+def test_a_new_version_that_fails_says_that_the_old_one_serves_and_how_to_go_back() -> None:
+    mixed = READY | {"replicas": 2}
+    for seen in (
+        view(engines=mixed, pods=(CRASHED,)),
+        view(engines=mixed | {"conditions": [
+            {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+        ]}),
+    ):  # fmt: skip
+        status = status_of(seen)
+        message = next(c["message"] for c in status["conditions"] if c["type"] == "Progressing")
+        assert message.endswith(
+            "1 engine of the earlier spec keeps serving. To go back, apply the earlier spec of "
+            "demo again."
+        )
+        assert next(c for c in status["conditions"] if c["type"] == "Available")["status"] == "True"
 
 
 def test_a_quota_that_forbids_pods_is_told() -> None:

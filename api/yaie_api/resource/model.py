@@ -441,16 +441,34 @@ class Rollout(Part):
                 "self.maxSurge > 0 || self.maxUnavailable > 0",
                 "rollout.maxSurge and rollout.maxUnavailable are both 0, so no engine could ever "
                 "be replaced; write maxUnavailable: 1 where no spare GPU exists, else maxSurge: 1",
-            )
+            ),
+            Rule(
+                "self.strategy != 'Surge' || !has(self.maxSurge) || self.maxSurge > 0",
+                "rollout.strategy Surge starts a new engine before it stops an old one, which "
+                "maxSurge: 0 forbids; write maxSurge: 1, or strategy: Auto",
+            ),
+            Rule(
+                "self.strategy != 'Recreate' || ((!has(self.maxSurge) || self.maxSurge == 1) && "
+                "(!has(self.maxUnavailable) || self.maxUnavailable == 0))",
+                "rollout.strategy Recreate stops every engine before it starts new ones; leave "
+                "maxSurge and maxUnavailable out, or write strategy: Auto",
+            ),
         )
     )
 
+    strategy: Literal["Auto", "Surge", "Recreate"] = Field(
+        default="Auto",
+        description="Auto: as Surge; where no node has room for the additional engine for 30 s, "
+        "engines are replaced one by one in their places. Surge: a new engine is ready before an "
+        "old one stops, however long it waits for a node. Recreate: every engine stops before new "
+        "ones start; nothing is served meanwhile.",
+    )
     max_surge: int = Field(
         default=1,
         ge=0,
         le=100,
-        description="Engines that may run above `replicas` during a rollout. 0 where no GPU is "
-        "spare; then set maxUnavailable to 1.",
+        description="Engines that may run above `replicas` during a rollout. With 0 (and "
+        "maxUnavailable 1) Auto replaces engines in their places from the start.",
     )
     max_unavailable: int = Field(
         default=0, ge=0, le=100, description="Engines that may be missing during a rollout."
@@ -459,14 +477,15 @@ class Rollout(Part):
         default=300,
         ge=0,
         le=86_400,
-        description="Time that running requests get to finish when an engine is stopped.",
+        description="Longest time that running requests get to finish when an engine is stopped. "
+        "It ends as soon as none is left.",
     )
     progress_deadline_seconds: int = Field(
         default=1800,
         ge=30,
         le=86_400,
         description="Time for a new engine to become ready. After it, the container is restarted "
-        "and the model says Progressing=False.",
+        "and the model says Progressing=False; engines of the earlier spec keep serving.",
     )
 
 
@@ -575,6 +594,16 @@ class RolloutStatus(Part):
     """The rollout in progress or last done."""
 
     hash: str = Field(default="", max_length=64, description="Hash of the engine's part of spec.")
+    step: str = Field(
+        default="",
+        max_length=32,
+        description="Complete. Starting: no engine of an earlier spec is left. Surging: new ones "
+        "start before old ones stop. Replacing: one by one in their places. Recreating. Stopped: "
+        "the deadline has passed.",
+    )
+    blocked_by: str = Field(
+        default="", max_length=2048, description="What the rollout waits for; empty if nothing."
+    )
 
 
 class ModelStatus(Part):

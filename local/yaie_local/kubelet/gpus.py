@@ -79,9 +79,8 @@ class GPUPool:
             )
         holders = ", ".join(sorted(name for name, ids in self._held.items() if ids))
         return (
-            f"needs {count} GPU(s), {len(self._free())} of {len(self._ids)} free (held by "
-            f"{holders}); scale another model down, or set rollout.maxSurge: 0 and "
-            "rollout.maxUnavailable: 1 if this is a rollout"
+            f"Insufficient {GPU_RESOURCE}: needs {count} GPU(s), {len(self._free())} of "
+            f"{len(self._ids)} free (held by {holders}); scale another model down"
         )
 
     def _free(self) -> list[str]:

@@ -19,6 +19,19 @@ RESTARTED: Final = "f:kubectl.kubernetes.io/restartedAt"
 """`kubectl rollout restart` sets this annotation of the pod template: a wish of the user."""
 
 
+EXACT: Final = {"Service": "selector"}
+"""Maps of a spec in which no key but ours may stand, whoever has written it: a Service with one key
+more leads nowhere. managedFields may be missing (a client can clear them) or name us (a copy)."""
+
+
+def has_foreign_keys(desired: Object, live: Object) -> bool:
+    """Whether a map that is ours alone has a key that `desired` lacks."""
+    field = EXACT.get(desired["kind"])
+    if field is None:
+        return False
+    return bool((live["spec"].get(field) or {}).keys() - desired["spec"][field].keys())
+
+
 def writers(obj: Object) -> Sequence[Mapping[str, Any]]:
     """The entries of managedFields that are not our applies nor of a status."""
     entries: Sequence[Mapping[str, Any]] = obj["metadata"].get("managedFields") or ()

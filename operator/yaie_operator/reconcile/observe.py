@@ -80,6 +80,10 @@ class Store:
     def _pods(self, namespace: str, model: str) -> Iterable[Object]:
         return self._buckets.get(("Pod", namespace, model), {}).values()
 
+    def slices(self, namespace: str, service: str) -> list[Object]:
+        """EndpointSlices of one Service."""
+        return list(self._buckets.get(("EndpointSlice", namespace, service), {}).values())
+
     def put(self, obj: Object) -> bool:
         """Store a newer state. False if this state or a newer one is already known."""
         ref = Ref.of(obj)
@@ -184,9 +188,14 @@ def _is_download(pod: Object) -> bool:
 
 
 def _bucket(ref: Ref, obj: Object) -> tuple[str, str, str]:
-    """Key of the objects that are looked up together: a model's pods, or a kind in a namespace."""
-    model = label(obj, names.LABEL_MODEL) if ref.kind == "Pod" else ""
-    return (ref.kind, ref.namespace, model)
+    """Key of the objects that are looked up together: a model's pods, a Service's slices, or a kind
+    in a namespace.
+    """
+    by = _LOOKED_UP_BY.get(ref.kind)
+    return (ref.kind, ref.namespace, label(obj, by) if by else "")
+
+
+_LOOKED_UP_BY: Final = {"Pod": names.LABEL_MODEL, "EndpointSlice": names.LABEL_SERVICE_NAME}
 
 
 def _slim(obj: Object) -> Object:
@@ -203,12 +212,16 @@ _WRITTEN: Final = frozenset(kind.kind for kind in kinds.WRITTEN)
 
 @dataclass(frozen=True)
 class SharedView:
-    """A namespace: its models, and the objects (ours or foreign) that have the shared names."""
+    """A namespace: its models, and the objects (ours or foreign) that have the shared names.
+
+    `slices`: EndpointSlices of the router's Service.
+    """
 
     namespace: str
     models: tuple[Object, ...]
     objects: Mapping[Ref, Object]
     pods: tuple[Object, ...] = ()
+    slices: tuple[Object, ...] = ()
     refusal: str = ""
     """The API server's message when it last refused one of the shared objects, or ""."""
 
@@ -222,14 +235,17 @@ class SharedView:
 
 @dataclass(frozen=True)
 class ModelView:
-    """One model, and the objects (ours or foreign) that have its children's names."""
+    """One model, and the objects (ours or foreign) that have its children's names.
+
+    `slices`: EndpointSlices of its Service; `downloads`: pods that download its weights.
+    """
 
     model: Object
     objects: Mapping[Ref, Object]
     pods: tuple[Object, ...]
     shared: SharedView = field(repr=False)
+    slices: tuple[Object, ...] = ()
     downloads: tuple[Object, ...] = ()
-    """Pods of the download."""
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -285,6 +301,7 @@ async def observe_model(
         model=model,
         objects=await _objects(store, cluster, refs),
         pods=tuple(store.pods(namespace, name)),
+        slices=tuple(store.slices(namespace, name)),
         downloads=tuple(store.downloads(namespace, name)),
         shared=await observe_shared(store, cluster, namespace),
     )
@@ -301,6 +318,7 @@ async def observe_shared(store: Store, cluster: Cluster, namespace: str) -> Shar
         models=models,
         objects=await _objects(store, cluster, refs, live=not models),
         pods=tuple(store.pods(namespace, "")),
+        slices=tuple(store.slices(namespace, names.ROUTER)),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from yaie_api import names
 from yaie_operator.cluster import Object
-from yaie_operator.reconcile.drift import has_foreign_fields
+from yaie_operator.reconcile.drift import has_foreign_fields, has_foreign_keys
 from yaie_operator.reconcile.observe import Ref, SharedView
 from yaie_operator.reconcile.quantity import amount
 from yaie_operator.resources.shared import ANNOTATION_APPLIED
@@ -77,7 +77,8 @@ FILLED_IN: Final = frozenset({"PersistentVolumeClaim", "Job"})
 def _write(desired: Object, live: Object | None) -> Apply | None:
     if live is None:
         return Apply(desired, None)
-    if live["kind"] not in FILLED_IN and has_foreign_fields(desired, live):
+    is_foreign = has_foreign_fields(desired, live) or has_foreign_keys(desired, live)
+    if live["kind"] not in FILLED_IN and is_foreign:
         return Apply(desired, live, replaces=True)
     return Apply(desired, live) if differs(desired, live) else None
 

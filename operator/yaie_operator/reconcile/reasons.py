@@ -61,6 +61,7 @@ class Reason(StrEnum):
     REACHABLE = "Reachable"
     NO_ENGINE = "NoEngine"
     NO_ROUTER = "NoRouter"
+    NO_ENDPOINT = "NoEndpoint"
 
     BY_LOAD = "ByLoad"
     AT_MAXIMUM = "AtMaximum"
@@ -213,6 +214,11 @@ GUIDE: Final[Mapping[Reason, Guide]] = {
     Reason.NO_ENGINE: Guide("No engine is ready.", "The condition EnginesReady has the cause."),
     Reason.NO_ROUTER: Guide(
         "Engines are ready, the router is not.", "The condition RouterReady has the cause."
+    ),
+    Reason.NO_ENDPOINT: Guide(
+        "Pods are ready, but their Service does not lead to them.",
+        "Nothing: the operator restores the Service's selector and ports. If it lasts, compare the "
+        "Service with its EndpointSlices.",
     ),
     Reason.BY_LOAD: Guide("The load decides about `replicas`.", _NOTHING),
     Reason.AT_MAXIMUM: Guide(

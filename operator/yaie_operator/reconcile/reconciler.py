@@ -27,6 +27,7 @@ from yaie_operator.cluster import (
 from yaie_operator.config import OperatorConfig
 from yaie_operator.metrics import Metrics
 from yaie_operator.model import ServedModel, age_of, served_names
+from yaie_operator.reconcile.cache.weights import Weights, decide, running_pod
 from yaie_operator.reconcile.observe import (
     ModelView,
     Ref,
@@ -48,6 +49,8 @@ from yaie_operator.reconcile.plan import (
 )
 from yaie_operator.reconcile.reasons import ConditionState, Reason, false, true
 from yaie_operator.reconcile.refusals import Refusals
+from yaie_operator.reconcile.rollout.replicas import own_deployment
+from yaie_operator.reconcile.rollout.strategy import choose
 from yaie_operator.reconcile.status import (
     ScalingReport,
     Transition,
@@ -55,7 +58,6 @@ from yaie_operator.reconcile.status import (
     name_conflict,
     summarise,
 )
-from yaie_operator.reconcile.weights import Weights, decide, running_pod
 from yaie_operator.resources import model_objects, router_objects
 from yaie_operator.resources.shared import ANNOTATION_APPLIED, digest
 from yaie_operator.watch import kinds
@@ -117,16 +119,19 @@ class Reconciler:
             accepted = name_taken(view.model, view.shared.models) or accepted
         key = model_key(namespace, name)
         weights: Weights | None = None
+        again_s = None
         if model is not None and accepted.is_true:
             weights = await self._weights(model, view)
-            accepted = await self._write_all(key, plan_model(model, view, self._config, weights))
+            live = own_deployment(view)
+            rollout = choose(model, live, view.pods, self._clock(), stored=weights.stored)
+            again_s = self._config.progress_s if weights.held else rollout.again_s
+            decided = plan_model(model, view, self._config, weights, in_place=rollout.in_place)
+            accepted = await self._write_all(key, decided)
             weights = without_image_volumes(weights, accepted)
             view = await self._observe(namespace, name)
         if view is not None:
             await self._report(view, model, accepted, weights)
-        if not accepted.is_true:
-            return self._recheck_s(key)
-        return self._config.progress_s if weights is not None and weights.held else None
+        return again_s if accepted.is_true else self._recheck_s(key)
 
     async def _weights(self, model: ServedModel, view: ModelView) -> Weights:
         """Decide about the weights; a download that runs is asked how far it is."""
@@ -346,13 +351,22 @@ def _applied(write: Apply | Remove) -> str:
 
 
 def plan_model(
-    model: ServedModel, view: ModelView, config: OperatorConfig, weights: Weights
+    model: ServedModel,
+    view: ModelView,
+    config: OperatorConfig,
+    weights: Weights,
+    *,
+    in_place: bool = False,
 ) -> WritePlan:
+    """Plan a model's own objects. `in_place`: how its rollout goes on (`rollout.strategy`)."""
     ours = partial(is_ours, owner_uid=model.uid)
-    live = view.deployment
-    deployment = live if live is not None and ours(live) else None
     objects = model_objects(
-        model, config, deployment=deployment, stored=weights.stored, held=weights.held
+        model,
+        config,
+        deployment=own_deployment(view),
+        in_place=in_place,
+        stored=weights.stored,
+        held=weights.held,
     )
     observed = {ref: obj for ref, obj in view.objects.items() if ref not in weights.kept}
     return plan((*weights.desired, *objects), observed, ours)

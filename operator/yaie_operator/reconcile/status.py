@@ -4,7 +4,7 @@ Each condition is one function from the view to a `ConditionState` (status, reas
 Transition times come from the stored status and change only when a condition's status changes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -13,28 +13,14 @@ from yaie_api import names
 from yaie_api.resource.model import InferenceModelSpec
 from yaie_operator.cluster import Object
 from yaie_operator.config import OperatorConfig
+from yaie_operator.reconcile.cache.weights import Weights
+from yaie_operator.reconcile.endpoints import ready_pods
 from yaie_operator.reconcile.observe import ModelView, Ref
-from yaie_operator.reconcile.plan import foreign_shared, is_ours
-from yaie_operator.reconcile.pods import is_draining, worst
+from yaie_operator.reconcile.plan import foreign_shared
+from yaie_operator.reconcile.pods import worst
 from yaie_operator.reconcile.reasons import ConditionState, ConditionType, Reason, false, true
-from yaie_operator.reconcile.weights import Weights
-
-
-@dataclass(frozen=True)
-class Replicas:
-    """Engines by state. `settled`: the Deployment controller has observed the latest spec."""
-
-    desired: int = 0
-    current: int = 0
-    updated: int = 0
-    ready: int = 0
-    draining: int = 0
-    settled: bool = False
-
-    @property
-    def are_current(self) -> bool:
-        """Whether all desired engines run the current spec and are ready, and no others run."""
-        return self.settled and self.current == self.updated == self.ready == self.desired
+from yaie_operator.reconcile.rollout import progress
+from yaie_operator.reconcile.rollout.replicas import Replicas, count, own_deployment
 
 
 @dataclass(frozen=True)
@@ -81,7 +67,7 @@ def summarise(
     decided about them; None: nothing was, the spec is not accepted.
     """
     replicas = count(view, spec)
-    deployment = _own_deployment(view)
+    deployment = own_deployment(view)
     cache = weights.condition if weights is not None else None
     states = _states(view, spec, accepted, replicas, cache)
     told = _scaling(view.model, spec, scaling)
@@ -106,7 +92,7 @@ def summarise(
         ),
         "endpoint": config.endpoint_format.format(namespace=metadata["namespace"]),
         **_weights(view.model, weights),
-        "rollout": {"hash": _hash(deployment)},
+        "rollout": progress.report(deployment, view.pods, is_complete=replicas.are_current),
         **({"scaling": told.scaling} if told is not None else {}),
     }
 
@@ -169,20 +155,6 @@ def _is_news(condition: Mapping[str, Any], status: str, reason: str) -> bool:
     return not is_copy and condition["reason"] in FAILURES and condition["reason"] != reason
 
 
-def count(view: ModelView, spec: InferenceModelSpec | None) -> Replicas:
-    deployment = _own_deployment(view)
-    status = deployment.get("status", {}) if deployment else {}
-    generation = deployment["metadata"].get("generation", 0) if deployment else 0
-    return Replicas(
-        desired=spec.desired_replicas if spec else 0,
-        current=status.get("replicas", 0),
-        updated=status.get("updatedReplicas", 0),
-        ready=status.get("readyReplicas", 0),
-        draining=sum(is_draining(pod) for pod in view.pods),
-        settled=deployment is not None and status.get("observedGeneration", 0) >= generation,
-    )
-
-
 def phase(states: Mapping[ConditionType, ConditionState], replicas: Replicas) -> str:
     """Summary of the conditions in one word, for people."""
     ready = states[ConditionType.READY]
@@ -207,7 +179,7 @@ def _states(
     """All conditions, in the order in which they are shown."""
     engines = _engines(view, spec, accepted, replicas, cache)
     router = _router(view)
-    available = _available(replicas, router)
+    available = _available(view, replicas, router)
     return {
         ConditionType.ACCEPTED: accepted,
         **({ConditionType.CACHE_READY: cache} if cache is not None else {}),
@@ -249,24 +221,31 @@ def _engines(
         return false(
             Reason.SUSPENDED, "spec.suspend is true; set it to false to start the engines."
         )
-    if _own_deployment(view) is None or not replicas.settled:
+    if own_deployment(view) is None or not replicas.settled:
         return _no_engines(view, accepted, cache)
     if replicas.desired == 0:
         by_load = spec is not None and spec.autoscaling is not None
         wakes = "the next request starts" if by_load else "set replicas to 1 or more to start"
         return true(Reason.IDLE, f"Scaled to zero; {wakes} an engine.")
-    if replicas.are_current:
-        return true(Reason.ALL_READY, f"{_engine_count(replicas.ready)} ready.")
-    return worst(view.pods) or _engines_missing(view, replicas)
+    return _running(view, replicas)
+
+
+def _running(view: ModelView, replicas: Replicas) -> ConditionState:
+    """The engines' condition if at least one should run."""
+    if not replicas.are_current:
+        return worst(view.pods) or _engines_missing(view, replicas)
+    if replicas.reached < replicas.ready:
+        return _unreached(view.metadata["name"], _ready_count(replicas), replicas.reached)
+    return true(Reason.ALL_READY, f"{_engine_count(replicas.ready)} ready.")
 
 
 def _no_engines(
     view: ModelView, accepted: ConditionState, cache: ConditionState | None
 ) -> ConditionState:
     """Why there is no Deployment, or none that is up to date."""
-    if _own_deployment(view) is None and not accepted.is_true:
+    if own_deployment(view) is None and not accepted.is_true:
         return false(accepted.reason, f"There are no engines: {accepted.message}")
-    if _own_deployment(view) is None and cache is not None and not cache.is_true:
+    if own_deployment(view) is None and cache is not None and not cache.is_true:
         return false(cache.reason, "The engines wait for the weights; see CacheReady.")
     return false(Reason.CREATING, "The Deployment of the engines is being written; wait.")
 
@@ -300,10 +279,22 @@ def _router(view: ModelView) -> ConditionState:
     if router is None:
         return false(Reason.CREATING, "The router of this namespace is being created; wait.")
     if router.get("status", {}).get("availableReplicas", 0) >= 1:
-        return true(Reason.ALL_READY, "The router answers.")
+        is_reached = bool(ready_pods(view.shared.slices))
+        unreached = _unreached(names.ROUTER, "The router is ready", 0)
+        return true(Reason.ALL_READY, "The router answers.") if is_reached else unreached
     if (trouble := worst(view.shared.pods)) is not None:
         return false(trouble.reason, f"Router: {trouble.message}")
     return false(Reason.STARTING, "The router of this namespace starts; wait.")
+
+
+def _unreached(service: str, who: str, reached: int) -> ConditionState:
+    """The condition for ready pods that the Service does not lead to."""
+    return false(
+        Reason.NO_ENDPOINT,
+        f"{who}, but Service {service} leads to {reached}; wait until the operator has restored "
+        "its selector and ports. If this lasts, see `kubectl get endpointslices -l "
+        f"{names.LABEL_SERVICE_NAME}={service}`.",
+    )
 
 
 def name_conflict(refs: Sequence[Ref]) -> ConditionState:
@@ -317,28 +308,44 @@ def name_conflict(refs: Sequence[Ref]) -> ConditionState:
 
 
 def _progressing(view: ModelView, replicas: Replicas) -> ConditionState:
-    progress = _deployment_condition(view, "Progressing")
-    if progress.get("reason") == "ProgressDeadlineExceeded":
+    progressing = _deployment_condition(view, "Progressing")
+    if progressing.get("reason") == "ProgressDeadlineExceeded":
         return false(
             Reason.DEADLINE_EXCEEDED,
-            "No new engine became ready within rollout.progressDeadlineSeconds; see EnginesReady.",
+            "No new engine became ready within rollout.progressDeadlineSeconds; see EnginesReady."
+            + _way_back(view, replicas),
         )
     if replicas.are_current:
         return false(Reason.COMPLETE, "All engines run the current spec.")
+    trouble = worst(view.pods)
+    fails = trouble is not None and trouble.reason in FAILURES
     return true(
         Reason.ROLLING_OUT,
         f"{replicas.updated} of {_engine_count(replicas.desired)} updated, "
-        f"{replicas.ready} ready, {max(0, replicas.current - replicas.updated)} of an older spec; "
-        "wait.",
+        f"{replicas.ready} ready, {replicas.older} of an older spec"
+        + (_way_back(view, replicas) if fails else "; wait."),
     )
 
 
-def _available(replicas: Replicas, router: ConditionState) -> ConditionState:
+def _way_back(view: ModelView, replicas: Replicas) -> str:
+    """What to do about a new version that fails while an older one serves."""
+    if not replicas.older:
+        return "; see EnginesReady."
+    return (
+        f". {_engine_count(replicas.older)} of the earlier spec "
+        f"{'keeps' if replicas.older == 1 else 'keep'} serving. To go back, apply the "
+        f"earlier spec of {view.metadata['name']} again."
+    )
+
+
+def _available(view: ModelView, replicas: Replicas, router: ConditionState) -> ConditionState:
     if replicas.ready == 0:
         return false(Reason.NO_ENGINE, "No engine is ready; see EnginesReady.")
+    if replicas.reached == 0:
+        return _unreached(view.metadata["name"], _ready_count(replicas), 0)
     if not router.is_true:
         return false(Reason.NO_ROUTER, "Engines are ready, the router is not; see RouterReady.")
-    return true(Reason.REACHABLE, f"{_engine_count(replicas.ready)} can be reached.")
+    return true(Reason.REACHABLE, f"{_engine_count(replicas.reached)} can be reached.")
 
 
 def _ready(
@@ -388,22 +395,13 @@ def _stored(model: Object) -> Sequence[Mapping[str, Any]]:
     return conditions
 
 
-def _own_deployment(view: ModelView) -> Object | None:
-    deployment = view.deployment
-    return deployment if deployment and is_ours(deployment, view.metadata["uid"]) else None
-
-
-def _hash(deployment: Object | None) -> str:
-    labels = deployment["metadata"].get("labels", {}) if deployment else {}
-    return str(labels.get(names.LABEL_TEMPLATE_HASH, ""))
-
-
 def _deployment_condition(view: ModelView, kind: str) -> Mapping[str, Any]:
-    deployment = _own_deployment(view)
-    conditions: Iterable[Mapping[str, Any]] = (
-        deployment.get("status", {}).get("conditions", ()) if deployment else ()
-    )
-    return next((c for c in conditions if c["type"] == kind), {})
+    deployment = own_deployment(view)
+    return progress.condition(deployment, kind) if deployment else {}
+
+
+def _ready_count(replicas: Replicas) -> str:
+    return f"{_engine_count(replicas.ready)} {'is' if replicas.ready == 1 else 'are'} ready"
 
 
 def _engine_count(number: int) -> str:

@@ -17,15 +17,19 @@ def model_objects(
     config: OperatorConfig,
     *,
     deployment: Object | None,
+    in_place: bool = False,
     stored: Stored | None = None,
     held: bool = False,
 ) -> tuple[Object, ...]:
     """Children of one model without those of its cache. `deployment`: the engines' Deployment as it
-    is now, if it is ours. `stored`: its weights in the cache. `held`: they are awaited; there is no
-    new Deployment then, and an old one goes on as it is.
+    is now, if it is ours; `in_place`: engines are replaced in their places. `stored`: the model's
+    weights in the cache. `held`: they are awaited; there is no new Deployment then, and an old one
+    goes on as it is.
     """
     fixed = (engine_service(model), engine_budget(model))
     if held and deployment is None:
         return fixed
-    engines = engine_deployment(model, config, observed=deployment, stored=stored, held=held)
+    engines = engine_deployment(
+        model, config, observed=deployment, in_place=in_place, stored=stored, held=held
+    )
     return (*fixed, engines)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from yaie_api import names
 from yaie_api.engine_config import settings
+from yaie_api.resource.model import Rollout
 from yaie_operator.cluster import Object
 from yaie_operator.config import OperatorConfig
 from yaie_operator.model import ServedModel
@@ -37,6 +38,8 @@ from yaie_operator.resources.shared import (
 
 ANNOTATION_TEMPLATE: Final = f"{names.GROUP}/template"
 CONTAINER: Final = "engine"
+IN_PLACE: Final = (0, 1)
+"""maxSurge and maxUnavailable: an engine leaves its place to its successor, one by one."""
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 STARTUP_PERIOD_S: Final = 2
 
@@ -48,12 +51,14 @@ def deployment(
     config: OperatorConfig,
     *,
     observed: Object | None,
+    in_place: bool = False,
     stored: Stored | None = None,
     held: bool = False,
 ) -> Object:
-    """The engines' Deployment. `observed`: the existing one if it is ours, else None. `stored`:
-    where the weights are in the cache, if there is one. `held`: keep the pods as they are, because
-    the weights of the current spec are not stored yet.
+    """The engines' Deployment. `observed`: the existing one if it is ours, else None. `in_place`:
+    there is no room for additional engines (`reconcile.rollout.strategy`). `stored`: where the
+    weights are in the cache, if there is one. `held`: keep the pods as they are, because the
+    weights of the current spec are not stored yet.
     """
     template_hash = hash_of(model, stored)
     if held and observed is not None:
@@ -77,16 +82,21 @@ def deployment(
             "revisionHistoryLimit": 2,
             "progressDeadlineSeconds": model.spec.rollout.progress_deadline_seconds,
             "selector": {"matchLabels": selector(model)},
-            "strategy": {
-                "type": "RollingUpdate",
-                "rollingUpdate": {
-                    "maxSurge": model.spec.rollout.max_surge,
-                    "maxUnavailable": model.spec.rollout.max_unavailable,
-                },
-            },
+            "strategy": strategy_of(model.spec.rollout, in_place=in_place),
             "template": template,
         },
     )
+
+
+def strategy_of(rollout: Rollout, *, in_place: bool) -> dict[str, Any]:
+    """How Kubernetes replaces the engines."""
+    if rollout.strategy == "Recreate":
+        return {"type": "Recreate"}
+    surge, unavailable = rollout.max_surge, rollout.max_unavailable
+    if in_place:
+        surge, unavailable = IN_PLACE
+    numbers = {"maxSurge": surge, "maxUnavailable": unavailable}
+    return {"type": "RollingUpdate", "rollingUpdate": numbers}
 
 
 def selector(model: ServedModel) -> dict[str, str]:

@@ -18,6 +18,7 @@ DISRUPTION_BUDGET: Final = Kind("policy/v1", "PodDisruptionBudget", "poddisrupti
 POD: Final = Kind("v1", "Pod", "pods")
 CLAIM: Final = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 JOB: Final = Kind("batch/v1", "Job", "jobs")
+ENDPOINT_SLICE: Final = Kind("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
 CONFIG_MAP: Final = Kind("v1", "ConfigMap", "configmaps")
 SECRET: Final = Kind("v1", "Secret", "secrets")
 SERVICE_ACCOUNT: Final = Kind("v1", "ServiceAccount", "serviceaccounts")
@@ -50,8 +51,10 @@ operator deletes them when a live list shows no model.
 """
 
 WRITTEN: Final = tuple(dict.fromkeys(child.kind for child in (*OF_MODEL, *OF_CACHE, *OF_NAMESPACE)))
-WATCHED: Final = (*WRITTEN, POD)
-"""Kinds whose objects carry the operator's label; Deployment controllers create the pods."""
+WATCHED: Final = (*WRITTEN, POD, ENDPOINT_SLICE)
+"""Kinds whose objects carry the operator's label. Deployment controllers create the pods, and
+Kubernetes the EndpointSlices, with their Service's labels.
+"""
 
 ONLY_NAMES: Final = {
     child.kind: child.name

@@ -19,17 +19,11 @@ from yaie_api.download.messages import Progress, Result
 from yaie_operator.cluster import Object
 from yaie_operator.config import OperatorConfig
 from yaie_operator.model import ServedModel
+from yaie_operator.reconcile.cache.download import containers, phase, why_awaited
 from yaie_operator.reconcile.observe import ModelView, Ref
-from yaie_operator.reconcile.pods import (
-    diagnose,
-    explanation,
-    is_draining,
-    last_end,
-    scheduler_says,
-)
 from yaie_operator.reconcile.reasons import ConditionState, Reason, false, true
 from yaie_operator.resources import weights
-from yaie_operator.resources.mounts import Stored, claim_name, object_name
+from yaie_operator.resources.mounts import Stored, claim_name
 
 MESSAGE_LAG: Final = timedelta(seconds=30)
 """After the end of a Job: how much later its pod's own end may be seen. A Job without its pod has
@@ -84,7 +78,7 @@ def decide(
 
 def running_pod(view: ModelView) -> Object | None:
     """The pod of the download that runs now."""
-    return next((pod for pod in view.downloads if _phase(pod) == "Running"), None)
+    return next((pod for pod in view.downloads if phase(pod) == "Running"), None)
 
 
 def _in_claim(
@@ -122,7 +116,7 @@ def _in_claim(
     jobs = () if _must_go(view.job, wanted, now) else (wanted,)
     last = _last_status(view.model, key)
     status = last if progress is None else {"key": key, **_figures(progress)}
-    condition = _awaited(model, view, claim, progress)
+    condition = why_awaited(model, view, claim, progress)
     return Weights(condition, held=True, desired=(*claims, *jobs), status=status, revision=pinned)
 
 
@@ -169,7 +163,7 @@ def _result(view: ModelView, key: str) -> Stored | None:
     for pod in view.downloads:
         if pod["metadata"]["labels"].get(names.LABEL_WEIGHTS) != key:
             continue
-        for status in _containers(pod):
+        for status in containers(pod):
             ended = status.get("state", {}).get("terminated") or {}
             found = Result.parse(ended.get("message") or "")
             if ended.get("exitCode") == 0 and found is not None:
@@ -216,69 +210,3 @@ def _figures(progress: Progress) -> dict[str, Any]:
         "etaSeconds": progress.eta_seconds,
     }
     return {name: value for name, value in figures.items() if value is not None}
-
-
-def _awaited(
-    model: ServedModel, view: ModelView, claim: Object, progress: Progress | None
-) -> ConditionState:
-    """Why the weights are not stored yet."""
-    if model.spec.suspend:
-        return false(
-            Reason.SUSPENDED, "spec.suspend is true; set it to false to go on with the download."
-        )
-    pods = [pod for pod in view.downloads if not is_draining(pod)]
-    if not pods:
-        told = f"The Job {object_name(model.name)} is being started; wait."
-        return false(Reason.DOWNLOADING, told)
-    pod = max(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
-    is_moving = progress is not None and progress.bytes_per_second > 0
-    if not is_moving and (failure := _failure(pod)):
-        return false(Reason.DOWNLOAD_FAILED, f"{failure} {_KEPT}")
-    if _phase(pod) in {"Running", "Succeeded"}:
-        how_far = f": {progress}" if progress is not None else ""
-        told = f"{model.spec.model.source} is being downloaded{how_far}; wait."
-        return false(Reason.DOWNLOADING, told)
-    return _unstarted(model, pod, claim)
-
-
-def _unstarted(model: ServedModel, pod: Object, claim: Object) -> ConditionState:
-    """Why the download's pod does not run yet."""
-    told = diagnose(pod)
-    if told.reason == Reason.UNSCHEDULABLE and _phase(claim) != "Bound":
-        return false(
-            Reason.CLAIM_PENDING,
-            f"No volume for the PersistentVolumeClaim {claim_name(model)} yet "
-            f"({scheduler_says(pod)}); wait, or name a class that exists in cache.storageClass, or "
-            "a claim in cache.claim.",
-        )
-    if told.reason == Reason.STARTING:
-        name = pod["metadata"]["name"]
-        return false(Reason.DOWNLOADING, f"Pod {name} of the download starts; wait.")
-    return false(told.reason, f"Download: {told.message}")
-
-
-_KEPT: Final = (
-    "It is tried again by itself and goes on where it was; wait, or correct what it names."
-)
-
-
-def _failure(pod: Object) -> str:
-    """The sentence with which the last try ended; "" if none has failed."""
-    for status in _containers(pod):
-        ended = last_end(status)
-        if ended and ended.get("exitCode"):
-            code = ended["exitCode"]
-            told = explanation(ended.get("message") or "")
-            return told or (
-                f"The download ended ({ended.get('reason', 'Error')}, exit code {code}); see "
-                f"`kubectl logs {pod['metadata']['name']} --previous`."
-            )
-    return ""
-
-
-def _containers(pod: Object) -> list[Mapping[str, Any]]:
-    return list(pod.get("status", {}).get("containerStatuses") or ())
-
-
-def _phase(obj: Object) -> str:
-    return str(obj.get("status", {}).get("phase", ""))
