@@ -279,13 +279,16 @@ def wanted_claim(model: Object) -> str:
     return str(cache.get("claim") or object_name(model["metadata"]["name"]))
 
 
-def _cache_refs(store: Store, model: Object) -> list[Ref]:
-    """The claim and the Job of a model with a cache; of another, a Job that is left."""
-    namespace, name = model["metadata"]["namespace"], model["metadata"]["name"]
-    job = Ref(kinds.JOB.kind, namespace, object_name(name))
-    if claim := wanted_claim(model):
-        return [Ref(kinds.CLAIM.kind, namespace, claim), job]
-    return [job] if store.get(job) is not None else []
+async def _cache(store: Store, cluster: Cluster, model: Object) -> dict[Ref, Object]:
+    """The claim and the Job of a model with a cache; of another, a Job that is left. A claim of the
+    user is in no watch and is read.
+    """
+    namespace, name = model["metadata"]["namespace"], object_name(model["metadata"]["name"])
+    job = await _objects(store, cluster, [Ref(kinds.JOB.kind, namespace, name)])
+    if not (wanted := wanted_claim(model)):
+        return job
+    claim = Ref(kinds.CLAIM.kind, namespace, wanted)
+    return job | await _objects(store, cluster, [claim], live=wanted != name)
 
 
 async def observe_model(
@@ -296,10 +299,10 @@ async def observe_model(
     if model is None or model["metadata"].get("deletionTimestamp"):
         return None
     refs = [Ref(child.kind.kind, namespace, name) for child in kinds.OF_MODEL]
-    refs += _cache_refs(store, model)
+    own = await _objects(store, cluster, refs)
     return ModelView(
         model=model,
-        objects=await _objects(store, cluster, refs),
+        objects=own | await _cache(store, cluster, model),
         pods=tuple(store.pods(namespace, name)),
         slices=tuple(store.slices(namespace, name)),
         downloads=tuple(store.downloads(namespace, name)),
