@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-install coverage drills e2e journeys compat scale soak fuzz prometheus lint fmt bench manifests images constraints clean
+.PHONY: help setup demo test test-fast test-install coverage drills e2e journeys compat scale soak faults fuzz prometheus lint fmt bench manifests images constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -54,8 +54,8 @@ coverage: $(STAMP) ## branch coverage of core, router, operator and API types; f
 	  -m "not gpu and not e2e and not cluster and not slow" -q
 	$(BIN)/python -m coverage report
 
-drills: $(STAMP) ## faults and races against a real control plane (needs Go); YAIE_FAULT_S, YAIE_EDITS make them longer
-	$(PYTEST) tests/operator tests/engine/cli -m drill -q -n 2
+drills: $(STAMP) ## faults of engines; faults and races of a real control plane (needs Go); YAIE_FAULT_S, YAIE_EDITS make them longer
+	$(PYTEST) tests/operator tests/router tests/engine/cli -m drill -q -n 2
 
 e2e: $(STAMP) ## a real Kubernetes node, the chart, the images, an OpenAI client (needs root and Go)
 	tests/e2e/run.sh
@@ -76,6 +76,10 @@ soak: $(STAMP) ## 200 mixed clients for ten minutes, a third of which vanish; no
 prometheus: $(STAMP) ## every expression of dashboards and alerts, on a real Prometheus (root installs it where missing)
 	tests/prometheus/install.sh
 	PYTHONPATH=$(CURDIR)/tests:$$PYTHONPATH $(BIN)/python tests/prometheus/run.py
+
+faults: $(STAMP) ## one engine of four fails in each known way under 128 clients; then signals to real engines
+	PYTHONPATH=$(CURDIR)/tests:$$PYTHONPATH $(BIN)/python -m router.faults.matrix
+	PYTHONPATH=$(CURDIR)/tests:$$PYTHONPATH $(BIN)/python -m router.faults.matrix --real --clients 24
 
 fuzz: $(STAMP) ## coverage-guided fuzzing of what reads foreign bytes (ten minutes)
 	$(BIN)/python tests/fuzz/run.py

@@ -2,7 +2,8 @@
 
     yaie_api.resource.crd       ─▶ manifests/crd.yaml, charts/yaie/templates/crd.yaml
     yaie_operator.rbac ─▶ charts/yaie/templates/*-{clusterrole,role}.yaml
-    the chart          ─▶ charts/yaie/README.md (table of values), manifests/install.yaml
+    values.yaml        ─▶ charts/yaie/README.md (table), values.schema.json (descriptions)
+    the chart          ─▶ manifests/install.yaml
 
 `--check` writes nothing and fails, naming the file, when one differs from its source. For
 install.yaml it needs helm: the one in PATH, or the test cluster's (built once, needs Go).
@@ -15,11 +16,14 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+sys.path.insert(0, str(Path(__file__).parent))
+import chart_values
 
 from yaie_api.resource import crd
 from yaie_operator import rbac
@@ -62,8 +66,12 @@ def sources() -> Iterator[tuple[Path, str]]:
     yield templates / "crd.yaml", crd_template()
     for file, kind, name, rules in ROLES:
         yield templates / file, role_template(kind=kind, name=name, rules=rules)
+    values = (CHART / "values.yaml").read_text()
+    schema = CHART / "values.schema.json"
+    yield schema, chart_values.with_descriptions(json.loads(schema.read_text()), values)
     readme = CHART / "README.md"
-    yield readme, _with_table(readme.read_text())
+    rows = chart_values.table(json.loads(schema.read_text()), values)
+    yield readme, _with_table(readme.read_text(), rows)
 
 
 def crd_yaml() -> str:
@@ -110,7 +118,7 @@ def _rules(rules: list[dict[str, Any]]) -> str:
 
 def render_install(helm: str) -> str:
     """The chart with its defaults, as one file for `kubectl apply -f`."""
-    command = [helm, "template", "yaie", str(CHART), "--namespace", NAMESPACE]
+    command = [helm, "template", "yaie", str(CHART), "--namespace", NAMESPACE, "--skip-tests"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     namespace = {
         "apiVersion": "v1",
@@ -135,36 +143,10 @@ def find_helm() -> str:
     return str(binaries.folder() / "helm")
 
 
-def values_table() -> str:
-    """One row for each value: its name, default and the schema's description."""
-    schema = json.loads((CHART / "values.schema.json").read_text())
-    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
-    rows = [
-        f"| `{name}` | `{json.dumps(default)}` | {description} |"
-        for name, default, description in _values(schema, schema, defaults)
-    ]
-    return "\n".join(["| value | default | meaning |", "|---|---|---|", *rows])
-
-
-def _values(
-    schema: Mapping[str, Any], part: Mapping[str, Any], defaults: Mapping[str, Any], at: str = ""
-) -> Iterator[tuple[str, Any, str]]:
-    for name, child in part["properties"].items():
-        if name not in defaults:
-            continue  # `global`, which Helm itself wants
-        inner = child
-        if "$ref" in child:
-            inner = schema["definitions"][child["$ref"].rpartition("/")[2]]
-        if "properties" in inner and name != "resources":
-            yield from _values(schema, inner, defaults[name], f"{at}{name}.")
-        else:
-            yield f"{at}{name}", defaults[name], child["description"]
-
-
-def _with_table(readme: str) -> str:
+def _with_table(readme: str, rows: str) -> str:
     head, _, rest = readme.partition(TABLE_BEGIN)
     tail = rest.partition(TABLE_END)[2]
-    return f"{head}{TABLE_BEGIN}\n{values_table()}\n{TABLE_END}{tail}"
+    return f"{head}{TABLE_BEGIN}\n{rows}\n{TABLE_END}{tail}"
 
 
 def _differs(path: Path, text: str, *, write: bool) -> bool:

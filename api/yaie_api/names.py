@@ -37,7 +37,10 @@ OPERATOR_LEASE: Final = "yaie-operator"
 
 # Objects that a namespace shares.
 ROUTER: Final = "yaie-router"
-"""Name of the router's Deployment, Service, ServiceAccount and RoleBinding in each namespace."""
+"""Name of what belongs to the router in each namespace: Deployment, Service, ServiceAccount,
+RoleBinding, NetworkPolicy, PodDisruptionBudget."""
+ENGINES: Final = "yaie-engines"
+"""Name of the NetworkPolicy of a namespace's engines."""
 ROUTER_SECRET: Final = "yaie-router-keys"  # noqa: S105 - the name of a Secret, not a secret
 ROUTER_CLUSTER_ROLE: Final = "yaie-router"
 RESERVED_NAME_PREFIX: Final = "yaie-router"

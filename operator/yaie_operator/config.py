@@ -6,6 +6,7 @@ from typing import Literal, Self, TypeVar
 
 from yaie_api import __version__
 from yaie_api.http.access.cors import check_origin, parse_list
+from yaie_operator.installation import NetworkSettings, PodSettings, read_network, read_pod
 
 ServiceType = Literal["ClusterIP", "NodePort", "LoadBalancer"]
 PullPolicy = Literal["Always", "IfNotPresent", "Never"]
@@ -21,11 +22,15 @@ class OperatorConfig:
         engine_image: default image of engines, used at creation if the spec names no image.
         router_image: image of the routers.
         image_pull_policy: image pull policy of engines and routers.
+        image_pull_secrets: names of the Secrets, in each namespace, with which their images are
+            pulled.
         router_replicas: routers per namespace.
         router_max_pending: requests that may wait at a router for a model scaled to zero.
         router_pending_timeout_s: whole seconds that such a request waits.
         router_service_type: type of the Service in front of the routers.
         router_allowed_origins: origins whose web pages may use the routers (CORS).
+        router_pod: what is added to the routers' pods.
+        network: who may connect to engines and routers; None: no NetworkPolicies.
         endpoint_format: template of `status.endpoint`; {namespace} is replaced.
         prometheus_url: Prometheus server that the autoscaler asks; empty: it asks the pods.
         metrics_key: API key that the autoscaler shows to pods, for those that ask for one.
@@ -47,11 +52,14 @@ class OperatorConfig:
     engine_image: str = f"yaie/engine:{__version__}"
     router_image: str = f"yaie/control-plane:{__version__}"
     image_pull_policy: PullPolicy = "IfNotPresent"
+    image_pull_secrets: tuple[str, ...] = ()
     router_replicas: int = 1
     router_max_pending: int = 256
     router_pending_timeout_s: int = 600
     router_service_type: ServiceType = "ClusterIP"
     router_allowed_origins: tuple[str, ...] = ()
+    router_pod: PodSettings = field(default_factory=PodSettings)
+    network: NetworkSettings | None = None
     endpoint_format: str = "http://yaie-router.{namespace}.svc:8000/v1"
     prometheus_url: str = ""
     metrics_key: str = field(default="", repr=False)
@@ -81,6 +89,7 @@ class OperatorConfig:
             image_pull_policy=_choice(
                 environ, "YAIE_IMAGE_PULL_POLICY", ("IfNotPresent", "Always", "Never")
             ),
+            image_pull_secrets=_names(environ.get("YAIE_IMAGE_PULL_SECRETS", "")),
             router_replicas=_count(environ, "YAIE_ROUTER_REPLICAS", default.router_replicas),
             router_max_pending=_count(
                 environ, "YAIE_ROUTER_MAX_PENDING", default.router_max_pending
@@ -95,6 +104,8 @@ class OperatorConfig:
             metrics_key=environ.get("YAIE_METRICS_KEY", ""),
             workers=_count(environ, "YAIE_WORKERS", default.workers),
             router_allowed_origins=_origins(environ, "YAIE_ROUTER_ALLOWED_ORIGINS"),
+            router_pod=read_pod(environ, "YAIE_ROUTER_POD"),
+            network=read_network(environ, "YAIE_NETWORK_POLICIES"),
         )
 
 

@@ -11,7 +11,8 @@ from yaie_operator.cluster import Kind
 from yaie_operator.watch import kinds
 
 _READ: Final = ["get", "list", "watch"]
-_KEEP: Final = [*_READ, "create", "patch", "update"]
+_WRITE: Final = ["create", "patch", "update"]
+_KEEP: Final = [*_READ, *_WRITE]
 
 
 def _rule(kind: Kind, verbs: list[str], *only: str) -> dict[str, Any]:
@@ -20,17 +21,22 @@ def _rule(kind: Kind, verbs: list[str], *only: str) -> dict[str, Any]:
 
 
 def _children() -> list[dict[str, Any]]:
-    """Rights on the children: on one name where there is only one, and deletion of the shared
+    """Rights on the children: writing by name where names are fixed, and deletion of the shared
     objects alone.
     """
-    rules = [
-        _rule(kind, [*_KEEP, "delete"], kinds.ONLY_NAMES[kind])
-        if kind in kinds.ONLY_NAMES
-        else _rule(kind, _KEEP)
-        for kind in kinds.WRITTEN
-    ]
-    shared = (child for child in kinds.OF_NAMESPACE if child.kind not in kinds.ONLY_NAMES)
+    rules = [rule for kind in kinds.WRITTEN for rule in _rules(kind)]
+    shared = (child for child in kinds.OF_NAMESPACE if child.kind not in kinds.FIXED_NAMES)
     return [*rules, *(_rule(child.kind, ["delete"], child.name) for child in shared)]
+
+
+def _rules(kind: Kind) -> list[dict[str, Any]]:
+    """Rights on one kind of children. Reading by name works for a single name only."""
+    fixed = kinds.FIXED_NAMES.get(kind)
+    if fixed is None:
+        return [_rule(kind, _KEEP)]
+    if kind in kinds.ONLY_NAMES:
+        return [_rule(kind, [*_KEEP, "delete"], *fixed)]
+    return [_rule(kind, _READ), _rule(kind, [*_WRITE, "delete"], *fixed)]
 
 
 OPERATOR: Final[list[dict[str, Any]]] = [

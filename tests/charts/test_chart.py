@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import pytest
 import yaml
 
@@ -18,19 +19,6 @@ pytestmark = pytest.mark.cluster
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "yaie"
 Render = Callable[..., list[dict[str, Any]]]
-
-
-@pytest.fixture
-def render(programs: Path) -> Render:
-    def run(*settings: str) -> list[dict[str, Any]]:
-        flags = [word for setting in settings for word in ("--set-json", setting)]
-        command = [programs / "helm", "template", "yaie", CHART, "-n", "yaie-system", *flags]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise ValueError(done.stderr)
-        return [each for each in yaml.safe_load_all(done.stdout) if each]
-
-    return run
 
 
 def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
@@ -61,6 +49,7 @@ def test_the_default_installs_the_type_the_operator_and_its_rights(render: Rende
         "ClusterRoleBinding/yaie-operator",
         "CustomResourceDefinition/inferencemodels.yaie.dev",
         "Deployment/yaie-operator",
+        "NetworkPolicy/yaie-operator",
         "Role/yaie-operator-lease",
         "RoleBinding/yaie-operator-lease",
         "ServiceAccount/yaie-operator",
@@ -80,48 +69,75 @@ def test_the_type_can_be_left_out(render: Render) -> None:
     ("setting", "complaint"),
     [
         ("operater={}", "operater"),
-        ('images.engine.name="x"', "name"),
         ("router.replicas=0", "minimum"),
-        ('images.controlPlane.digest="latest"', "pattern"),
-        ('namespaces=["Upper"]', "pattern"),
-        ("monitoring.alerts=true", "alerts"),
-        ("monitoring.podMonitors.interval=15", "interval"),
-        ('monitoring.rules.runbooks="a b"', "pattern"),
+        (
+            'httpRoute={"hosts": [{"namespace": "chat", "hostnames": ["a.b"]}]}',
+            "set httpRoute.parentRefs",
+        ),
     ],
 )
-def test_a_wrong_value_is_refused(render: Render, setting: str, complaint: str) -> None:
+def test_helm_refuses_a_wrong_value(render: Render, setting: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         render(setting)
 
 
-def test_every_value_is_described_and_every_description_has_a_value() -> None:
+@pytest.mark.parametrize(
+    ("values", "place"),
+    [
+        ({"images": {"engine": {"name": "x"}}}, "images/engine"),
+        ({"images": {"controlPlane": {"digest": "latest"}}}, "images/controlPlane/digest"),
+        ({"images": {"pullSecrets": ["regcred"]}}, "images/pullSecrets/0"),
+        ({"namespaces": ["Upper"]}, "namespaces/0"),
+        ({"operator": {"affinity": {"nodeAffinty": {}}}}, "operator/affinity"),
+        ({"operator": {"resources": {"requests": {"cpu": "lots"}}}}, "requests/cpu"),
+        ({"operator": {"podLabels": {"app.kubernetes.io/name": "x"}}}, "operator/podLabels"),
+        ({"router": {"tolerations": [{"key": "a", "op": "Exists"}]}}, "router/tolerations/0"),
+        ({"router": {"podLabels": {"yaie.dev/model": "x"}}}, "router/podLabels"),
+        ({"networkPolicies": {"prometheus": [{}]}}, "networkPolicies/prometheus/0"),
+        ({"networkPolicies": {"clients": [{"pods": {}}]}}, "networkPolicies/clients/0"),
+        ({"ingress": {"hosts": [{"namespace": "chat"}]}}, "ingress/hosts/0"),
+        ({"ingress": {"paths": ["v1"]}}, "ingress/paths/0"),
+        ({"httpRoute": {"hosts": [{"namespace": "a", "hostnames": []}]}}, "hosts/0/hostnames"),
+        ({"monitoring": {"alerts": True}}, "monitoring"),
+        ({"monitoring": {"podMonitors": {"interval": 15}}}, "podMonitors/interval"),
+        ({"monitoring": {"rules": {"runbooks": "a b"}}}, "rules/runbooks"),
+    ],
+)
+def test_the_schema_refuses_what_nobody_reads(values: dict[str, Any], place: str) -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    with pytest.raises(jsonschema_rs.ValidationError) as refused:
+        jsonschema_rs.validate(schema, values)
+    assert "/".join(map(str, refused.value.instance_path)).endswith(place)
+
+
+def test_every_value_has_a_default_a_comment_and_a_schema_that_refuses_others() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
 
     def walk(part: dict[str, Any], value: dict[str, Any]) -> None:
         assert set(part["properties"]) - {"global"} == set(value)
-        assert part["additionalProperties"] is False
         for name, child in part["properties"].items():
             assert child["description"].endswith("."), name
-            name_of_type = child.get("$ref", "").rpartition("/")[2]
-            inner = schema["definitions"][name_of_type] if name_of_type else child
-            if "properties" in inner and name != "resources":
-                walk(inner, value[name])
+            if "properties" in child:
+                walk(child, value[name])
 
     walk(schema, values)
 
 
-def test_the_operator_meets_the_restricted_pod_security_standard(render: Render) -> None:
-    (deployment,) = of_kind(render(), "Deployment")
-    pod = deployment["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
+def test_no_level_of_the_schema_lets_an_unknown_name_through() -> None:
+    def closed(node: Any, path: str) -> None:
+        if isinstance(node, list):
+            for each in node:
+                closed(each, path)
+        if not isinstance(node, dict):
+            return
+        if node.get("type") == "object" and path != "/properties/global":
+            assert "additionalProperties" in node, path
+            assert node["additionalProperties"] is not True, path
+        for key, each in node.items():
+            closed(each, f"{path}/{key}")
+
+    closed(json.loads((CHART / "values.schema.json").read_text()), "")
 
 
 def test_image_names_follow_registry_tag_and_digest(render: Render) -> None:

@@ -10,6 +10,7 @@ import pytest
 from docs.pages import NAMES, ROOT
 from yaie.cli.main import COMMANDS, build_parser
 from yaie_api import metrics
+from yaie_operator.__main__ import parser as operator_parser
 
 PACKAGES = (
     "engine/yaie",
@@ -20,7 +21,8 @@ PACKAGES = (
 )
 FOREIGN_FLAGS = {
     *("--server-side", "--set", "--for", "--all", "--all-namespaces", "--create-namespace"),
-    "--take-ownership",
+    *("--take-ownership", "--reset-then-reuse-values", "--namespace", "--logs", "--timeout"),
+    "--docker-server",
     *("--fail", "--silent", "--reuse-values", "--previous", "--as", "--raw"),
     "--embedding-model",
 }
@@ -28,7 +30,7 @@ FOREIGN_FLAGS = {
 
 
 def known_flags() -> set[str]:
-    found = set(FOREIGN_FLAGS)
+    found = FOREIGN_FLAGS | operator_parser()._option_string_actions.keys()
     for name in COMMANDS:
         parser = build_parser(name)
         groups = parser._subparsers._group_actions  # type: ignore[union-attr]  # argparse's only way

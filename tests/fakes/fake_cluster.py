@@ -35,6 +35,7 @@ class FakeCluster:
         self.writes: list[tuple[str, str]] = []
         self.events: list[tuple[str, str, str]] = []
         self.refuse: dict[str, str] = {}
+        self.refuse_deletes = ""
         self.is_away = False
         self.changes: asyncio.Queue[WatchEvent] = asyncio.Queue()
         self._version = 0
@@ -168,6 +169,8 @@ class FakeCluster:
         self.writes.append((verb, f"{ref.kind}/{ref.name}"))
         if ref.kind in self.refuse and verb == "apply":
             raise RefusedError(self.refuse[ref.kind])
+        if self.refuse_deletes and verb == "delete":
+            raise RefusedError(self.refuse_deletes)
 
     def _guard(self, known: Object | None, observed: Object | None) -> None:
         if observed is None and known is not None:

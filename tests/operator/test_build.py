@@ -9,6 +9,7 @@ from fakes.fake_cluster import inference_model
 from yaie_api import names
 from yaie_operator.cluster import Object
 from yaie_operator.config import OperatorConfig
+from yaie_operator.installation import NetworkSettings
 from yaie_operator.model import ServedModel
 from yaie_operator.resources import model_objects, router_objects
 from yaie_operator.resources.engine import arguments, hash_of
@@ -277,8 +278,13 @@ def _router() -> Object:
 
 
 def test_the_registry_lists_every_object_that_is_built() -> None:
-    built = [(obj["kind"], obj["metadata"]["name"]) for obj in _shared()]
-    assert built == [(child.kind.kind, child.name) for child in kinds.OF_NAMESPACE]
+    whole = replace(CONFIG, router_replicas=2, network=NetworkSettings())
+    for config in (CONFIG, whole):
+        objects = router_objects("ns", config, secret=None, new_key=lambda: bytes(32))
+        built = [(obj["kind"], obj["metadata"]["name"]) for obj in objects]
+        wanted = [child for child in kinds.OF_NAMESPACE if child.wanted(config)]
+        assert built == [(child.kind.kind, child.name) for child in wanted]
+    assert wanted == list(kinds.OF_NAMESPACE)
     children = model_objects(model(), CONFIG, deployment=None)
     assert [obj["kind"] for obj in children] == [child.kind.kind for child in kinds.OF_MODEL]
 

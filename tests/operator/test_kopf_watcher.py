@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from yaie_api import names
 from yaie_operator.cluster import WatchEvent
 from yaie_operator.watch import kinds, kopf_watcher
 from yaie_operator.watch.kopf_watcher import Watcher
@@ -40,9 +41,11 @@ def test_children_are_selected_by_the_server_and_nothing_is_posted() -> None:
         "app.kubernetes.io/managed-by=yaie-operator"
     }
     assert len(settings.watching.label_selectors) == len(kinds.WATCHED)
-    assert list(settings.watching.field_selectors.values()) == [
-        "metadata.name=yaie-router-keys", "metadata.name=yaie-router", "metadata.name=yaie-router",
-    ]  # fmt: skip
+    assert [*settings.watching.field_selectors.values()] == [
+        f"metadata.name={name}" for name in kinds.ONLY_NAMES.values()
+    ]
+    assert kinds.ONLY_NAMES[kinds.SECRET] == names.ROUTER_SECRET
+    assert kinds.NETWORK_POLICY not in kinds.ONLY_NAMES  # it has two names
 
 
 @pytest.mark.parametrize(("namespaces", "clusterwide"), [((), True), (("a", "b"), False)])

@@ -6,9 +6,12 @@ import pytest
 
 from yaie_api import names
 from yaie_operator.cluster import Object
+from yaie_operator.config import OperatorConfig
+from yaie_operator.installation import NetworkSettings
 from yaie_operator.reconcile.observe import Ref, SharedView
 from yaie_operator.reconcile.plan import (
     Apply,
+    Remove,
     differs,
     foreign_shared,
     is_our_shared,
@@ -164,7 +167,21 @@ def test_shared_names_in_foreign_hands_are_listed() -> None:
     router = {"kind": "Deployment", "metadata": metadata | ours}
     service = {"kind": "Service", "metadata": metadata}
     view = SharedView("ns", (), {Ref.of(o): o for o in (router, service)})
-    assert foreign_shared(view) == (Ref("Service", "ns", names.ROUTER),)
+    assert foreign_shared(view, OperatorConfig()) == (Ref("Service", "ns", names.ROUTER),)
+
+
+def test_a_foreign_object_is_in_the_way_only_where_ours_should_be() -> None:
+    ref = Ref("NetworkPolicy", "ns", names.ROUTER)
+    view = SharedView("ns", (), {ref: {"kind": ref.kind, "metadata": {"name": ref.name}}})
+    assert foreign_shared(view, OperatorConfig()) == ()
+    assert foreign_shared(view, OperatorConfig(network=NetworkSettings())) == (ref,)
+
+
+def test_an_object_of_ours_that_is_not_wanted_any_more_goes_and_a_foreign_one_stays() -> None:
+    gone = live(deployment())
+    other = {**gone, "kind": "Service", "metadata": {"name": "demo", "namespace": "ns"}}
+    observed = {Ref.of(obj): obj for obj in (gone, other)}
+    assert plan((), observed, ours).writes == (Remove(gone),)
 
 
 @pytest.mark.parametrize(

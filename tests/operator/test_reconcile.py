@@ -13,6 +13,7 @@ from fakes.local_double import LocalDouble
 from yaie_api import names
 from yaie_operator.cluster import ConflictError, UnreachableError
 from yaie_operator.config import OperatorConfig
+from yaie_operator.installation import NetworkSettings
 from yaie_operator.metrics import Metrics
 from yaie_operator.reconcile.observe import Ref, Store
 from yaie_operator.reconcile.reconciler import Reconciler
@@ -526,3 +527,88 @@ def test_any_sequence_of_specs_ends_in_silence(
             assert await world.settle() == []
 
     asyncio.run(play())
+
+
+WHOLE = OperatorConfig(router_replicas=2, network=NetworkSettings())
+POLICIES = {("NetworkPolicy", names.ROUTER), ("NetworkPolicy", names.ENGINES)}
+BUDGET = ("PodDisruptionBudget", names.ROUTER)
+
+
+def optional_children(world: World) -> set[tuple[str, str]]:
+    kinds_of = {"NetworkPolicy", "PodDisruptionBudget"}
+    found = (ref for ref in world.cluster.objects if ref.name != "demo")
+    return {(ref.kind, ref.name) for ref in found if ref.kind in kinds_of}
+
+
+async def test_policies_and_budgets_come_and_go_with_the_settings_that_want_them(
+    world: World,
+) -> None:
+    world.restart(WHOLE)
+    await world.settle()
+    assert optional_children(world) == {*POLICIES, BUDGET}
+    assert await world.settle() == []
+    world.restart(OperatorConfig(network=NetworkSettings()))
+    await world.settle()
+    assert optional_children(world) == POLICIES
+    world.restart(OperatorConfig())
+    await world.settle()
+    assert optional_children(world) == set()
+    assert await world.settle() == []
+
+
+async def test_a_policy_that_others_open_or_delete_is_put_back(world: World) -> None:
+    world.restart(WHOLE)
+    await world.settle()
+    engines = Ref("NetworkPolicy", "ns", names.ENGINES)
+    wanted = world.cluster.objects[engines]["spec"]
+    await world.settle()
+    world.cluster.put({**world.cluster.objects[engines], "spec": {**wanted, "ingress": [{}]}})
+    await world.settle()
+    assert world.cluster.objects[engines]["spec"] == wanted
+    world.cluster.remove(engines)
+    await world.settle()
+    assert world.cluster.objects[engines]["spec"] == wanted
+
+
+async def test_policies_and_budgets_go_with_the_last_model(world: World) -> None:
+    world.restart(WHOLE)
+    await world.settle()
+    world.cluster.remove(MODEL)
+    await world.look()
+    await world.reconciler.reconcile("namespace/ns")
+    assert optional_children(world) == set()
+
+
+async def test_a_policy_of_somebody_else_is_told_where_ours_is_wanted_and_is_left_alone(
+    world: World,
+) -> None:
+    theirs = {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": names.ENGINES, "namespace": "ns"},
+        "spec": {"podSelector": {}},
+    }
+    world.cluster.put(theirs)
+    await world.settle()
+    await world.settle()
+    assert world.condition("RouterReady")[1] == "Starting"
+    world.restart(WHOLE)
+    await world.settle()
+    _, reason, message = world.condition("RouterReady")
+    assert (reason, "NetworkPolicy yaie-engines" in message) == ("NameConflict", True)
+    stored = world.cluster.objects[Ref("NetworkPolicy", "ns", names.ENGINES)]
+    assert stored["spec"] == theirs["spec"]
+
+
+async def test_an_operator_that_may_not_delete_says_so_and_tries_again_later(
+    fake_world: World,
+) -> None:
+    fake_world.restart(WHOLE)
+    await fake_world.settle()
+    fake_world.restart(OperatorConfig())
+    fake_world.cluster.refuse_deletes = "networkpolicies is forbidden"
+    await fake_world.settle()
+    await fake_world.settle()
+    _, reason, message = fake_world.condition("RouterReady")
+    assert (reason, "networkpolicies is forbidden" in message) == ("Refused", True)
+    assert not [one for one in await fake_world.settle() if one[0] == "delete"]

@@ -16,6 +16,7 @@ import pytest
 from cluster.fault_proxy import HOLE, FaultProxy
 from cluster.operator_scene import Operator, Scene, installed, kubeconfig, operator, scene, until
 from yaie_api import names
+from yaie_operator.config import OperatorConfig
 from yaie_operator.watch import kinds
 from yaie_operator.watch.watch_health import DEAF_S
 
@@ -57,7 +58,8 @@ def test_broken_lists_and_watches_show_in_readiness_and_recover(
             assert not is_ready(running)
             proxy.mode = ""
             until(lambda: is_ready(running), running.daemon.tail, timeout_s=30.0)
-            for child in (*kinds.OF_MODEL, *kinds.OF_NAMESPACE):
+            wanted = (one for one in kinds.OF_NAMESPACE if one.wanted(OperatorConfig()))
+            for child in (*kinds.OF_MODEL, *wanted):
                 what = (child.kind.plural, child.name or "demo")
                 uid = scene.get(*what)["metadata"]["uid"]
                 scene.kubectl("delete", *what, "-n", scene.namespace, "--wait=false")

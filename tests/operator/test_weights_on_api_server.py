@@ -64,6 +64,7 @@ class Downloads:
         )  # fmt: skip
 
 
+@pytest.mark.drill
 @pytest.mark.timeout(300)
 def test_a_download_leads_to_engines_and_nothing_is_written_after_it(
     scene: Scene, kubeconfig: Path, tmp_path: Path

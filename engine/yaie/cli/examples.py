@@ -49,6 +49,16 @@ EXAMPLES: Final = {
         "yaie plan -f model.yaml             # the nodes of the cluster, too",
         "yaie plan -f model.yaml --gpu-memory 48GiB -o json",
     ),
+    "explain": (
+        "yaie explain demo",
+        "yaie explain demo -n chat --context staging",
+        "yaie explain demo -o json",
+    ),
+    "doctor": (
+        "yaie doctor",
+        "yaie doctor --no-cluster",
+        "yaie doctor --no-machine --context staging -n chat",
+    ),
     "pull": ("yaie pull Qwen/Qwen3-0.6B", "yaie pull Qwen/Qwen3-0.6B@main"),
     "ls": ("yaie ls", "yaie ls -o json"),
     "rm": ("yaie rm Qwen/Qwen3-0.6B",),

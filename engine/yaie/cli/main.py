@@ -45,13 +45,15 @@ COMMANDS: Final = {
     "scale": "set the number of replicas of a model",
     "run-batch": "answer an OpenAI batch file",
     "plan": "compute what a model takes and where it fits",
+    "explain": "say why a model is not ready, and what to do",
+    "doctor": "check this machine and the cluster for what yaie needs",
     "warmup": "compile a model's kernels ahead of the first server",
     "completion": "print a script that completes commands in bash or zsh",
     "version": "print the version",
 }
 _LOCAL: Final = frozenset({"run", "up", "apply", "delete", "scale", "ps", "logs"})
 """Commands about `yaie up`."""
-_ADVICE: Final = frozenset({"plan"})
+_ADVICE: Final = frozenset({"plan", "explain", "doctor"})
 """Commands that change nothing: they compute, explain and check."""
 _WHOLE: Final = frozenset({"run", "up"})
 """Commands that need the operator, the router and the engine."""

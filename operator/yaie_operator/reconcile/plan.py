@@ -10,10 +10,12 @@ from typing import Any, Final
 
 from yaie_api import names
 from yaie_operator.cluster import Object
+from yaie_operator.config import OperatorConfig
 from yaie_operator.reconcile.drift import has_foreign_fields, has_foreign_keys
 from yaie_operator.reconcile.observe import Ref, SharedView
 from yaie_operator.reconcile.quantity import amount
 from yaie_operator.resources.shared import ANNOTATION_APPLIED
+from yaie_operator.watch import kinds
 
 
 @dataclass(frozen=True)
@@ -98,9 +100,13 @@ def is_our_shared(live: Object) -> bool:
     return is_labelled or ANNOTATION_APPLIED in annotations
 
 
-def foreign_shared(view: SharedView) -> tuple[Ref, ...]:
-    """Objects of other owners that have shared names of a namespace."""
-    return tuple(ref for ref, obj in view.objects.items() if not is_our_shared(obj))
+def foreign_shared(view: SharedView, config: OperatorConfig) -> tuple[Ref, ...]:
+    """Objects of other owners that have the names of shared objects that should exist."""
+    wanted = (child for child in kinds.OF_NAMESPACE if child.wanted(config))
+    refs = (Ref(child.kind.kind, view.namespace, child.name) for child in wanted)
+    return tuple(
+        ref for ref in refs if (obj := view.objects.get(ref)) is not None and not is_our_shared(obj)
+    )
 
 
 def _owners(live: Object) -> Sequence[Mapping[str, Any]]:

@@ -147,7 +147,7 @@ class Reconciler:
             self._refused.clear(key)
             await self._delete_shared(view)
             return None
-        if foreign_shared(view):
+        if foreign_shared(view, self._config):
             self._refused.clear(key)
             wait_s: float | None = self._config.recheck_s
             written = False

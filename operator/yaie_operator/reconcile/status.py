@@ -69,7 +69,7 @@ def summarise(
     replicas = count(view, spec)
     deployment = own_deployment(view)
     cache = weights.condition if weights is not None else None
-    states = _states(view, spec, accepted, replicas, cache)
+    states = _states(view, spec, accepted, replicas, cache=cache, config=config)
     told = _scaling(view.model, spec, scaling)
     if told is not None:
         states[ConditionType.SCALING_ACTIVE] = told.condition
@@ -174,11 +174,13 @@ def _states(
     spec: InferenceModelSpec | None,
     accepted: ConditionState,
     replicas: Replicas,
+    *,
     cache: ConditionState | None,
+    config: OperatorConfig,
 ) -> dict[ConditionType, ConditionState]:
     """All conditions, in the order in which they are shown."""
     engines = _engines(view, spec, accepted, replicas, cache)
-    router = _router(view)
+    router = _router(view, config)
     available = _available(view, replicas, router)
     return {
         ConditionType.ACCEPTED: accepted,
@@ -265,8 +267,8 @@ def _engines_missing(view: ModelView, replicas: Replicas) -> ConditionState:
     )
 
 
-def _router(view: ModelView) -> ConditionState:
-    if foreign := foreign_shared(view.shared):
+def _router(view: ModelView, config: OperatorConfig) -> ConditionState:
+    if foreign := foreign_shared(view.shared, config):
         return name_conflict(foreign)
     if view.shared.refusal:
         why = view.shared.refusal.rstrip(". ")

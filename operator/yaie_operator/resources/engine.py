@@ -32,6 +32,7 @@ from yaie_operator.resources.shared import (
     SETTLE_S,
     digest,
     http_probe,
+    image_pull_secrets,
     labels,
     manifest,
 )
@@ -144,6 +145,7 @@ def _template(
         "containers": [_container(model, config, stored)],
         "volumes": _volumes(model, stored),
         **placement(model),
+        **image_pull_secrets(config),
     }
     if resources.runtime_class_name:
         spec["runtimeClassName"] = resources.runtime_class_name

@@ -6,13 +6,15 @@ operator deletes them itself, after the last model.
 
 import base64
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from yaie_api import names
 from yaie_api.http.access.cors import CorsPolicy
 from yaie_operator.cluster import Object
 from yaie_operator.config import OperatorConfig
+from yaie_operator.installation import PodSettings
+from yaie_operator.resources.network import network_policies
 from yaie_operator.resources.shared import (
     CONTAINER_SECURITY,
     EXIT_MARGIN_S,
@@ -20,6 +22,7 @@ from yaie_operator.resources.shared import (
     SETTLE_S,
     http_probe,
     http_service,
+    image_pull_secrets,
     labels,
     manifest,
 )
@@ -30,6 +33,8 @@ DRAIN_S: Final = 300
 """Seconds that streams have to finish after SIGTERM: the router's own default."""
 SELECTOR: Final = {names.LABEL_COMPONENT: names.COMPONENT_ROUTER}
 _LABELS: Final = labels(names.COMPONENT_ROUTER)
+RESOURCES: Final = {"requests": {"cpu": "100m", "memory": "128Mi"}}
+"""Of a router, unless the administrator sets others."""
 
 
 def router_objects(
@@ -56,6 +61,8 @@ def router_objects(
         ),
         manifest("v1", "ServiceAccount", name=names.ROUTER, **common),
         _role_binding(namespace, common),
+        *(network_policies(namespace, config.network) if config.network else ()),
+        *_disruption_budgets(config, common),
         http_service(
             name=names.ROUTER,
             **common,
@@ -92,6 +99,23 @@ def _role_binding(namespace: str, common: dict[str, Any]) -> Object:
     )
 
 
+def _disruption_budgets(config: OperatorConfig, common: dict[str, Any]) -> Iterator[Object]:
+    """Of several routers a drained node takes one at a time; a single one must be able to move."""
+    if config.router_replicas > 1:
+        yield manifest(
+            "policy/v1",
+            "PodDisruptionBudget",
+            name=names.ROUTER,
+            **common,
+            spec={
+                "maxUnavailable": 1,
+                "selector": {"matchLabels": SELECTOR},
+                # A router that is not ready serves nobody: it may always go.
+                "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            },
+        )
+
+
 def _deployment(namespace: str, config: OperatorConfig, common: dict[str, Any]) -> Object:
     return manifest(
         "apps/v1",
@@ -107,7 +131,7 @@ def _deployment(namespace: str, config: OperatorConfig, common: dict[str, Any]) 
                 "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
             },
             "template": {
-                "metadata": {"labels": _LABELS},
+                "metadata": _pod_metadata(config.router_pod),
                 "spec": {
                     "serviceAccountName": names.ROUTER,
                     "enableServiceLinks": False,
@@ -115,10 +139,40 @@ def _deployment(namespace: str, config: OperatorConfig, common: dict[str, Any]) 
                     "terminationGracePeriodSeconds": SETTLE_S + DRAIN_S + EXIT_MARGIN_S,
                     "containers": [_container(namespace, config)],
                     "volumes": [{"name": "tmp", "emptyDir": {}}],
+                    **image_pull_secrets(config),
+                    **_placement(config),
                 },
             },
         },
     )
+
+
+def _pod_metadata(settings: PodSettings) -> dict[str, Any]:
+    annotations = {"annotations": dict(settings.annotations)} if settings.annotations else {}
+    return {"labels": {**settings.labels, **_LABELS}, **annotations}
+
+
+def _placement(config: OperatorConfig) -> dict[str, Any]:
+    """What says on which nodes the pods run. Several routers go to several nodes if they can."""
+    settings = config.router_pod
+    fields = {
+        "nodeSelector": dict(settings.node_selector),
+        "tolerations": list(settings.tolerations),
+        "affinity": dict(settings.affinity),
+        "topologySpreadConstraints": [
+            {"labelSelector": {"matchLabels": SELECTOR}, **constraint}
+            for constraint in settings.topology_spread_constraints or _spread(config)
+        ],
+        "priorityClassName": settings.priority_class_name,
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
+def _spread(config: OperatorConfig) -> tuple[dict[str, Any], ...]:
+    if config.router_replicas == 1:
+        return ()
+    constraint = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname"}
+    return (constraint | {"whenUnsatisfiable": "ScheduleAnyway"},)
 
 
 def _container(namespace: str, config: OperatorConfig) -> dict[str, Any]:
@@ -149,7 +203,7 @@ def _container(namespace: str, config: OperatorConfig) -> dict[str, Any]:
                 "protocol": "TCP",
             }
         ],
-        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+        "resources": config.router_pod.resources or RESOURCES,
         "readinessProbe": http_probe(names.PATH_READY, period_s=2, failures=2),
         "livenessProbe": http_probe(names.PATH_LIVE, period_s=10, failures=6),
         "lifecycle": {"preStop": {"sleep": {"seconds": SETTLE_S}}},

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from yaie_api import names
 from yaie_operator.cluster import Object
+from yaie_operator.config import OperatorConfig
 
 ANNOTATION_APPLIED: Final = f"{names.GROUP}/applied"
 """Hash of the whole manifest as last applied. It also changes when the operator stops setting a
@@ -87,6 +88,12 @@ def manifest(
     whole = {"apiVersion": api_version, "kind": kind, "metadata": metadata, **body}
     metadata["annotations"] = {**metadata["annotations"], ANNOTATION_APPLIED: digest(whole)}
     return whole
+
+
+def image_pull_secrets(config: OperatorConfig) -> dict[str, Any]:
+    """The pod spec's field with the registries' Secrets, absent if there are none."""
+    named = [{"name": name} for name in config.image_pull_secrets]
+    return {"imagePullSecrets": named} if named else {}
 
 
 def http_probe(path: str, *, period_s: int, failures: int) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from yaie_operator.resources.shared import (
     CONTAINER_SECURITY,
     POD_SECURITY,
     digest,
+    image_pull_secrets,
     labels,
     manifest,
 )
@@ -122,6 +123,7 @@ def _pod(model: ServedModel, config: OperatorConfig, pinned: str) -> dict[str, A
         ],
         # Where the engines will run: a claim that waits for its first pod is made beside that pod.
         **placement(model),
+        **image_pull_secrets(config),
     }
 
 

@@ -122,6 +122,45 @@ def test_ps_yaml_can_be_applied_again(running: Up, tmp_path: Path) -> None:
     assert found["status"]["ready"] == "1/1"
 
 
+def test_a_running_up_is_explained_with_how_to_talk_to_it(running: Up) -> None:
+    done = call(running, "explain", "base")
+    assert done.returncode == 0, done.stderr
+    assert "default/base on `yaie up`" in done.stdout
+    assert "Nothing is awaited (AllReady for" in done.stdout
+    chat = f"  yaie chat --model base --endpoint http://127.0.0.1:{running.port}"
+    assert done.stdout.splitlines()[-1] == chat
+
+
+def test_an_engine_that_cannot_start_says_why_under_up(running: Up, tmp_path: Path) -> None:
+    broken = model_file(tmp_path, "broken", text="  resources: {gpu: {count: 1}}\n")
+    call(running, "apply", "-f", str(broken))
+
+    def found() -> dict[str, Any]:
+        answer = call(running, "explain", "broken", "-o", "json")
+        return dict(json.loads(answer.stdout))
+
+    until(lambda: found()["reason"] == "Unschedulable")
+    assert not found()["is_ready"]
+    assert "needs 1 GPU(s)" in found()["message"]
+    assert found()["engines"][0]["state"] == "Pending"
+    assert found()["next"][0] == f"yaie ps -o wide --state-dir {running.state}"
+    call(running, "delete", "broken")
+
+
+def test_a_model_that_is_not_there_names_those_that_are(running: Up) -> None:
+    done = call(running, "explain", "nobody")
+    assert done.returncode == 1
+    assert "no model named nobody in namespace default (models there: " in done.stderr
+
+
+def test_a_plan_looks_at_the_machine_of_a_running_up(running: Up, tmp_path: Path) -> None:
+    file = model_file(tmp_path, "wide", text="  resources: {gpu: {count: 1}}\n")
+    done = call(running, "plan", "-f", str(file))
+    assert (done.returncode, "it has no GPU" in done.stdout) == (1, True), done.stderr
+    done = call(running, "plan", "-f", str(model_file(tmp_path, "base")))
+    assert (done.returncode, "base: 1 wanted, 1 running" in done.stdout) == (0, True), done.stdout
+
+
 def test_logs_are_those_of_the_models_pods(running: Up) -> None:
     done = call(running, "logs", "base")
     assert "started serve builtin://yaie-demo --host 127.1." in done.stdout

@@ -5,11 +5,11 @@ kubectl finds it.
 """
 
 import argparse
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from yaie.cli.advice.threads import in_thread
 from yaie.cli.local.client import LocalClient, NotRunningError, running_folder, state_folder
 from yaie.cli.local.files import DEFAULT_NAMESPACE
 from yaie.extras import is_foreign, missing
@@ -50,6 +50,9 @@ class Place(Protocol):
 
     async def log(self, path: str, lines: int) -> str:
         """The last lines of a pod's log."""
+
+    async def text(self, path: str) -> str:
+        """What a path answers that need not be JSON."""
 
 
 def add_place_flags(parser: argparse.ArgumentParser) -> None:
@@ -105,16 +108,21 @@ class LocalPlace:
         self.flags = f" --state-dir {folder}" if is_named else ""
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
-        _, found = await asyncio.to_thread(self._client.call, "GET", path, query=query)
+        _, found = await in_thread(lambda: self._client.call("GET", path, query=query))
         return found
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        _, found = await asyncio.to_thread(self._client.call, "POST", path, body=body)
+        _, found = await in_thread(lambda: self._client.call("POST", path, body=body))
         return found
 
     async def log(self, path: str, lines: int) -> str:
-        query = {"tailLines": str(lines)}
-        found = await asyncio.to_thread(lambda: list(self._client.lines(path, query)))
+        return await self._text(path, {"tailLines": str(lines)})
+
+    async def text(self, path: str) -> str:
+        return await self._text(path, {})
+
+    async def _text(self, path: str, query: Mapping[str, str]) -> str:
+        found = await in_thread(lambda: list(self._client.lines(path, query)))
         return b"".join(found).decode(errors="replace")
 
 
@@ -136,10 +144,16 @@ class KubePlace:
         return await self._send("POST", path, body=body)
 
     async def log(self, path: str, lines: int) -> str:
+        return await self._text(path, (("tailLines", str(lines)),))
+
+    async def text(self, path: str) -> str:
+        return await self._text(path, ())
+
+    async def _text(self, path: str, query: tuple[tuple[str, str], ...]) -> str:
         from yaie_operator.watch.kube_api import Request
 
         with _as_our_errors():
-            found = await self._api.read(Request("GET", path, (("tailLines", str(lines)),)))
+            found = await self._api.read(Request("GET", path, query))
         return found.decode(errors="replace")
 
     async def _send(

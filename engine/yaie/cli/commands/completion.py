@@ -37,7 +37,7 @@ _yaie() {
 }
 compdef _yaie yaie
 """
-_OF_MODELS: Final = frozenset({"delete", "scale", "ps", "logs", "run"})
+_OF_MODELS: Final = frozenset({"delete", "explain", "scale", "ps", "logs", "run"})
 """Commands whose words are names of models that run."""
 
 

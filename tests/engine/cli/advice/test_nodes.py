@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from yaie.cli.advice import nodes
-from yaie.cli.advice.nodes import GPU, Seat
+from yaie.cli.advice.planning import nodes
+from yaie.cli.advice.planning.nodes import GPU, Seat
 
 TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 
@@ -134,18 +134,24 @@ def test_what_is_in_use_may_be_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("places", "missing", "auto", "max_surge", "begins"),
+    ("places", "running", "strategy", "max_surge", "words"),
     [
-        (1, 0, False, 1, "A rollout has a spare place"),
-        (2, 1, False, 1, "A rollout has a spare place"),
-        (0, 0, False, 1, "A rollout has no spare place: the new engine would wait. Set rollout."),
-        (1, 1, True, 1, "A rollout has no spare place: each engine stops before"),
-        (0, 0, False, 0, "A rollout replaces engines one by one"),
-        (1, 3, True, 1, "3 engines to start, room for 1: the rest waits"),
+        (1, 2, "Auto", 1, "A rollout has a spare place"),
+        (2, 1, "Surge", 1, "A rollout has a spare place"),
+        (0, 2, "Surge", 1, "would wait for one. Write rollout.strategy: Auto"),
+        (1, 1, "Auto", 1, "no spare place: engines are replaced one by one in their places"),
+        (0, 2, "Auto", 0, "in their places: one engine less serves meanwhile"),
+        (9, 2, "Recreate", 1, "stops every engine before it starts new ones"),
+        (1, 0, "Auto", 1, "2 engines to start, room for 1: the rest waits"),
     ],
 )
 def test_a_rollout_needs_a_place_beyond_those_that_are_wanted(
-    places: int, missing: int, auto: bool, max_surge: int, begins: str
+    places: int, running: int, strategy: str, max_surge: int, words: str
 ) -> None:
-    told = nodes.surge(places, missing=missing, is_auto=auto, max_surge=max_surge)
-    assert told.startswith(begins)
+    told = nodes.rollout(places, wanted=2, running=running, strategy=strategy, max_surge=max_surge)
+    assert words in told
+
+
+def test_the_only_engine_leaves_nothing_to_serve_while_it_is_replaced() -> None:
+    told = nodes.rollout(0, wanted=1, running=1, strategy="Auto", max_surge=1)
+    assert "nothing is served meanwhile" in told

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from engine.models import oracle
-from yaie.cli.advice import cards, memory_plan, subject
-from yaie.cli.advice.memory_plan import Subject
+from yaie.cli.advice.planning import cards, memory, subject
+from yaie.cli.advice.planning.memory import Subject
 from yaie.cli.main import build_parser, main
 from yaie.runtime.startup import factory
 from yaie_api.engine_config import EngineConfig
@@ -51,7 +51,7 @@ def config_only(folder: Path, raw: dict[str, Any] = LLAMA_70B) -> str:
 
 def of_70b(folder: Path, **settings: Any) -> Subject:
     config = EngineConfig(model=config_only(folder), **settings)
-    wish = subject.Wish("m", None, config.model, config, {}, 1, 1, is_auto=False, memory=None)
+    wish = subject.Wish("m", None, config.model, config, {}, 1, 1, "Auto", memory=None)
     return subject.subject_of(wish)
 
 
@@ -93,7 +93,7 @@ def test_a_gpu_that_is_large_enough_is_named_with_its_arithmetic(
 
 
 def test_the_lines_of_the_arithmetic_add_up(tmp_path: Path) -> None:
-    fit = memory_plan.on_gpu(of_70b(tmp_path), cards.card("b200"))
+    fit = memory.on_gpu(of_70b(tmp_path), cards.card("b200"))
     assert fit.memory_bytes - sum(part.n_bytes for part in fit.parts) == fit.cache_bytes
     assert fit.kv_tokens == fit.cache_bytes // (320 * 1024 * 16) * 16
 
@@ -109,17 +109,17 @@ def test_a_gpu_that_is_too_small_is_refused_and_several_are_no_way_out(
 
 
 def test_a_length_that_the_cache_cannot_hold_is_said(tmp_path: Path) -> None:
-    fit = memory_plan.on_gpu(of_70b(tmp_path, max_model_len=131072), cards.card("b200"))
+    fit = memory.on_gpu(of_70b(tmp_path, max_model_len=131072), cards.card("b200"))
     assert fit.refusal.startswith("the KV cache holds 73,")
-    shorter = memory_plan.on_gpu(of_70b(tmp_path, max_model_len=8192), cards.card("b200"))
+    shorter = memory.on_gpu(of_70b(tmp_path, max_model_len=8192), cards.card("b200"))
     assert shorter.fits
     assert shorter.concurrency == pytest.approx((shorter.kv_tokens or 0) / 8192)
 
 
 def test_more_utilization_leaves_more_for_the_cache(tmp_path: Path) -> None:
     card = cards.card("b200")
-    low = memory_plan.on_gpu(of_70b(tmp_path), card)
-    high = memory_plan.on_gpu(of_70b(tmp_path, gpu_memory_utilization=0.95), card)
+    low = memory.on_gpu(of_70b(tmp_path), card)
+    high = memory.on_gpu(of_70b(tmp_path, gpu_memory_utilization=0.95), card)
     assert high.cache_bytes - low.cache_bytes == pytest.approx(0.05 * card.memory_bytes, abs=2)
 
 

@@ -7,16 +7,16 @@ import os
 from typing import TYPE_CHECKING
 
 from yaie.cli import foreign_flags, serve_flags
-from yaie.cli.advice import cards
 from yaie.cli.advice.place import add_place_flags
+from yaie.cli.advice.planning import cards
 from yaie.cli.local.files import add_files_flag
 from yaie_api.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from yaie.cli.advice.memory_plan import Fit, Subject
-    from yaie.cli.advice.plan_text import Plan
-    from yaie.cli.advice.room import Room
-    from yaie.cli.advice.subject import Wish
+    from yaie.cli.advice.planning.memory import Fit, Subject
+    from yaie.cli.advice.planning.room import Room
+    from yaie.cli.advice.planning.subject import Wish
+    from yaie.cli.advice.planning.text import Plan
     from yaie.cli.main import Subparsers
 
 DESCRIPTION = """\
@@ -71,22 +71,22 @@ def run(args: argparse.Namespace) -> int:
         InvalidRequestError: a model cannot be read or is refused.
 
     """
-    from yaie.cli.advice import plan_text, subject
+    from yaie.cli.advice.planning import subject, text
     from yaie.logging import setup
 
     setup("error")
     foreign_flags.log_notes(args, os.environ)
     plans = [_plan(wish, args) for wish in subject.wishes(args)]
     if args.output == "json":
-        print(json.dumps({"models": [plan_text.as_json(plan) for plan in plans]}, indent=2))
+        print(json.dumps({"models": [text.as_json(plan) for plan in plans]}, indent=2))
     else:
-        print("\n\n".join("\n".join(plan_text.lines(plan)) for plan in plans))
+        print("\n\n".join("\n".join(text.lines(plan)) for plan in plans))
     return 0 if all(plan.is_possible for plan in plans) else 1
 
 
 def _plan(wish: "Wish", args: argparse.Namespace) -> "Plan":
-    from yaie.cli.advice.plan_text import Plan
-    from yaie.cli.advice.subject import subject_of
+    from yaie.cli.advice.planning.subject import subject_of
+    from yaie.cli.advice.planning.text import Plan
 
     subject, room, unseen = subject_of(wish), None, ""
     if not args.no_cluster:
@@ -101,7 +101,7 @@ def _plan(wish: "Wish", args: argparse.Namespace) -> "Plan":
 
 async def _look(wish: "Wish", args: argparse.Namespace) -> "Room":
     from yaie.cli.advice.place import reach
-    from yaie.cli.advice.room import look
+    from yaie.cli.advice.planning.room import look
 
     async with reach(args) as place:
         return await look(place, wish.name, wish.namespace or place.namespace, wish.pod)
@@ -114,7 +114,7 @@ def devices(
     machine's and on common ones; in the memory of a CPU where it is not for a GPU.
     """
     from yaie.cli.advice.gpus import installed
-    from yaie.cli.advice.memory_plan import on_gpu
+    from yaie.cli.advice.planning.memory import on_gpu
 
     named = [cards.card(name) for name in args.gpu]
     named += [cards.Card(f"GPU of {size / 2**30:g} GiB", size) for size in args.gpu_memory]
@@ -132,7 +132,7 @@ def devices(
 
 def _on_cpu(wish: "Wish", subject: "Subject") -> "Fit":
     """How the model fits into the memory of its container, or of this machine."""
-    from yaie.cli.advice.memory_plan import on_cpu
+    from yaie.cli.advice.planning.memory import on_cpu
     from yaie.runtime import host
     from yaie_operator.reconcile.quantity import amount
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from yaie.cli.advice import nodes
-from yaie.cli.advice.nodes import GPU, GPU_MEMORY, GPU_PRODUCT, Seat
 from yaie.cli.advice.place import ForbiddenError, Place
+from yaie.cli.advice.planning import nodes
+from yaie.cli.advice.planning.nodes import GPU, GPU_MEMORY, GPU_PRODUCT, Seat
 from yaie_api import names
 from yaie_api.errors import NotFoundError
 

@@ -196,28 +196,31 @@ def _is_ready(node: Object) -> bool:
     return next((c["status"] == "True" for c in conditions if c["type"] == "Ready"), True)
 
 
-def surge(places: int, *, missing: int, is_auto: bool, max_surge: int) -> str:
-    """Whether a rollout has a spare place, in a sentence.
+def rollout(places: int, *, wanted: int, running: int, strategy: str, max_surge: int) -> str:
+    """How a rollout would go, in a sentence.
 
-    `places`: pods that fit now. `missing`: engines that are wanted and do not run yet. `is_auto`:
-    the rollout decides by itself between an additional engine and one less.
+    `places`: pods that fit now. `wanted`, `running`: engines of the model. `strategy`, `max_surge`:
+    of spec.rollout.
     """
-    spare = places - missing
+    missing = max(0, wanted - running)
     if places < missing:
         return (
             f"{missing} engine{'s' if missing > 1 else ''} to start, room for {places}: the rest "
             "waits (Unschedulable) until something is freed."
         )
+    if strategy == "Recreate":
+        return "A rollout stops every engine before it starts new ones (rollout.strategy Recreate)."
+    meanwhile = "nothing is served" if wanted == 1 else "one engine less serves"
     if max_surge == 0:
-        return "A rollout replaces engines one by one: rollout.maxSurge is 0."
-    if spare >= 1:
-        return "A rollout has a spare place: the new engine starts before an old one stops."
-    if is_auto:
+        return f"A rollout replaces engines one by one in their places: {meanwhile} meanwhile."
+    if places > missing:
+        return "A rollout has a spare place: the new engine is ready before an old one stops."
+    if strategy == "Auto":
         return (
-            "A rollout has no spare place: each engine stops before the new one starts "
-            "(rollout.strategy Auto); capacity falls by one engine meanwhile."
+            "A rollout has no spare place: engines are replaced one by one in their places "
+            f"(rollout.strategy Auto), and {meanwhile} meanwhile."
         )
     return (
-        "A rollout has no spare place: the new engine would wait. Set rollout.maxSurge: 0 and "
-        "rollout.maxUnavailable: 1 to replace engines one by one."
+        "A rollout has no spare place: the new engine would wait for one. Write rollout.strategy: "
+        "Auto to replace engines in their places."
     )

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from yaie.cli.advice.cards import Card
-from yaie.cli.advice.memory_plan import (
+from yaie.cli.advice.planning.cards import Card
+from yaie.cli.advice.planning.memory import (
     COLUMNS,
     Fit,
     Subject,
@@ -16,9 +16,9 @@ from yaie.cli.advice.memory_plan import (
     row,
     verdict,
 )
-from yaie.cli.advice.nodes import Seat, surge
-from yaie.cli.advice.room import Room
-from yaie.cli.advice.subject import Wish
+from yaie.cli.advice.planning.nodes import Seat, rollout
+from yaie.cli.advice.planning.room import Room
+from yaie.cli.advice.planning.subject import Wish
 from yaie.cli.commands.local.ps import table
 from yaie_api.resource.capacity import DTYPE_BYTES
 
@@ -78,11 +78,16 @@ def _room(plan: Plan, room: Room) -> list[str]:
         found.append(f"  {room.unknown}")
     if not plan.seats:
         return found if room.unknown else [*found, "  it has no nodes"]
-    missing = max(0, plan.wish.replicas - (room.running or 0))
-    running = "" if room.running is None else f", {room.running} running"
-    found.append(f"  {plan.wish.name}: {plan.wish.replicas} wanted{running}")
-    wish = plan.wish
-    told = surge(plan.places, missing=missing, is_auto=wish.is_auto, max_surge=wish.max_surge)
+    wish, running = plan.wish, room.running or 0
+    known = "" if room.running is None else f", {running} running"
+    found.append(f"  {wish.name}: {wish.replicas} wanted{known}")
+    told = rollout(
+        plan.places,
+        wanted=wish.replicas,
+        running=running,
+        strategy=wish.strategy,
+        max_surge=wish.max_surge,
+    )
     return [*found, f"  {told}"]
 
 

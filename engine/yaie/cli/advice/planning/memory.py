@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from yaie.cli.advice.cards import Card
+from yaie.cli.advice.planning.cards import Card
 from yaie.model_config.decoder_config import ModelConfig
 from yaie.runtime.startup import footprint
 from yaie.runtime.startup.footprint import STEP_TOKENS, Footprint

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from yaie.checkpoint import sizes, source
-from yaie.cli.advice.memory_plan import Subject
+from yaie.cli.advice.planning.memory import Subject
 from yaie.cli.commands.serve import engine_config
 from yaie.cli.local.files import DEFAULT_NAMESPACE, Loaded, load
 from yaie.cli.local.named_models import named_models, source_of
@@ -39,7 +39,7 @@ class Wish:
         pod: the spec of an engine's pod.
         replicas: engines that are wanted.
         max_surge: of the rollout.
-        is_auto: whether the rollout chooses between one more and one less.
+        strategy: of the rollout.
         memory: what an engine on a CPU may take, as the file says it; None: it does not.
 
     """
@@ -51,7 +51,7 @@ class Wish:
     pod: Mapping[str, Any]
     replicas: int
     max_surge: int
-    is_auto: bool
+    strategy: str
     memory: str | None
 
 
@@ -172,7 +172,7 @@ def _wish(loaded: Loaded, namespace: str | None, config: EngineConfig) -> Wish:
         pod=deployment(served, OperatorConfig(), observed=None)["spec"]["template"]["spec"],
         replicas=spec.autoscaling.max if spec.autoscaling else spec.desired_replicas,
         max_surge=rollout.max_surge,
-        is_auto=getattr(rollout, "strategy", None) == "Auto",
+        strategy=rollout.strategy,
         memory=spec.resources.memory,
     )
 

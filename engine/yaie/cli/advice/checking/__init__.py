@@ -1,0 +1,1 @@
+"""What `yaie doctor` checks."""

@@ -1,0 +1,1 @@
+"""What `yaie explain` works out: why a model is as it is."""

@@ -1,0 +1,1 @@
+"""What `yaie plan` works out: memory, nodes with room, rollouts."""
