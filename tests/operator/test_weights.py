@@ -271,7 +271,8 @@ async def test_a_claim_that_was_made_anew_gets_the_same_commit(world: World) -> 
     assert world.condition()[1] == "Downloading"
 
 
-async def test_the_users_claim_is_awaited_and_never_written(world: World) -> None:
+async def test_the_users_claim_is_awaited_and_never_written(fake_world: World) -> None:
+    world = fake_world
     world.put(cache={"mode": "pvc", "claim": "models"})
     await world.settle()
     assert world.condition()[:2] == ("False", "ClaimMissing")

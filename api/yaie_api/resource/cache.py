@@ -27,6 +27,11 @@ class Cache(Part):
                 "that mode, or remove them",
             ),
             Rule(
+                "!has(self.claim)",
+                "under `yaie up` the claim is made; write cache.size instead of cache.claim",
+                local_only=True,
+            ),
+            Rule(
                 "!has(self.claim) || (!has(self.storageClass) && !has(self.accessMode))",
                 "cache.storageClass and cache.accessMode are for a claim that the operator makes; "
                 "remove them, cache.claim has its own",
