@@ -8,6 +8,7 @@ import pytest
 
 from fakes.fake_cluster import FakeCluster, inference_model
 from fakes.local_double import LocalDouble
+from fakes.local_objects import owner
 from yaie_api import names
 from yaie_api.download.messages import Progress, Result, parse_progress
 from yaie_operator.cluster import Object
@@ -70,8 +71,9 @@ class World:
         await self.settle()
 
     def pod(self, name: str = "demo-weights-abcde", phase: str = "Running", **status: Any) -> None:
-        """Play the Job controller and the kubelet."""
+        """Play the Job controller and the kubelet. `stranger`: the pod is not the Job's."""
         job = self.get(JOB)
+        stranger = status.pop("stranger", False)
         ended = status.pop("ended", None)
         container: dict[str, Any] = {"name": "download", "state": {"running": {}}}
         if ended is not None and phase == "Running":
@@ -88,6 +90,7 @@ class World:
                     "name": name,
                     "namespace": "ns",
                     "labels": job["spec"]["template"]["metadata"]["labels"],
+                    "ownerReferences": [] if stranger else [owner(job)],
                 },
                 "spec": job["spec"]["template"]["spec"],
             }
@@ -212,11 +215,20 @@ async def test_what_is_stored_is_remembered_without_the_job_and_its_pod(world: W
     await world.settle()
     before = world.get(DEPLOYMENT)["metadata"]["resourceVersion"]
     world.cluster.remove(JOB)
-    world.cluster.remove(Ref("Pod", "ns", "demo-weights-abcde"))
+    assert not world.has(Ref("Pod", "ns", "demo-weights-abcde"))
     world.restart()
     assert await world.settle() == []
     assert world.get(DEPLOYMENT)["metadata"]["resourceVersion"] == before
     assert world.condition()[1] == "Stored"
+
+
+async def test_a_pod_that_is_not_the_jobs_tells_nothing(world: World) -> None:
+    await world.begin()
+    world.pod(
+        phase="Succeeded", stranger=True, ended={"exitCode": 0, "message": RESULT.text()},
+    )  # fmt: skip
+    assert await world.settle() == []
+    assert not world.has(DEPLOYMENT)
 
 
 async def test_a_failed_download_says_why_and_that_it_is_tried_again(world: World) -> None:

@@ -279,6 +279,13 @@ def wanted_claim(model: Object) -> str:
     return str(cache.get("claim") or object_name(model["metadata"]["name"]))
 
 
+def _owners(pod: Object) -> set[str]:
+    """Uids of a pod's owners. A pod that somebody else has labelled like a download's tells us
+    nothing.
+    """
+    return {owner["uid"] for owner in pod["metadata"].get("ownerReferences") or ()}
+
+
 async def _cache(store: Store, cluster: Cluster, model: Object) -> dict[Ref, Object]:
     """The claim and the Job of a model with a cache; of another, a Job that is left. A claim of the
     user is in no watch and is read.
@@ -300,12 +307,16 @@ async def observe_model(
         return None
     refs = [Ref(child.kind.kind, namespace, name) for child in kinds.OF_MODEL]
     own = await _objects(store, cluster, refs)
+    cache = await _cache(store, cluster, model)
+    jobs = {obj["metadata"]["uid"] for ref, obj in cache.items() if ref.kind == kinds.JOB.kind}
     return ModelView(
         model=model,
-        objects=own | await _cache(store, cluster, model),
+        objects=own | cache,
         pods=tuple(store.pods(namespace, name)),
         slices=tuple(store.slices(namespace, name)),
-        downloads=tuple(store.downloads(namespace, name)),
+        downloads=tuple(
+            pod for pod in store.downloads(namespace, name) if not jobs.isdisjoint(_owners(pod))
+        ),
         shared=await observe_shared(store, cluster, namespace),
     )
 

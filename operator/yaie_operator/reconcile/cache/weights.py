@@ -93,7 +93,7 @@ def _in_claim(
     claim = view.claim
     if claim is None:  # the status keeps what it says, for the key and the revision in it
         last = (view.model.get("status") or {}).get("cache") or {"key": "", "bytes": 0}
-        pinned = _pinned(view.model, last["key"])
+        pinned = _pinned(view.model, weights.key_of(model, ""))
         return Weights(_no_claim(model), held=True, desired=claims, status=last, revision=pinned)
     key = weights.key_of(model, claim["metadata"]["uid"])
     stored = _recorded(view.model, key) or _result(view, key)
