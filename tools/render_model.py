@@ -40,7 +40,23 @@ SECTIONS = {
 Entries of a list are written `[]`. `yaie up` takes `file:///PATH` too; there, every path in the
 source, in `engine.args` and in `engine.env` is this machine's and stays as it is written. A file
 beside the weights of a `pvc://` source is `$(YAIE_MODEL_FOLDER)/FILE` in `engine.args`, there and
-on a cluster.""",
+on a cluster. One machine has no scheduler: `nodeSelector`, `tolerations`, classes and affinities
+have no effect under `yaie up`; it refuses `gpu.type` and volumes.
+
+Each model has a PodDisruptionBudget of its name, by which a drain of nodes evicts one engine at a
+time.
+
+`podTemplate` has the form of a Pod's template. Its fields marked *Refused* are known, so that the
+answer to them says what to write. A claim keeps what was downloaded from Hugging Face:
+
+```
+podTemplate:
+  spec:
+    volumes: [{name: hub, persistentVolumeClaim: {claimName: huggingface}}]
+    containers:
+      - name: engine
+        volumeMounts: [{name: hub, mountPath: /cache/huggingface}]
+```""",
     "status": """\
 What the operator observed. `yaie ps -o yaml` and `kubectl get -o yaml` show it. When an engine
 cannot start, the message of the conditions `EnginesReady` and `Ready` holds the sentence that the
@@ -62,11 +78,15 @@ def page() -> str:
 def rows(schema: Mapping[str, Any], at: str) -> Iterator[str]:
     """A row for each field below a place, and for the fields below it."""
     for name, field in schema.get("properties", {}).items():
+        if field["description"].startswith("Refused: ") and "properties" not in field:
+            yield f"| `{at}{name}` | | | *Refused*{field['description'].removeprefix('Refused')} |"
+            continue
         default = field.get("default")
         shown = "" if default in (None, "", {}) else f"`{json.dumps(default)}`"
         if name in schema.get("required", ()):
             shown = "required"
-        meaning = " ".join(field["description"].split()).replace("|", "\\|")
+        # After a line break: limits and default, which have columns here.
+        meaning = field["description"].partition("\n")[0].replace("|", "\\|")
         yield f"| `{at}{name}` | {kind_of(field)} | {shown} | {meaning} |"
         inner = field["items"] if field.get("type") == "array" else field
         yield from rows(inner, f"{at}{name}{'[].' if inner is not field else '.'}")

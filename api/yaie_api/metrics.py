@@ -12,7 +12,7 @@ from typing import Final, Literal
 Kind = Literal["counter", "gauge", "histogram"]
 Exporter = Literal["engine", "router", "operator"]
 _EXPORTERS: Final[tuple[Exporter, ...]] = ("engine", "router", "operator")
-_UNITS: Final = ("seconds", "tokens", "pages", "ratio", "requests")
+_UNITS: Final = ("seconds", "tokens", "pages", "ratio", "requests", "bytes")
 
 
 @dataclass(frozen=True)
@@ -215,6 +215,18 @@ ENGINE_WAITING: Final = Metric(
 )
 ENGINE_KV_UTILIZATION: Final = Metric(
     "yaie_engine_kv_utilization_ratio", "gauge", "Share of KV pages held by live generations."
+)
+ENGINE_PARAMETERS: Final = Metric(
+    "yaie_engine_model_parameters", "gauge", "Parameters of the model."
+)
+ENGINE_WEIGHT_BYTES: Final = Metric(
+    "yaie_engine_weight_bytes", "gauge", "Memory of the model's weights."
+)
+ENGINE_CONTEXT: Final = Metric(
+    "yaie_engine_context_tokens", "gauge", "Longest prompt and answer together."
+)
+ENGINE_KV_TOKENS: Final = Metric(
+    "yaie_engine_kv_tokens", "gauge", "Tokens that all KV pages together hold."
 )
 ENGINE_KV_PAGES: Final = Metric("yaie_engine_kv_pages", "gauge", "KV pages in all.")
 ENGINE_KV_PAGES_FREE: Final = Metric("yaie_engine_kv_pages_free", "gauge", "KV pages free.")

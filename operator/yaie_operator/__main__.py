@@ -58,6 +58,12 @@ def parser() -> argparse.ArgumentParser:
         help="compete for the Lease before doing anything; default: true",
     )
     p.add_argument("--lease-namespace", help="namespace of the Lease; default: the pod's")
+    p.add_argument(
+        "--resync-seconds",
+        type=_seconds,
+        metavar="S",
+        help="between full lists, which find what no watch has told; default: 60",
+    )
     p.add_argument("--engine-image", help="image of engines whose spec names none")
     p.add_argument("--router-image", help="image of the routers")
     p.add_argument("--host", default="0.0.0.0", help="address of probes and metrics")  # noqa: S104 - a pod
@@ -66,6 +72,13 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--log-format", default="auto", choices=("auto", "text", "json"))
     p.add_argument("--print-rbac", action="store_true", help="print the needed rights and exit")
     return p
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 1.0 <= seconds <= 86400.0:
+        raise argparse.ArgumentTypeError(f"{text} is not between 1 and 86400")
+    return seconds
 
 
 def options(arguments: argparse.Namespace) -> Options:
@@ -81,6 +94,7 @@ def options(arguments: argparse.Namespace) -> Options:
         config = replace(config, namespaces=namespaces)
     config = replace(
         config,
+        resync_s=arguments.resync_seconds or config.resync_s,
         engine_image=arguments.engine_image or config.engine_image,
         router_image=arguments.router_image or config.router_image,
     )

@@ -15,6 +15,7 @@ from yaie_api.logs import fields
 from yaie_operator.autoscaling import scrape
 from yaie_operator.autoscaling.autoscaler import Autoscaler, Pages
 from yaie_operator.autoscaling.prometheus import Prometheus
+from yaie_operator.autoscaling.size_keeper import SizeKeeper
 from yaie_operator.cluster import (
     Cluster,
     ConflictError,
@@ -66,6 +67,7 @@ class Manager:
         self._autoscaler = Autoscaler(
             cluster, self._store, clock, metrics=self.metrics, wake=self._wake
         )
+        self._sizes = SizeKeeper(self._store, wake=self._wake)
         self._reconciler = Reconciler(
             cluster,
             self._store,
@@ -75,6 +77,7 @@ class Manager:
             wake=self._wake,
             scaling=self._autoscaler.report,
             progress=downloads.ask,
+            sizes=self._sizes.sizes,
         )
         self.metrics.queue_depth.set_function(lambda: float(len(self._queue)))
         self.metrics.models.set_function(lambda: float(len(self._store.models())))
@@ -175,6 +178,7 @@ class Manager:
                 await asyncio.sleep(self._config.autoscale_s * jitter())
                 if self.synced:
                     await self._autoscaler.look(pages)
+                    await self._sizes.look(pages)
 
     async def _follow(self) -> None:
         async for change in self._cluster.watch():

@@ -10,14 +10,24 @@ from yaie_api import names
 from yaie_operator.cluster import Kind
 from yaie_operator.watch import kinds
 
-_READ: Final = ["get", "list", "watch"]
-_WRITE: Final = ["create", "patch", "update"]
-_KEEP: Final = [*_READ, *_WRITE]
+_FOLLOW: Final = ["list", "watch"]
+_READ: Final = ["get", *_FOLLOW]
+_NEVER_REPLACED: Final = (
+    kinds.ROLE_BINDING,
+    kinds.DISRUPTION_BUDGET,
+    kinds.CLAIM,
+    kinds.JOB,
+)
+"""Whatever others can add to them, an apply removes; other kinds are replaced then."""
 
 
 def _rule(kind: Kind, verbs: list[str], *only: str) -> dict[str, Any]:
     rule = {"apiGroups": [kind.group], "resources": [kind.plural]}
     return rule | ({"resourceNames": list(only)} if only else {}) | {"verbs": verbs}
+
+
+def _write(kind: Kind) -> list[str]:
+    return ["create", "patch", *(["update"] if kind not in _NEVER_REPLACED else [])]
 
 
 def _children() -> list[dict[str, Any]]:
@@ -33,10 +43,10 @@ def _rules(kind: Kind) -> list[dict[str, Any]]:
     """Rights on one kind of children. Reading by name works for a single name only."""
     fixed = kinds.FIXED_NAMES.get(kind)
     if fixed is None:
-        return [_rule(kind, _KEEP)]
+        return [_rule(kind, [*_READ, *_write(kind)])]
     if kind in kinds.ONLY_NAMES:
-        return [_rule(kind, [*_KEEP, "delete"], *fixed)]
-    return [_rule(kind, _READ), _rule(kind, [*_WRITE, "delete"], *fixed)]
+        return [_rule(kind, [*_READ, *_write(kind), "delete"], *fixed)]
+    return [_rule(kind, _READ), _rule(kind, [*_write(kind), "delete"], *fixed)]
 
 
 OPERATOR: Final[list[dict[str, Any]]] = [
@@ -45,8 +55,8 @@ OPERATOR: Final[list[dict[str, Any]]] = [
     {"apiGroups": [names.GROUP], "resources": [f"{names.PLURAL}/scale"], "verbs": ["patch"]},
     *_children(),
     _rule(kinds.JOB, ["delete"]),
-    _rule(kinds.POD, _READ),
-    _rule(kinds.ENDPOINT_SLICE, _READ),
+    _rule(kinds.POD, _FOLLOW),
+    _rule(kinds.ENDPOINT_SLICE, _FOLLOW),
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
     {
         "apiGroups": ["rbac.authorization.k8s.io"],

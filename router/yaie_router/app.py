@@ -288,6 +288,7 @@ def _entry(name: str, directory: Directory) -> dict[str, Any]:
     state: dict[str, Any] = {"state": "waiting", "reason": model.awaiting}
     if model.endpoints:
         state = {"state": "ready", "engines": len(model.endpoints)}
+    length = {} if model.context_tokens is None else {"max_model_len": model.context_tokens}
     return {
         "id": name,
         "object": "model",
@@ -295,6 +296,7 @@ def _entry(name: str, directory: Directory) -> dict[str, Any]:
         "owned_by": "yaie",
         "root": model.served,
         "parent": None,
+        **length,
         **state,
     }
 

@@ -44,6 +44,81 @@ FULL: Final[dict[str, Any]] = {
 }  # fmt: skip
 """A valid spec that sets nearly every field."""
 
+_SELECTOR: Final = {
+    "matchLabels": {"a": "b"},
+    "matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}],
+}
+_POD_TERM: Final = {"topologyKey": "a", "labelSelector": _SELECTOR}
+_PODS: Final = {
+    "requiredDuringSchedulingIgnoredDuringExecution": [_POD_TERM],
+    "preferredDuringSchedulingIgnoredDuringExecution": [
+        {"weight": 1, "podAffinityTerm": {"topologyKey": "a"}},
+    ],
+}  # fmt: skip
+_NODE_TERM: Final = {
+    "matchExpressions": [
+        {"key": "a", "operator": "NotIn", "values": ["b"]},
+        {"key": "a", "operator": "Gt", "values": ["5"]},
+    ],
+}  # fmt: skip
+POD: Final[dict[str, Any]] = {
+    "model": {"source": "builtin://yaie-demo"},
+    "podTemplate": {
+        "metadata": {"labels": {"a": "b"}, "annotations": {"a": "b"}},
+        "spec": {
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [_NODE_TERM],
+                    },
+                    "preferredDuringSchedulingIgnoredDuringExecution": [
+                        {"weight": 1, "preference": _NODE_TERM},
+                    ],
+                },
+                "podAffinity": _PODS,
+                "podAntiAffinity": {
+                    "preferredDuringSchedulingIgnoredDuringExecution": [
+                        {"weight": 1, "podAffinityTerm": {"topologyKey": "a"}},
+                    ],
+                },
+            },
+            "topologySpreadConstraints": [
+                {
+                    "maxSkew": 1, "topologyKey": "a", "whenUnsatisfiable": "DoNotSchedule",
+                    "minDomains": 2, "nodeAffinityPolicy": "Honor", "nodeTaintsPolicy": "Honor",
+                },
+                {"maxSkew": 1, "topologyKey": "a", "whenUnsatisfiable": "ScheduleAnyway"},
+            ],
+            "volumes": [
+                {"name": "a", "configMap": {
+                    "name": "a", "items": [{"key": "a", "path": "b"}], "optional": True,
+                }},
+                {"name": "b", "secret": {
+                    "secretName": "a", "items": [{"key": "a", "path": "b"}], "optional": True,
+                }},
+                {"name": "c", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
+                {"name": "d", "persistentVolumeClaim": {"claimName": "a", "readOnly": True}},
+                {"name": "e"},
+            ],
+            "containers": [
+                {"name": "engine", "volumeMounts": [
+                    {"name": "a", "mountPath": "/a", "subPath": "b", "readOnly": True},
+                    {"name": "d", "mountPath": "/cache/huggingface"},
+                ]},
+            ],
+            "imagePullSecrets": [{"name": "a"}],
+            "schedulerName": "a",
+            "dnsPolicy": "None",
+            "dnsConfig": {
+                "nameservers": ["10.0.0.1", "fd00::1"], "searches": ["a.b"],
+                "options": [{"name": "ndots", "value": "2"}],
+            },
+            "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["a.b"]}],
+        },
+    },
+}  # fmt: skip
+"""A valid spec with every field of podTemplate."""
+
 TEXTS: Final = (
     "", " ", "a", "A", "0", "-", ".", "..", "a.", ".a", "a..b", "a.-b", "-a", "a-", "a_b", "_",
     "a/b",
@@ -53,6 +128,14 @@ TEXTS: Final = (
     f"{'a' * 64}/b", f"{'a' * 250}/bcdef", "1Gi", "0.5", "1.0001", "1m", "100m", "0m", "1e3", "1Ei",
     "-1", "999999Ti", "1000000Ti", "Equal", "Exists", "In", "true", "null",
 )  # fmt: skip
+POD_TEXTS: Final = (
+    "", "a", "A", "..", "a..b", "a.b", "-a", "a_b", "a/b", "/a", "/a/../b", "a/../b", "a/..b",
+    "a\n",
+    "\u0430", "/", "/tmp", "/cache", "/cachet", "/dev/shm", "/models/x", "a" * 64, "tmp",
+    "10.0.0.1",
+    "010.0.0.1", "256.0.0.1", "::", "::1", "1::2::3", "1:2:3:4:5:6:7:8", "fe80::1%eth0", "In", "Lt",
+    "Exists", "DoNotSchedule", "5", "-5", "1Gi", "0.5",
+)  # fmt: skip
 NUMBERS: Final = (-1, 0, 1, 2, 7, 2**31 - 1, 2**31, 2**63 - 1, 0.5, 1e18)
 OTHERS: Final[tuple[Any, ...]] = ({}, [], True, {"a": "b"}, ["a"])
 
@@ -60,9 +143,11 @@ OTHERS: Final[tuple[Any, ...]] = ({}, [], True, {"a": "b"}, ["a"])
 def specs() -> Iterator[tuple[str, dict[str, Any]]]:
     """Full specs in which one value is another one, with a title each."""
     schema = crd.root_schema()["properties"]["spec"]
-    for path, node in _fields(schema, FULL, ()):
-        for value in _values(node):
-            yield f"{'.'.join(map(str, path))} = {value!r:.60}", _with(path, value)
+    for full, texts in ((FULL, TEXTS), (POD, POD_TEXTS)):
+        for path, node in _fields(schema, full, ()):
+            for value in _values(node, texts):
+                title = f"{'.'.join(map(str, path))} = {value!r:.60}"
+                yield title, _with(full, path, value)
 
 
 def _fields(
@@ -80,9 +165,9 @@ def _fields(
         yield path, schema
 
 
-def _values(node: Mapping[str, Any]) -> Iterator[Any]:
+def _values(node: Mapping[str, Any], texts: tuple[str, ...]) -> Iterator[Any]:
     if node.get("x-kubernetes-int-or-string") or node["type"] == "string":
-        yield from TEXTS
+        yield from texts
         longest = node.get("maxLength")
         if longest is not None:
             yield from ("a" * longest, "a" * (longest + 1))
@@ -94,8 +179,8 @@ def _values(node: Mapping[str, Any]) -> Iterator[Any]:
     yield from OTHERS
 
 
-def _with(path: tuple[Any, ...], value: Any) -> dict[str, Any]:
-    spec = copy.deepcopy(FULL)
+def _with(full: dict[str, Any], path: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    spec = copy.deepcopy(full)
     at: Any = spec
     for step in path[:-1]:
         at = at[step]

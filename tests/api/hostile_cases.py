@@ -7,6 +7,7 @@ stored, and what it says reaches an engine as one argument or variable, never a 
 from typing import Any
 
 from api.crd_cases import Case, autoscaled, source, spec
+from yaie_api.resource import pod_template
 
 RTL, ZERO_WIDTH, FULL_WIDTH, CYRILLIC = "\u202e", "\u200b", "\uff41", "\u0430"
 SHELL = ("; rm -rf /", "$(reboot)", "`reboot`", "a && b", "| sh", "> /etc/passwd", "'\"\\", "*")
@@ -193,4 +194,114 @@ UNKNOWN = (
     Case("a prototype", spec(__proto__={"a": 1}), "__proto__"),
 )
 
-HOSTILE = (*PLACES, *TEXTS, *NUMBERS, *PLACEMENT, *NAMES, *UNKNOWN)
+
+SAMPLES = {
+    "object": {"a": {"b": "c"}}, "objects": [{"name": "a", "image": "b"}], "string": "a",
+    "strings": ["a"], "boolean": True, "integer": 5,
+}  # fmt: skip
+
+
+def pod(**given: Any) -> dict[str, Any]:
+    return spec(podTemplate={"spec": given})
+
+
+def engine(**given: Any) -> dict[str, Any]:
+    return pod(containers=[{"name": "engine", **given}])
+
+
+def volume(name: str = "a", **given: Any) -> dict[str, Any]:
+    return pod(volumes=[{"name": name, **given}])
+
+
+def mount(path: str, name: str = "a", **more: Any) -> dict[str, Any]:
+    mounts = [{"name": name, "mountPath": path, **more}]
+    return pod(volumes=[{"name": "a"}], containers=[{"name": "engine", "volumeMounts": mounts}])
+
+
+def metadata(**given: Any) -> dict[str, Any]:
+    return spec(podTemplate={"metadata": given})
+
+
+def near(**term: Any) -> dict[str, Any]:
+    rule = "requiredDuringSchedulingIgnoredDuringExecution"
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", **term}]}]}
+    return pod(affinity={"nodeAffinity": {rule: terms}})
+
+
+REFUSED_FIELDS = (
+    *(
+        Case(f"a pod's {name}", pod(**{name: SAMPLES[kind]}), f"{name}: {instead}")
+        for name, (kind, instead) in pod_template.REFUSED_IN_SPEC.items()
+    ),
+    *(
+        Case(f"a container's {name}", engine(**{name: SAMPLES[kind]}), f"{name}: {instead}")
+        for name, (kind, instead) in pod_template.REFUSED_IN_CONTAINER.items()
+    ),
+    *(
+        Case(f"a volume of the kind {name}", volume(**{name: SAMPLES[kind]}), f"{name}: {instead}")
+        for name, (kind, instead) in pod_template.REFUSED_VOLUMES.items()
+    ),
+)
+PODS = (
+    Case("a second container", pod(containers=[{"name": "miner"}]), "pods of its own"),
+    Case("a misspelt field of a pod", pod(afinity={}), "afinity"),
+    Case("a volume from two places", volume(emptyDir={}, configMap={"name": "a"}), "one place"),
+    Case("a volume of the operator's name", volume("cache"), "choose another name"),
+    Case("a volume twice", pod(volumes=[{"name": "a"}, {"name": "a"}]), "volumes[1]"),
+    Case("a volume of 64 letters", volume("a" * 64), "volumes[0].name"),
+    Case("a mount of a volume that is not there", mount("/a", "b"), "add the volume there"),
+    Case("a mount over the root", mount("/"), "a path from the root"),
+    Case("a mount over the processes", mount("/proc/1"), "the engine's own"),
+    Case("a mount over the weights", mount("/models"), "the engine's own"),
+    Case("a mount over the cache", mount("/cache"), "the engine's own"),
+    Case("a mount below the cache", mount("/cache/huggingface")),
+    Case("a mount that climbs", mount("/a/../proc"), "a path from the root"),
+    Case("a mount of a relative path", mount("a"), "a path from the root"),
+    Case("a mount with a colon", mount("/a:/b"), "a path from the root"),
+    Case("a folder that leaves its volume", mount("/a", subPath="../b"), "a path without"),
+    Case("a folder from a variable", mount("/a", subPathExpr="$(A)"), "write subPath instead"),
+    Case("a mount that spreads", mount("/a", mountPropagation="Bidirectional"), "leave it out"),
+    Case("a label of the operator", metadata(labels={"yaie.dev/model": "b"}), "another key"),
+    Case(
+        "a label that the operator sets",
+        metadata(labels={"app.kubernetes.io/name": "b"}),
+        "choose another key",
+    ),
+    Case("a label with a space in it", metadata(labels={"a": "b c"}), "the value of a label"),
+    Case(
+        "an annotation without confinement",
+        metadata(annotations={"container.apparmor.security.beta.kubernetes.io/engine": "x"}),
+        "leave them out",
+    ),
+    Case(
+        "an annotation of kubectl",
+        metadata(annotations={"kubectl.kubernetes.io/restartedAt": "now"}),
+        "choose another key",
+    ),
+    Case(
+        "a quarter of a mebibyte of annotations",
+        metadata(annotations={f"a{n}": "b" * 4096 for n in range(32)}),
+        "more than 16384 characters",
+    ),
+    Case("a node of no value", near(operator="In"), "write at least one"),
+    Case("a node with a value too many", near(operator="Exists", values=["a"]), "remove them"),
+    Case("a node above a word", near(operator="Gt", values=["a"]), "one whole number"),
+    Case("a node of no term", pod(affinity={"nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}), "Terms"),
+    Case("a pull secret twice", pod(imagePullSecrets=[{"name": "a"}] * 2), "imagePullSecrets[1]"),
+    Case("a resolver of nothing", pod(dnsPolicy="None"), "write dnsConfig.nameservers"),
+    Case("a resolver of the host's network", pod(dnsPolicy="ClusterFirstWithHostNet"), "dnsPolicy"),
+    Case("a resolver by name", pod(dnsConfig={"nameservers": ["dns.example"]}), "an address"),
+    Case("an address with a zero before it", pod(
+        hostAliases=[{"ip": "010.0.0.1", "hostnames": ["a"]}]), "an address"),
+    Case("an address of no name", pod(hostAliases=[{"ip": "10.0.0.1"}]), "hostnames"),
+    Case("a spread of no skew", pod(topologySpreadConstraints=[
+        {"maxSkew": 0, "topologyKey": "a", "whenUnsatisfiable": "DoNotSchedule"}]), "maxSkew"),
+    Case("a spread with domains in vain", pod(topologySpreadConstraints=[
+        {"maxSkew": 1, "topologyKey": "a", "whenUnsatisfiable": "ScheduleAnyway", "minDomains": 2},
+    ]), "remove minDomains"),
+)  # fmt: skip
+
+HOSTILE = (
+    *PLACES, *TEXTS, *NUMBERS, *PLACEMENT, *NAMES, *UNKNOWN, *REFUSED_FIELDS, *PODS,
+)  # fmt: skip

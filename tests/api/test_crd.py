@@ -1,3 +1,4 @@
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,24 @@ def test_every_field_has_a_description_and_every_string_and_list_a_limit() -> No
             assert "maxItems" in node, f"{path} has no maxItems"
         if "additionalProperties" in node:
             assert "maxProperties" in node, f"{path} has no maxProperties"
+
+
+def test_kubectl_explain_tells_limits_and_defaults_of_every_field() -> None:
+    said = {path: node.get("description", "") for path, node in nodes(crd.root_schema())}
+    assert said[".spec.replicas"].endswith("\nFrom 0 to 1000. Default: 1.")
+    assert said[".spec.engine.kvCache.memoryFraction"].endswith("From 0.05 to 0.98. Default: 0.9.")
+    assert said[".spec.engine.env"].endswith("\nAt most 64 entries.")
+    assert said[".spec.model.source"].endswith("\nFrom 1 to 512 characters.")
+    for path, node in nodes(crd.root_schema()):
+        if path.endswith(("[]", "{}")) or not node.get("description", "").strip():
+            continue
+        for bound in ("minimum", "maximum", "maxLength", "maxItems", "maxProperties"):
+            refused = node["description"].startswith("Refused: ")
+            assert refused or bound not in node or str(node[bound]) in node["description"], path
+
+
+def test_the_crd_fits_into_the_annotation_that_kubectl_apply_keeps_of_it() -> None:
+    assert len(json.dumps(crd.render())) < 220 * 1024
 
 
 def test_every_rule_has_a_message() -> None:

@@ -20,6 +20,19 @@ def problems(text: str) -> list[str]:
     return str(caught.value).splitlines()
 
 
+def test_a_field_that_is_refused_by_name_says_what_to_write() -> None:
+    text = (
+        f"{GOOD}  podTemplate:\n    spec:\n      nodeSelector: {{a: b}}\n"
+        "      volumes: [{name: a, hostPath: {path: /}}]\n  resources: {memory: 512m}\n"
+    )
+    labels, disk, memory = sorted(problems(text))
+    assert ":11: spec.podTemplate.spec.nodeSelector: write spec.resources.nodeSelector" in labels
+    assert (
+        ":12: spec.podTemplate.spec.volumes[0].hostPath: a hostPath opens the node's disk" in disk
+    )
+    assert ":13: spec.resources.memory: write bytes with their unit: 16Gi or 512Mi" in memory
+
+
 def test_a_file_of_several_models_is_read_in_order() -> None:
     documents = load(f"{GOOD}---\n{GOOD.replace('demo', 'other')}---\n", filename="model.yaml")
     assert [d.object["metadata"]["name"] for d in documents] == ["demo", "other"]

@@ -7,6 +7,7 @@ import pytest
 from prometheus_client.metrics_core import Metric as Family
 
 from fakes.fake_cluster import inference_model
+from yaie.config import ModelInfo
 from yaie.core.messages import Stats
 from yaie.server.metrics import EngineStatus, ServerMetrics
 from yaie_api import metrics
@@ -56,6 +57,21 @@ def test_a_process_exports_its_part_of_the_table_and_nothing_else(exporter: Expo
             assert set(sample.labels) - {"le"} == set(declared[name].labels)
 
 
+INFO = ModelInfo(
+    served_model_name="demo", path="", architecture="", parameters=10, weight_bytes=20,
+    max_model_len=100, vocab_size=8, eos_token_ids=(), kv_pages=5, page_size=16, device="cpu",
+    dtype="float32",
+)  # fmt: skip
+
+
+def test_the_engine_tells_its_sizes_without_the_scratch_page() -> None:
+    status = EngineStatus(lambda: None, lambda: 0, lambda: INFO)
+    told = {family.name: family.samples[0].value for family in status.collect()}
+    assert told["yaie_engine_kv_tokens"] == 64
+    assert told["yaie_engine_context_tokens"] == 100
+    assert (told["yaie_engine_model_parameters"], told["yaie_engine_weight_bytes"]) == (10, 20)
+
+
 def families(exporter: Exporter) -> Iterable[Family]:
     """What a process exports that has done nothing yet."""
     if exporter == "router":
@@ -65,7 +81,7 @@ def families(exporter: Exporter) -> Iterable[Family]:
         operator.statuses.models = lambda: [{**inference_model(), "status": STATUS}]
         return operator.registry.collect()
     stats = Stats(*[0] * 10, step_seconds=0.0, step_budget_tokens=0)
-    status = EngineStatus(lambda: stats, lambda: 0)
+    status = EngineStatus(lambda: stats, lambda: 0, lambda: INFO)
     return [*ServerMetrics().registry.collect(), *status.collect()]
 
 

@@ -101,6 +101,21 @@ def test_each_named_host_gets_an_ingress_that_streams(render: Render) -> None:
     assert lab["metadata"]["annotations"][f"{prefix}proxy-buffering"] == "off"
 
 
+def test_two_hosts_of_one_namespace_do_not_take_each_others_place(render: Render) -> None:
+    hosts = [{"namespace": "chat", "host": host} for host in ("a.example.com", "*.example.com")]
+    made = of_kind(render(f"ingress.hosts={json.dumps(hosts)}"), "Ingress")
+    assert set(made) == {"yaie-router-a-example-com", "yaie-router-any-example-com"}
+
+
+@pytest.mark.parametrize("settings", [INGRESS, 'test.namespace="chat"'], ids=["ingress", "test"])
+def test_a_namespace_that_nobody_serves_is_not_published(
+    render: Render, settings: str | tuple[str, ...]
+) -> None:
+    words = (settings,) if isinstance(settings, str) else settings
+    with pytest.raises(ValueError, match="names the namespace chat, which the operator does not"):
+        render('namespaces=["research"]', *words)
+
+
 def test_ingresses_lead_to_the_service_that_the_operator_makes(render: Render) -> None:
     objects = render(*INGRESS)
     (chat, _) = (one for one in objects if one["kind"] == "Ingress")
@@ -138,7 +153,7 @@ ROUTE = (
 
 def test_a_route_joins_the_gateway_and_sets_streams_no_limit(render: Render) -> None:
     objects = render(*ROUTE)
-    route = of_kind(objects, "HTTPRoute")["yaie-router"]
+    route = of_kind(objects, "HTTPRoute")["yaie-router-chat-example-com"]
     assert route["metadata"]["namespace"] == "chat"
     assert route["spec"]["parentRefs"] == [{"name": "public", "namespace": "gateways"}]
     assert route["spec"]["hostnames"] == ["chat.example.com"]

@@ -180,6 +180,8 @@ def _api_server_flags(layout: Layout, authority: Authority, serving: Pair, etcd:
         f"--service-cluster-ip-range={SERVICE_RANGE}",
         "--authorization-mode=Node,RBAC",
         "--allow-privileged",
+        # Stricter than most clusters, as OpenShift is: what works here works there.
+        "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
         f"--client-ca-file={authority.ca.certificate}",
         f"--tls-cert-file={serving.certificate}",
         f"--tls-private-key-file={serving.key}",

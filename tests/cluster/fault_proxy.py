@@ -5,7 +5,7 @@ import contextlib
 import json
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from aiohttp import web
 
 HOLE = "hole"
 """The mode in which requests get no answer and open watches say nothing, for ever."""
-HOP_BY_HOP = {"host", "connection", "transfer-encoding", "content-length", "content-encoding"}
+HOP_BY_HOP = {"host", "connection", "transfer-encoding", "content-length"}
 
 
 class FaultProxy:
@@ -78,14 +78,17 @@ class FaultProxy:
         breaks = request.method == "GET" and request.path.rpartition("/")[2] in self._plurals
         if breaks and self.mode:
             return await self._fault(self.mode)
-        headers = {k: v for k, v in request.headers.items() if k.lower() not in HOP_BY_HOP}
+        headers = self.passed_on(request.headers)
         url, body = self._server + request.path_qs, await request.read() or None
         async with self._session.request(request.method, url, headers=headers, data=body) as got:
-            kept = {k: v for k, v in got.headers.items() if k.lower() not in HOP_BY_HOP}
-            response = web.StreamResponse(status=got.status, headers=kept)
+            response = web.StreamResponse(status=got.status, headers=self.passed_on(got.headers))
             await response.prepare(request)
             await self._pass_on(got, response, breaks=breaks)
         return response
+
+    @staticmethod
+    def passed_on(headers: Mapping[str, str]) -> dict[str, str]:
+        return {key: value for key, value in headers.items() if key.lower() not in HOP_BY_HOP}
 
     async def _fault(self, mode: str) -> web.Response:
         if mode == HOLE:

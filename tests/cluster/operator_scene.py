@@ -7,6 +7,7 @@ import contextlib
 import json
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -89,10 +90,20 @@ class Operator:
             [
                 *(sys.executable, "-m", "yaie_operator", "--kubeconfig", kubeconfig),
                 *("--lease-namespace", SYSTEM, "--host", "127.0.0.1", "--port", "0"),
-                *("--log-format", "json", *flags),
+                # What events do not bring must not be mended by the next full list.
+                *("--resync-seconds", "3600", "--log-format", "json", *flags),
             ],
             folder / f"{name}.log",
         )
+
+    def metric(self, sample: str) -> float:
+        """The value of a sample, such as `yaie_operator_models` or `name{label="value"}`."""
+        lines = [json.loads(line) for line in self.daemon.log.read_text().splitlines() if line]
+        port = next(line["port"] for line in lines if line["message"] == "probes and metrics")
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
+            text = page.read().decode()
+        found = (line for line in text.splitlines() if line.startswith(f"{sample} "))
+        return float(next(found).split()[-1])
 
     def says(self, message: str) -> bool:
         text = self.daemon.log.read_text()
@@ -108,6 +119,8 @@ def operator(
     try:
         running.daemon.wait_until(lambda: running.says("leading"), timeout_s=TIMEOUT_S)
         yield running
+        repairs = running.metric("yaie_operator_resync_repairs_total")
+        assert repairs == 0, "a full list found what no event had told"
     finally:
         running.daemon.stop()
     assert not running.says("reconcile failed"), running.daemon.tail()
@@ -230,7 +243,7 @@ def _played_slice(service: Any, pods: Iterable[Any]) -> dict[str, Any]:
 def scene(installed: tuple[ControlPlane, Path], request: pytest.FixtureRequest) -> Iterator[Scene]:
     scene = Scene(installed[0], "operator")
     yield scene
-    scene.kubectl("delete", "ns", scene.namespace, "--wait=false")
+    scene.kubectl("delete", "ns", scene.namespace, "--wait=false", "--ignore-not-found")
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from api.crd_cases import CASES, Case
+from api.field_values import POD
 from cluster.control_plane import ControlPlane, KubectlError
 from cluster.operator_scene import (
     COLLECTED_S,
@@ -98,7 +99,8 @@ def test_kubectl_explains_and_lists_models(scene: Scene) -> None:
     assert table.split("\n")[0].split() == header.split()
     assert "builtin://yaie-demo" in table
     wide = scene.kubectl("get", "ym", "-n", scene.namespace, "-o", "wide")
-    assert "ENDPOINT" in wide.split("\n")[0]
+    header = "NAME MODEL READY PHASE GPU REASON CONTEXT CONCURRENCY ENDPOINT AGE"
+    assert wide.split("\n")[0].split() == header.split()
 
 
 @pytest.mark.timeout(300)
@@ -127,7 +129,8 @@ def test_nothing_is_written_while_nothing_changes_nor_by_a_restarted_operator(
     scene: Scene, kubeconfig: Path, tmp_path: Path
 ) -> None:
     with operator(kubeconfig, tmp_path, "first"):
-        scene.apply(resources={"cpu": "1000m", "memory": "1024Mi"})
+        resources = {"cpu": "1000m", "memory": "1024Mi"}
+        scene.apply(resources=resources, podTemplate=POD["podTemplate"])
         scene.becomes_ready()
         assert scene.writes(3.0) == []
     audit = scene.control_plane.audit

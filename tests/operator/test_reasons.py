@@ -25,6 +25,7 @@ from yaie_operator.reconcile.reconciler import (
     understand,
     without_image_volumes,
 )
+from yaie_operator.reconcile.refusals import explain
 from yaie_operator.reconcile.status import name_conflict, summarise
 from yaie_operator.resources.weights import key_of
 
@@ -132,7 +133,7 @@ def _everything_said() -> list[ConditionState]:
     others = [
         understand(_model(engine={"dtype": "int3"}))[1],
         taken,
-        refused("exceeded quota: pods."),
+        refused(explain(Ref("Deployment", "ns", "demo"), "exceeded quota: pods.")),
         name_conflict([Ref("Service", "ns", "demo")]),
         *_scaling(),
         *_weights(),

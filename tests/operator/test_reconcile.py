@@ -17,6 +17,7 @@ from yaie_operator.installation import NetworkSettings
 from yaie_operator.metrics import Metrics
 from yaie_operator.reconcile.observe import Ref, Store
 from yaie_operator.reconcile.reconciler import Reconciler
+from yaie_operator.resources import overlay
 from yaie_operator.watch import kinds
 
 MODEL = Ref(names.KIND, "ns", "demo")
@@ -101,6 +102,17 @@ async def test_a_new_model_gets_its_children_and_its_namespace_a_router(world: W
         ("ServiceAccount", names.ROUTER), ("RoleBinding", names.ROUTER),
         ("Service", names.ROUTER), ("Deployment", names.ROUTER),
     }  # fmt: skip
+
+
+async def test_a_pod_that_cannot_be_recorded_is_told_and_nothing_is_written(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overlay, "MOST_BYTES", 1024)
+    await world.settle()
+    status, reason, message = world.condition("Accepted")
+    assert (status, reason) == ("False", "InvalidSpec")
+    assert "put long values of engine.env" in message
+    assert DEPLOYMENT not in world.cluster.objects
 
 
 async def test_a_second_pass_writes_nothing(world: World) -> None:
@@ -223,7 +235,8 @@ async def test_a_refused_child_is_told_in_the_api_servers_words(fake_world: Worl
     await fake_world.settle()
     status, reason, message = fake_world.condition("Accepted")
     assert (status, reason) == ("False", "Refused")
-    assert "refused what the model needs: exceeded quota: pods; change the spec" in message
+    said = "Deployment demo: exceeded quota: pods; raise this quota, or delete what uses it up."
+    assert f"refused what the model needs: {said}" in message
     assert fake_world.condition("EnginesReady")[1:] == (
         "Refused", f"There are no engines: {message}",
     )  # fmt: skip

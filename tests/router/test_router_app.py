@@ -41,6 +41,17 @@ async def test_models_of_the_namespace_are_listed_with_their_aliases(stack: Stac
         assert response.status == 404
 
 
+async def test_the_context_length_is_listed_once_an_engine_has_told_it(stack: Stack) -> None:
+    status = {"model": {"contextLength": 4096}}
+    await stack.api.put(inference_model("demo") | {"status": status})
+    await stack.until(lambda: stack.knows("demo", "demo", 0))
+    async with stack.client.get("/v1/models/demo") as response:
+        assert (await response.json())["max_model_len"] == 4096
+    theirs = {"anthropic-version": "2023-06-01"}
+    async with stack.client.get("/v1/models/demo", headers=theirs) as response:
+        assert (await response.json())["max_input_tokens"] == 4096
+
+
 async def test_anthropic_s_clients_get_the_list_in_its_form(stack: Stack) -> None:
     await stack.serve("demo", FakeEngine())
     theirs = {"anthropic-version": "2023-06-01"}

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 
 from yaie_api import names
 from yaie_api.resource.model import InferenceModelSpec
-from yaie_api.resource.schema import WORDS, Part
+from yaie_api.resource.schema import REFUSED_KEY, WORDS, Part
 
 Path = tuple[str | int, ...]
 
@@ -178,6 +178,9 @@ def _line(document: _Parsed, path: Path) -> int:
 def _message(item: Mapping[str, Any]) -> str:
     """Convert pydantic's error to a message for people who write YAML."""
     if item["type"] == "extra_forbidden":
+        part = _part_at(item["loc"][:-1])
+        if (instead := _refused(part, str(item["loc"][-1]))) is not None:
+            return instead
         close = difflib.get_close_matches(str(item["loc"][-1]), _known(item["loc"][:-1]), n=1)
         return "unknown field" + (f"; did you mean `{close[0]}`?" if close else "")
     if item["type"] == "missing":
@@ -190,12 +193,24 @@ def _message(item: Mapping[str, Any]) -> str:
 
 def _known(path: Path) -> list[str]:
     """Names of the fields of the object at `path`."""
+    part = _part_at(path)
+    return [field.alias or name for name, field in part.model_fields.items()] if part else []
+
+
+def _part_at(path: Path) -> type[Part] | None:
     part: type[Part] | None = _Envelope
     for step in path:
         if isinstance(step, int) or part is None:
             continue
         part = _child(part, step)
-    return [field.alias or name for name, field in part.model_fields.items()] if part else []
+    return part
+
+
+def _refused(part: type[Part] | None, name: str) -> str | None:
+    """What to write instead of a field that is refused by name."""
+    extra: Any = part.model_config.get("json_schema_extra") if part is not None else None
+    refused: Mapping[str, tuple[str, str]] = (extra or {}).get(REFUSED_KEY, {})
+    return refused[name][1] if name in refused else None
 
 
 def _child(part: type[Part], name: str) -> type[Part] | None:

@@ -14,6 +14,7 @@ from yaie_api.engine_config import DType
 from yaie_api.resource.autoscaling import Autoscaling, ScalingStatus
 from yaie_api.resource.cache import SOURCE_RULES as CACHE_RULES
 from yaie_api.resource.cache import Cache, CacheStatus
+from yaie_api.resource.pod_template import PodTemplate
 from yaie_api.resource.schema import (
     DNS_SUBDOMAIN,
     ENV_NAME,
@@ -544,6 +545,12 @@ class InferenceModelSpec(Part):
     routing: Routing = Field(
         default=Routing(), description="How the router chooses an engine for a request."
     )
+    pod_template: PodTemplate | None = Field(
+        default=None,
+        description="What an engine's pod has beyond the fields above, in the form of a Pod's "
+        "template: labels, affinity, volumes, pull secrets. What could harm the node or the "
+        "cluster is refused by name.",
+    )
     suspend: bool = Field(
         default=False,
         description="true stops every engine and keeps this object and its `replicas`.",
@@ -609,11 +616,32 @@ class RolloutStatus(Part):
 class ModelStatus(Part):
     """The model as it is served."""
 
+    parameters: int | None = Field(default=None, ge=0, description="Number of its parameters.")
+    weight_bytes: int | None = Field(
+        default=None, ge=0, description="Memory of its weights in each engine, in bytes."
+    )
+    context_length: int | None = Field(
+        default=None, ge=0, description="Longest prompt and answer together, in tokens."
+    )
     resolved_revision: str | None = Field(
         default=None,
         max_length=128,
         description="Commit of an hf:// source that is in the cache or named in the spec; of an "
         "s3:// source a hash of its files.",
+    )
+
+
+class CapacityStatus(Part):
+    """What one engine has room for, as it measured when it started."""
+
+    kv_tokens: int = Field(
+        default=0, ge=0, description="Tokens that the KV cache of an engine holds."
+    )
+    max_concurrency: float = Field(
+        default=0,
+        ge=0,
+        description="Requests of the whole context length that an engine holds at once; many more "
+        "of the usual length.",
     )
 
 
@@ -636,10 +664,16 @@ class InferenceModelStatus(Part):
     selector: str = Field(default="", max_length=256, description="Label selector of the engines.")
     endpoint: str = Field(default="", max_length=512, description="Base URL of the OpenAI API.")
     model: ModelStatus | None = Field(
-        default=None, description="The model as it is served, as far as it is known."
+        default=None,
+        description="The model as it is served, as far as it is known: what engines say once one "
+        "was ready, and the revision.",
     )
     cache: CacheStatus | None = Field(
         default=None, description="The weights in the claim. Absent without cache.mode: pvc."
+    )
+    capacity: CapacityStatus | None = Field(
+        default=None,
+        description="What one engine has room for. Absent until an engine was ready.",
     )
     rollout: RolloutStatus = Field(
         default=RolloutStatus(), description="The rollout in progress or last done."

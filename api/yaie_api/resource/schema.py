@@ -34,6 +34,25 @@ def rules(*items: Rule) -> dict[str, Any]:
     return {CEL_KEY: [asdict(item) for item in items]}
 
 
+REFUSED_KEY: Final = "x-yaie-refused"
+
+
+def refusing(fields: Mapping[str, tuple[str, str]], *items: Rule) -> dict[str, Any]:
+    """The `json_schema_extra` of a class that refuses some fields of a Kubernetes type by name.
+
+    `fields`: their types (object, objects, string, strings, boolean, integer), and what to write
+    instead. The type in Python lacks them; the CRD has them, each with a rule, because the API
+    server would only call them unknown, or drop them.
+    """
+    refused = (Rule(f"!has(self.{name})", f"{name}: {do}") for name, (_, do) in fields.items())
+    return {**rules(*refused, *items), REFUSED_KEY: dict(fields)}
+
+
+def keyed(*keys: str) -> dict[str, Any]:
+    """The `json_schema_extra` of a list whose items are told apart by these keys."""
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
+
+
 def setting(name: str, *, ge: float | None = None, le: float | None = None, about: str = "") -> Any:
     """Make a field from a setting of the engine, with its default, help text and limits.
 
@@ -80,6 +99,16 @@ DATA_KEY: Final = r"^\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]*$"
 ENV_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
 REVISION: Final = r"^[A-Za-z0-9][-A-Za-z0-9_/]*(\.[-A-Za-z0-9_/]+)*$"
 TEXT: Final = r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]*$"
+_FILE: Final = r"\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]*"
+DATA_PATH: Final = rf"^{_FILE}(/{_FILE})*$"
+MOUNT_PATH: Final = rf"^(/{_FILE})+$"
+_BYTE: Final = r"(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_H: Final = r"[0-9a-f]{1,4}"
+IP: Final = (
+    rf"^(({_BYTE}\.){{3}}{_BYTE}|({_H}:){{7}}{_H}|({_H}:){{1,7}}:|({_H}:){{1,6}}:{_H}|"
+    rf"({_H}:){{1,5}}(:{_H}){{1,2}}|({_H}:){{1,4}}(:{_H}){{1,3}}|({_H}:){{1,3}}(:{_H}){{1,4}}|"
+    rf"({_H}:){{1,2}}(:{_H}){{1,5}}|{_H}:(:{_H}){{1,6}}|:(:{_H}){{1,7}}|::)$"
+)
 _IMAGE_PATH: Final = r"[a-z0-9]+((\.|_{1,2}|-+)[a-z0-9]+)*"
 IMAGE: Final = (
     r"^([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?(:[0-9]{1,5})?/)?"
@@ -97,6 +126,9 @@ WORDS: Final[Mapping[str, str]] = {
     "at both ends",
     SERVED_NAME: "a name of letters, digits and -._/: that begins with a letter or digit",
     DATA_KEY: "a key of a Secret: letters, digits, '-', '_' and '.', not '..' at its beginning",
+    DATA_PATH: "a path without '..' that does not begin with '/': letters, digits and -._/",
+    MOUNT_PATH: "a path from the root, without '..': letters, digits and -._/",
+    IP: "an address, as 10.0.0.1 or fd00::1",
     ENV_NAME: "the name of a variable: letters, digits and '_', and no digit at its beginning",
     REVISION: "a branch, tag or commit: letters, digits and -._/ without '..'",
     TEXT: "text without control characters",

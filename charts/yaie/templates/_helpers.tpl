@@ -29,6 +29,19 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{ include "yaie.releaseLabels" . }}
 {{- end }}
 
+{{/* Name of what publishes a host, unique for each: (list "a.example.com"). */}}
+{{- define "yaie.publishedName" -}}
+{{- printf "yaie-router-%s" (index . 0 | replace "*" "any" | replace "." "-") | trunc 253 | trimSuffix "-" -}}
+{{- end }}
+
+{{/* Fails when the operator does not serve a namespace: (list $ "chat" "ingress.hosts"). */}}
+{{- define "yaie.served" -}}
+{{- $namespaces := (index . 0).Values.namespaces -}}
+{{- if and $namespaces (not (has (index . 1) $namespaces)) -}}
+{{- fail (printf "%s names the namespace %s, which the operator does not serve; add it to namespaces" (index . 2) (index . 1)) -}}
+{{- end -}}
+{{- end }}
+
 {{/* Labels of the pod that `helm test` runs. */}}
 {{- define "yaie.testLabels" -}}
 app.kubernetes.io/name: yaie
@@ -38,6 +51,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{/* Namespace in which `helm test` deploys its model: one that the operator serves. */}}
 {{- define "yaie.testNamespace" -}}
+{{- with .Values.test.namespace }}{{ include "yaie.served" (list $ . "test.namespace") }}{{ end -}}
 {{- $first := first (append .Values.namespaces .Release.Namespace) -}}
 {{- .Values.test.namespace | default (has .Release.Namespace .Values.namespaces | ternary .Release.Namespace $first) -}}
 {{- end }}

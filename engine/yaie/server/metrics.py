@@ -24,6 +24,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from yaie.config import ModelInfo
 from yaie.core.messages import Stats
 from yaie_api import __version__
 from yaie_api import metrics as names
@@ -174,9 +175,15 @@ class EngineStatus(Collector):
     A new engine process starts again from zero, which Prometheus treats as a counter reset.
     """
 
-    def __init__(self, stats: Callable[[], Stats | None], restarts: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        stats: Callable[[], Stats | None],
+        restarts: Callable[[], int],
+        info: Callable[[], ModelInfo | None] = lambda: None,
+    ) -> None:
         self._stats = stats
         self._restarts = restarts
+        self._info = info
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         built = GaugeMetricFamily(
@@ -187,10 +194,21 @@ class EngineStatus(Collector):
         built.add_metric([__version__], 1.0)
         yield built
         yield _family(names.ENGINE_RESTARTS, self._restarts())
-        stats = self._stats()
+        info, stats = self._info(), self._stats()
+        if info is not None:
+            for metric, value in _sizes(info):
+                yield _family(metric, value)
         if stats is not None:
             for metric, value in _values(stats):
                 yield _family(metric, value)
+
+
+def _sizes(info: ModelInfo) -> Iterator[tuple[names.Metric, float]]:
+    """What does not change while the model is loaded."""
+    yield names.ENGINE_PARAMETERS, info.parameters
+    yield names.ENGINE_WEIGHT_BYTES, info.weight_bytes
+    yield names.ENGINE_CONTEXT, info.max_model_len
+    yield names.ENGINE_KV_TOKENS, max(0, info.kv_pages - 1) * info.page_size  # one is scratch
 
 
 def _values(stats: Stats) -> Iterator[tuple[names.Metric, float]]:

@@ -27,21 +27,22 @@ ABSENT: Final = _Absent()
 
 def violations(schema: Schema, value: Any, old: Any = ABSENT, path: str = "") -> Iterator[str]:
     """All violated rules of a value and its children, as `path: Invalid value: message`."""
-    for rule in schema.get("x-kubernetes-validations", ()):
-        broken = _broken(rule, schema, value, old)
-        if broken is not None:
-            yield f"{path or '<root>'}: Invalid value: {broken}"
+    if rules := schema.get("x-kubernetes-validations"):
+        names = {"self": to_cel(schema, value)}
+        if old is not ABSENT:
+            names["oldSelf"] = to_cel(schema, old)
+        for rule in rules:
+            broken = _broken(rule, names)
+            if broken is not None:
+                yield f"{path or '<root>'}: Invalid value: {broken}"
     for key, child, item, where in children(schema, value, path):
         yield from violations(child, item, _old_child(schema, old, key, item), where)
 
 
-def _broken(rule: Mapping[str, Any], schema: Schema, value: Any, old: Any) -> str | None:
+def _broken(rule: Mapping[str, Any], names: Mapping[str, Any]) -> str | None:
     """The message of a violated rule; None if the rule holds or does not apply."""
-    names = {"self": to_cel(schema, value)}
-    if _TRANSITION.search(rule["rule"]):
-        if old is ABSENT:
-            return None
-        names["oldSelf"] = to_cel(schema, old)
+    if _TRANSITION.search(rule["rule"]) and "oldSelf" not in names:
+        return None
     result = _program(rule["rule"]).evaluate(names)
     if isinstance(result, celtypes.BoolType) and result:
         return None

@@ -40,8 +40,10 @@ from yaie_operator.reconcile.observe import Ref, Store, model_key, version
 from yaie_operator.reconcile.pods import diagnose, is_draining, is_ready
 from yaie_operator.reconcile.reasons import Reason
 from yaie_operator.reconcile.status import ScalingReport
+from yaie_operator.watch import kinds
 
 log = logging.getLogger(__name__)
+SCALE_TRIES = 4
 _FAILURES = (ConflictError, NotFoundError, RefusedError, UnreachableError)
 
 
@@ -183,7 +185,7 @@ class Autoscaler:
             "reason": decision.why.value,
         }
         try:
-            tracked.written = await self._cluster.set_scale(live, decision.replicas)
+            tracked.written = await self._scale(live, decision.replicas)
         except _FAILURES as error:
             log.warning("not scaled; tried again", extra=fields(**about, error=str(error)))
             # An answer that was lost may have been a success: do not take it for a foreign write.
@@ -194,6 +196,28 @@ class Autoscaler:
         self._metrics.writes.labels(kind="InferenceModel/scale").inc()
         log.info("scaled", extra=fields(**about))
         await self._emit(live, change)
+
+    async def _scale(self, live: Object, replicas: int) -> int:
+        """Write spec.replicas. A status that changes all the time must not prevent it: the write is
+        tried again on the live state, unless somebody else has set replicas meanwhile.
+
+        Raises:
+            ConflictError: somebody has, or the model changes faster than it can be read.
+
+        """
+        ref, seen = Ref.of(live), live["spec"].get("replicas")
+        for _ in range(SCALE_TRIES - 1):
+            try:
+                return await self._cluster.set_scale(live, replicas)
+            except ConflictError:
+                kind = kinds.INFERENCE_MODEL
+                now = await self._cluster.get(kind, namespace=ref.namespace, name=ref.name)
+                if now is None or now["metadata"]["uid"] != live["metadata"]["uid"]:
+                    raise
+                if now["spec"].get("replicas") != seen:
+                    raise
+                live = now
+        return await self._cluster.set_scale(live, replicas)
 
     async def _emit(self, live: Object, change: Entry) -> None:
         """Record an Event. A failure is only logged: the status tells the change too."""

@@ -8,6 +8,7 @@ from typing import Final
 from prometheus_client.parser import text_string_to_metric_families
 
 from yaie_api import metrics
+from yaie_operator.reconcile.sizes import Sizes
 
 _BUCKET: Final = f"{metrics.ENGINE_TTFT.name}_bucket"
 ROUTER_NAMES: Final = (
@@ -19,6 +20,10 @@ ENGINE_NAMES: Final = (
     metrics.ENGINE_RUNNING.name,
     metrics.ENGINE_WAITING.name,
     metrics.ENGINE_KV_UTILIZATION.name,
+    metrics.ENGINE_PARAMETERS.name,
+    metrics.ENGINE_WEIGHT_BYTES.name,
+    metrics.ENGINE_CONTEXT.name,
+    metrics.ENGINE_KV_TOKENS.name,
     _BUCKET,
 )
 
@@ -48,6 +53,7 @@ class EngineFigures:
     waiting: float = 0.0
     kv_utilization: float = 0.0
     ttft: tuple[tuple[float, float], ...] = ()
+    sizes: Sizes = field(default_factory=Sizes)
 
     @property
     def first_tokens(self) -> float:
@@ -110,6 +116,12 @@ def engine_figures(samples: Iterable[Sample]) -> EngineFigures:
         waiting=sums.get(metrics.ENGINE_WAITING.name, 0.0),
         kv_utilization=sums.get(metrics.ENGINE_KV_UTILIZATION.name, 0.0),
         ttft=tuple(sorted(ttft.items())),
+        sizes=Sizes(
+            parameters=int(sums.get(metrics.ENGINE_PARAMETERS.name, 0)),
+            weight_bytes=int(sums.get(metrics.ENGINE_WEIGHT_BYTES.name, 0)),
+            context_tokens=int(sums.get(metrics.ENGINE_CONTEXT.name, 0)),
+            kv_tokens=int(sums.get(metrics.ENGINE_KV_TOKENS.name, 0)),
+        ),
     )
 
 

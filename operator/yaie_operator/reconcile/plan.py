@@ -123,6 +123,31 @@ def differs(desired: Object, live: Object) -> bool:
     return not _matches(desired, live, "")
 
 
+def difference(desired: Object, live: Object) -> str:
+    """Path of the first field that the operator sets and that has another value; "" if none has."""
+    return "" if _matches(desired, live, "") else _path(desired, live, "", "")
+
+
+def _path(desired: Any, live: Any, field: str, path: str) -> str:
+    """Path of the first difference below `path`; the two differ."""
+    if isinstance(desired, Mapping) and isinstance(live, Mapping):
+        below = ((f"{path}.{key}", key, value, live.get(key)) for key, value in desired.items())
+    elif field in MERGE_KEYS and isinstance(live, list | tuple):
+        keys = MERGE_KEYS[field]
+        found = {_identity(item, keys): item for item in live}
+        names_of = ((_identity(item, keys), item) for item in desired)
+        below = (
+            (f"{path}[{next(filter(None, name), '')}]", "", item, found.get(name))
+            for name, item in names_of
+        )
+    else:
+        return path.lstrip(".")
+    for deeper, key, wanted, has in below:
+        if not _matches(wanted, has, key):
+            return _path(wanted, has, key, deeper)
+    return path.lstrip(".")
+
+
 MERGE_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "containers": ("name",),
     "volumes": ("name",),
@@ -134,6 +159,9 @@ MERGE_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 """Lists that the API server merges by these keys; it replaces all other lists as a whole."""
 
 QUANTITIES: Final = frozenset({"requests", "limits"})
+
+WHOLE: Final = frozenset({"selector", "matchLabels", "nodeSelector"})
+"""Maps that one writer owns as a whole: managedFields does not tell who has added a key."""
 
 
 def _matches(desired: Any, live: Any, field: str) -> bool:
@@ -150,6 +178,8 @@ def _matches(desired: Any, live: Any, field: str) -> bool:
 def _map_matches(desired: Mapping[str, Any], live: Mapping[str, Any], field: str) -> bool:
     if field in QUANTITIES:
         return all(_same_amount(value, live.get(key)) for key, value in desired.items())
+    if field in WHOLE and live.keys() - desired.keys():
+        return False
     return all(_matches(value, live.get(key), key) for key, value in desired.items())
 
 

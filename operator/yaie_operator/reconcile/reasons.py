@@ -125,8 +125,7 @@ GUIDE: Final[Mapping[Reason, Guide]] = {
         "of another version: apply the CRD of the operator's release.",
     ),
     Reason.NAME_CONFLICT: Guide(
-        "An object of somebody else has a name that a child of the model needs. Nothing was "
-        "written.",
+        "An object of somebody else has a name that a child of the model needs. It is not touched.",
         "Delete that object, or give the model another name.",
     ),
     Reason.NAME_TAKEN: Guide(
@@ -191,8 +190,8 @@ GUIDE: Final[Mapping[Reason, Guide]] = {
     ),
     Reason.IMAGE_PULL_FAILED: Guide(
         "A node cannot get the image.",
-        "Correct `spec.engine.image`, load the image on the node, or add a pull secret to the "
-        "namespace's ServiceAccount `default`.",
+        "Correct `spec.engine.image`, load the image on the node, or name a pull secret in "
+        "`spec.podTemplate.spec.imagePullSecrets`.",
     ),
     Reason.CRASH_LOOP: Guide(
         "A container ends again and again. The message is what it wrote when it ended.",

@@ -2,7 +2,7 @@
 
 The key `model/NAMESPACE/NAME` writes the children and the status of one model; the key
 `namespace/NAMESPACE` writes the objects that a namespace's models share. The only state kept
-between calls is the API server's refusals (`reconcile.refusals`).
+between calls is what the API server refused or changed (`reconcile.refusals`).
 """
 
 import logging
@@ -48,9 +48,10 @@ from yaie_operator.reconcile.plan import (
     plan,
 )
 from yaie_operator.reconcile.reasons import ConditionState, Reason, false, true
-from yaie_operator.reconcile.refusals import Refusals
+from yaie_operator.reconcile.refusals import Changes, Refusals, explain, tell
 from yaie_operator.reconcile.rollout.replicas import own_deployment
-from yaie_operator.reconcile.rollout.strategy import choose
+from yaie_operator.reconcile.rollout.strategy import Choice, choose
+from yaie_operator.reconcile.sizes import Sizes, with_sizes
 from yaie_operator.reconcile.status import (
     ScalingReport,
     Transition,
@@ -59,6 +60,7 @@ from yaie_operator.reconcile.status import (
     summarise,
 )
 from yaie_operator.resources import model_objects, router_objects
+from yaie_operator.resources.overlay import TemplateTooLargeError
 from yaie_operator.resources.shared import ANNOTATION_APPLIED, digest
 from yaie_operator.watch import kinds
 
@@ -83,6 +85,7 @@ class Reconciler:
         wake: Callable[[str], None],
         scaling: Callable[[str, str], ScalingReport | None] = lambda _namespace, _name: None,
         progress: Callable[[Object], Awaitable[Progress | None]] = _unknown,
+        sizes: Callable[[str, str], Sizes | None] = lambda _namespace, _name: None,
         new_key: Callable[[], bytes] = secrets.token_bytes,
     ) -> None:
         self._cluster = cluster
@@ -93,8 +96,10 @@ class Reconciler:
         self._wake = wake
         self._scaling = scaling
         self._progress = progress
+        self._sizes = sizes
         self._new_key = new_key
         self._refused = Refusals()
+        self._changed = Changes()
 
     async def reconcile(self, key: str) -> float | None:
         """Reconcile a key; returns seconds until the next look, None: wait until an event wakes it.
@@ -112,7 +117,10 @@ class Reconciler:
 
     async def _model(self, namespace: str, name: str) -> float | None:
         view = await self._observe(namespace, name)
+        key = model_key(namespace, name)
         if view is None:
+            self._refused.clear(key)
+            self._changed.forget(namespace, name)
             return None
         model, accepted = understand(view.model)
         if model is not None:
@@ -125,8 +133,7 @@ class Reconciler:
             live = own_deployment(view)
             rollout = choose(model, live, view.pods, self._clock(), stored=weights.stored)
             again_s = self._config.progress_s if weights.held else rollout.again_s
-            decided = plan_model(model, view, self._config, weights, in_place=rollout.in_place)
-            accepted = await self._write_all(key, decided)
+            accepted = await self._write_model(key, model, view, weights, rollout)
             weights = without_image_volumes(weights, accepted)
             view = await self._observe(namespace, name)
         if view is not None:
@@ -200,30 +207,47 @@ class Reconciler:
         refusal = self._refused.message(namespace_key(namespace))
         return replace(view, shared=replace(view.shared, refusal=refusal))
 
+    async def _write_model(
+        self, key: str, model: ServedModel, view: ModelView, weights: Weights, rollout: Choice
+    ) -> ConditionState:
+        """Write a model's children and return the Accepted condition."""
+        try:
+            decided = plan_model(model, view, self._config, weights, in_place=rollout.in_place)
+        except TemplateTooLargeError as error:
+            return false(Reason.INVALID_SPEC, f"spec: {error}.")
+        return await self._write_all(key, decided)
+
     async def _write_all(self, key: str, decided: WritePlan) -> ConditionState:
         """Execute a plan and return the Accepted condition; a refusal ends the plan. The same
-        writes wait after a refusal (`Refusals`).
+        writes wait after a refusal (`Refusals`), and those that a policy changes (`Changes`).
         """
         if decided.conflicts:
             return name_conflict(decided.conflicts)
-        left = identity_of(decided.writes)
+        changes = [change for write in decided.writes if (change := self._changed.known(write))]
+        writes = [write for write in decided.writes if self._changed.known(write) is None]
+        left = identity_of(writes)
         if (refusal := self._refused.pending(key, left, self._clock())) is not None:
             return refused(refusal.message)
-        for number, write in enumerate(decided.writes):
+        for number, write in enumerate(writes):
             try:
-                await self._write(write)
+                stored = await self._write(write)
             except RefusedError as error:
-                left = identity_of(decided.writes[number:])
-                self._refused.add(key, left, str(error), self._clock())
-                return refused(str(error))
+                left = identity_of(writes[number:])
+                told = explain(write.ref, str(error))
+                self._refused.add(key, left, told, self._clock())
+                return refused(told)
+            if (change := self._changed.note(write, stored)) is not None:
+                log.warning("a policy changed a write", extra=fields(key=key, told=tell([change])))
+                changes.append(change)
         self._refused.clear(key)
-        return true(Reason.VALID, "The spec is valid.")
+        return true(Reason.VALID, f"The spec is valid. {tell(changes)}".strip())
 
-    async def _write(self, write: Apply | Remove) -> None:
+    async def _write(self, write: Apply | Remove) -> Object | None:
+        """Returns the object as it is stored now; None: it is deleted."""
         ref = write.ref
         if isinstance(write, Remove):
             await self._delete(ref, write.observed)
-            return
+            return None
         try:
             applied = await self._send(write)
         except (ConflictError, NotFoundError):
@@ -233,6 +257,7 @@ class Reconciler:
         self._metrics.writes.labels(kind=ref.kind).inc()
         about = fields(kind=ref.kind, namespace=ref.namespace, object=ref.name)
         log.info("applied", extra=about)
+        return applied
 
     async def _send(self, write: Apply) -> Object:
         if write.replaces and write.observed is not None:
@@ -251,6 +276,8 @@ class Reconciler:
         status = summarise(
             view, spec, accepted, self._config, self._clock(), scaling=scaling, weights=weights
         )
+        sizes = self._sizes(view.metadata["namespace"], view.metadata["name"])
+        status = with_sizes(status, view.model, sizes)
         if status == view.model.get("status"):
             return
         try:
@@ -301,13 +328,8 @@ class Reconciler:
 
 
 def refused(message: str) -> ConditionState:
-    """The Accepted condition when the API server has refused a child."""
-    told = message.rstrip(". ")
-    return false(
-        Reason.REFUSED,
-        f"The API server refused what the model needs: {told}; change the spec, the quota or the "
-        "policy. It is tried again.",
-    )
+    """The Accepted condition when the API server has refused a child. `message`: `explain`ed."""
+    return false(Reason.REFUSED, f"The API server refused what the model needs: {message}")
 
 
 def understand(obj: Object) -> tuple[ServedModel | None, ConditionState]:
@@ -358,7 +380,12 @@ def plan_model(
     *,
     in_place: bool = False,
 ) -> WritePlan:
-    """Plan a model's own objects. `in_place`: how its rollout goes on (`rollout.strategy`)."""
+    """Plan a model's own objects. `in_place`: how its rollout goes on (`rollout.strategy`).
+
+    Raises:
+        TemplateTooLargeError: the pod of its engines cannot be recorded.
+
+    """
     ours = partial(is_ours, owner_uid=model.uid)
     objects = model_objects(
         model,

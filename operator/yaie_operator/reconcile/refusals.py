@@ -1,12 +1,22 @@
-"""Remembers which writes the API server refused, so that the same ones are not sent all the time.
+"""Remembers which writes the API server refused or changed, so that the same ones are not sent all
+the time.
 
 A quota or a policy refuses for hours. The same writes are tried again after 10, 20, 40 … seconds
-and at most every half hour: nine times in the first hour. Other writes are tried at once.
+and at most every half hour: nine times in the first hour. Other writes are tried at once. A policy
+that changes a field of ours would change it again after each write: what it made of one write
+stays until the object or what we want of it changes.
 """
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
+
+from yaie_operator.cluster import Object
+from yaie_operator.reconcile.observe import Ref
+from yaie_operator.reconcile.plan import Apply, Remove, difference
+from yaie_operator.resources.shared import digest
 
 FIRST_S: Final = 10.0
 LONGEST_S: Final = 1800.0
@@ -48,10 +58,91 @@ class Refusals:
         return known.message if known is not None else ""
 
     def clear(self, key: str) -> None:
-        """Note that the key's writes were accepted, or that it has none."""
+        """Note that the key's writes were accepted, or that it has none (any more)."""
         self._of.pop(key, None)
 
     def wait_s(self, key: str, now: datetime) -> float | None:
         """Seconds until the key's writes are tried again; None: none were refused."""
         known = self._of.get(key)
         return max((known.until - now).total_seconds(), 0.0) if known is not None else None
+
+
+_ADVICE: Final = (
+    (r"exceeded quota", "raise this quota, or delete what uses it up"),
+    (r"being terminated", "create the model in another namespace: this one is being deleted"),
+    (r'User ".*" cannot', "create the chart's roles again: the operator lacks this right"),
+    (
+        r"ownerRef on a resource you can't delete",
+        "delete the object: the operator creates it again",
+    ),
+    (
+        r"ValidatingAdmissionPolicy|admission webhook|PodSecurity",
+        "change the spec so that this policy admits it, or the policy",
+    ),
+)
+
+
+def explain(ref: Ref, message: str) -> str:
+    """What a refusal says, and what to do about it. It does not change from try to try."""
+    known = (advice for pattern, advice in _ADVICE if re.search(pattern, message))
+    advice = next(known, "correct what it names, in the spec or in the cluster's policy")
+    said = f"{ref.kind} {ref.name}: {message.rstrip('. ')}"
+    return f"{said}; {advice}. It is tried again, at least every half hour."
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a policy made of a write of ours. `path`: the first field that differs from `wanted`,
+    the hash of what we want; `found`: hash of what is stored.
+    """
+
+    ref: Ref
+    path: str
+    wanted: str
+    found: str
+
+
+class Changes:
+    """Writes of ours that the API server stored in another form."""
+
+    def __init__(self) -> None:
+        self._of: dict[Ref, Change] = {}
+
+    def note(self, write: Apply | Remove, stored: Object | None) -> Change | None:
+        """Note what was stored after a write; None: every field is as we want it."""
+        self._of.pop(write.ref, None)
+        if isinstance(write, Remove) or stored is None:
+            return None
+        path = difference(write.manifest, stored)
+        if not path:
+            return None
+        change = Change(write.ref, path, digest(write.manifest), digest(_contents(stored)))
+        self._of[write.ref] = change
+        return change
+
+    def known(self, write: Apply | Remove) -> Change | None:
+        """What became of the same write to the same object; None: it is worth sending."""
+        change = self._of.get(write.ref)
+        if change is None or isinstance(write, Remove) or write.observed is None or write.replaces:
+            return None
+        same = (digest(write.manifest), digest(_contents(write.observed)))
+        return change if same == (change.wanted, change.found) else None
+
+    def forget(self, namespace: str, name: str) -> None:
+        """Note that a model is gone."""
+        gone = [ref for ref in self._of if (ref.namespace, ref.name) == (namespace, name)]
+        for ref in gone:
+            del self._of[ref]
+
+
+def tell(changes: Iterable[Change]) -> str:
+    """One sentence about writes that were changed, "" if none was."""
+    fields = ", ".join(f"{one.path} of {one.ref.kind} {one.ref.name}" for one in changes)
+    return f"A policy of this cluster changes {fields}; that stays." if fields else ""
+
+
+def _contents(obj: Object) -> Object:
+    """What a writer decides about, without what the API server and controllers add."""
+    rest = {key: value for key, value in obj.items() if key not in {"metadata", "status"}}
+    kept = {key: obj["metadata"].get(key) for key in ("labels", "ownerReferences")}
+    return {**rest, **kept}

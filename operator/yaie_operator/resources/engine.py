@@ -16,6 +16,7 @@ from yaie_operator.config import OperatorConfig
 from yaie_operator.model import ServedModel
 from yaie_operator.resources import mounts
 from yaie_operator.resources.mounts import Stored
+from yaie_operator.resources.overlay import check_size, overlaid, recorded
 from yaie_operator.resources.pod import (
     ENVIRONMENT,
     TERMINATION_LOG,
@@ -56,10 +57,19 @@ def deployment(
     stored: Stored | None = None,
     held: bool = False,
 ) -> Object:
-    """The engines' Deployment. `observed`: the existing one if it is ours, else None. `in_place`:
-    there is no room for additional engines (`reconcile.rollout.strategy`). `stored`: where the
-    weights are in the cache, if there is one. `held`: keep the pods as they are, because the
-    weights of the current spec are not stored yet.
+    """The engines' Deployment.
+
+    Args:
+        model: the model.
+        config: the operator's settings.
+        observed: the existing one if it is ours, else None.
+        in_place: there is no room for additional engines (`reconcile.rollout.strategy`).
+        stored: where the weights are in the cache, if there is one.
+        held: keep the pods as they are: the weights of the current spec are not stored yet.
+
+    Raises:
+        TemplateTooLargeError: the pod template cannot be recorded.
+
     """
     template_hash = hash_of(model, stored)
     if held and observed is not None:
@@ -69,6 +79,7 @@ def deployment(
         template = observed["spec"]["template"]
     elif template is None:
         template = _template(model, config, template_hash, stored)
+    check_size(template)
     return manifest(
         "apps/v1",
         "Deployment",
@@ -76,7 +87,7 @@ def deployment(
         namespace=model.namespace,
         labels=labels(names.COMPONENT_ENGINE, model.name)
         | {names.LABEL_TEMPLATE_HASH: template_hash},
-        annotations={ANNOTATION_TEMPLATE: json.dumps(template, separators=(",", ":"))},
+        annotations={ANNOTATION_TEMPLATE: recorded(template)},
         owners=[model_owner(model)],
         spec={
             "replicas": model.spec.desired_replicas,
@@ -115,6 +126,8 @@ def hash_of(model: ServedModel, stored: Stored | None = None) -> str:
     """
     spec = model.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     seen = {key: spec.get(key) for key in ("model", "engine", "resources")}
+    if "podTemplate" in spec:
+        seen["podTemplate"] = spec["podTemplate"]
     kept = [] if stored is None else [mounts.claim_name(model), stored.folder, _spread(model)]
     return digest([model.name, seen, {"drain": model.spec.rollout.drain_seconds}, *kept])
 
@@ -153,7 +166,8 @@ def _template(
         spec["affinity"] = {"podAffinity": _together(model)}
     pod_labels = labels(names.COMPONENT_ENGINE, model.name)
     pod_labels |= {names.LABEL_TEMPLATE_HASH: template_hash}
-    return {"metadata": {"labels": pod_labels}, "spec": spec}
+    template = {"metadata": {"labels": pod_labels}, "spec": spec}
+    return overlaid(template, model.spec.pod_template, selector(model))
 
 
 def _spread(model: ServedModel) -> bool:

@@ -102,10 +102,15 @@ class KubeApi:
             ConflictError: the object changed since it was observed.
             NotFoundError: the object does not exist.
             RefusedError: the API server refused the request.
-            UnreachableError: the API server did not answer in time, or failed (401, 408, 429, 5xx).
+            UnreachableError: the API server did not answer in time, or failed (401, 408, 429, 5xx),
+                or the answer is not JSON.
 
         """
-        return json.loads(await self.read(request))
+        data = await self.read(request)
+        try:
+            return json.loads(data)
+        except ValueError as error:  # not the API server's: a proxy's page, say
+            raise UnreachableError(f"{request.method} {request.path}: no JSON: {error}") from error
 
     async def read(self, request: Request) -> bytes:
         """As `send`, for a response that need not be JSON, such as a pod's log.

@@ -34,6 +34,7 @@ class Model:
     """What routing needs of one InferenceModel. `awaiting` says why it may have no endpoint.
 
     `suspended`: no engine may run. `wakes`: it goes to zero when idle, and a request starts it.
+    `context_tokens`: longest prompt and answer together; None: no engine was ready yet.
     `resting` endpoints take no new work (not ready, or ending) but still have what they stored.
     """
 
@@ -47,6 +48,7 @@ class Model:
     awaiting: str = ""
     suspended: bool = False
     wakes: bool = False
+    context_tokens: int | None = None
     endpoints: tuple[Endpoint, ...] = ()
     resting: tuple[Endpoint, ...] = ()
 
@@ -75,6 +77,7 @@ def parse_model(item: Object) -> Model:
         awaiting=_awaiting(spec, status),
         suspended=bool(spec.get("suspend")),
         wakes=_wakes(spec),
+        context_tokens=(status.get("model") or {}).get("contextLength") or None,
     )
 
 

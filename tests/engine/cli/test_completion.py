@@ -58,6 +58,9 @@ def test_commands_are_completed(shell: dict[str, str]) -> None:
     [
         (("serve", "builtin://yaie-demo", "--max-model"), ["--max-model-len"]),
         (("serve", "--device", ""), ["auto", "cpu", "cuda"]),
+        (("plan", "--gpu", "h"), ["h100", "h100-nvl", "h20", "h200"]),
+        (("explain", "--kube"), ["--kubeconfig"]),
+        (("doctor", "--no-"), ["--no-cluster", "--no-machine"]),
         (("serve", "--log-format", "j"), ["json"]),
         (("logs", "--fol"), ["--follow"]),
         (("ps", "-o", ""), ["wide", "json", "yaml"]),

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fakes.model_folders import copy_of_demo
 from fakes.running_up import SCRIPT, Up, gone, model_file, until, up, yaie
 from yaie.cli.commands.local.logs import together
 from yaie.cli.commands.local.ps import age, table
@@ -135,15 +136,15 @@ def test_an_engine_that_cannot_start_says_why_under_up(running: Up, tmp_path: Pa
     broken = model_file(tmp_path, "broken", text="  resources: {gpu: {count: 1}}\n")
     call(running, "apply", "-f", str(broken))
 
-    def found() -> dict[str, Any]:
-        answer = call(running, "explain", "broken", "-o", "json")
-        return dict(json.loads(answer.stdout))
+    def explained() -> dict[str, Any] | None:
+        found = json.loads(call(running, "explain", "broken", "-o", "json").stdout)
+        return found if found["reason"] == "Unschedulable" else None
 
-    until(lambda: found()["reason"] == "Unschedulable")
-    assert not found()["is_ready"]
-    assert "needs 1 GPU(s)" in found()["message"]
-    assert found()["engines"][0]["state"] == "Pending"
-    assert found()["next"][0] == f"yaie ps -o wide --state-dir {running.state}"
+    found = until(explained)
+    assert not found["is_ready"]
+    assert "needs 1 GPU(s)" in found["message"]
+    assert found["engines"][0]["state"] == "Pending"
+    assert found["next"][0] == f"yaie ps -o wide --state-dir {running.state}"
     call(running, "delete", "broken")
 
 
@@ -153,12 +154,20 @@ def test_a_model_that_is_not_there_names_those_that_are(running: Up) -> None:
     assert "no model named nobody in namespace default (models there: " in done.stderr
 
 
+def test_doctor_looks_at_a_running_up(running: Up) -> None:
+    done = call(running, "doctor", "--no-machine")
+    assert f"`yaie up` in {running.state}" in done.stdout
+    assert "models            " in done.stdout, done.stderr
+
+
 def test_a_plan_looks_at_the_machine_of_a_running_up(running: Up, tmp_path: Path) -> None:
     file = model_file(tmp_path, "wide", text="  resources: {gpu: {count: 1}}\n")
     done = call(running, "plan", "-f", str(file))
     assert (done.returncode, "it has no GPU" in done.stdout) == (1, True), done.stderr
     done = call(running, "plan", "-f", str(model_file(tmp_path, "base")))
     assert (done.returncode, "base: 1 wanted, 1 running" in done.stdout) == (0, True), done.stdout
+    done = call(running, "plan", str(copy_of_demo(tmp_path)))
+    assert (done.returncode, "any number" in done.stdout) == (0, True), done.stdout
 
 
 def test_logs_are_those_of_the_models_pods(running: Up) -> None:

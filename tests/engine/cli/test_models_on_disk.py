@@ -16,6 +16,7 @@ from engine.checkpoint.fake_hub import Hub, serving
 from fakes.running_up import until
 from yaie.checkpoint.download.cached import cache_folder, remove
 from yaie.checkpoint.download.progress import Downloaded, Meter
+from yaie.checkpoint.source import BUILTIN
 from yaie.cli.commands.ls import ago
 from yaie_api.download.amounts import duration, in_bytes
 from yaie_api.download.messages import Progress, Result, parse_progress
@@ -143,6 +144,17 @@ def test_what_the_hub_refuses_is_told_in_a_sentence(
     assert (code, out) == (1, "")
     assert err.splitlines()[-1].startswith(said)
     assert "Traceback" not in err
+
+
+def test_a_plan_downloads_the_settings_of_a_model_and_no_weights(hub: Hub, shell: Shell) -> None:
+    native = (BUILTIN / "yaie-demo" / "config.json").read_bytes()
+    hub.push(NAME, FILES | {"config.json": native})
+    status, out, err = shell.run("plan", NAME, "--no-cluster", "--gpu", "l4")
+    assert (status, err) == (0, "")
+    assert out.startswith("hf://org/tiny: LlamaForCausalLM, native\n  parameters   5,770,496\n")
+    assert hub.fetched() == {"config.json", "tokenizer.json"}
+    shell.env["HF_HUB_OFFLINE"] = "1"
+    assert shell.run("plan", NAME, "--no-cluster", "--gpu", "l4")[1] == out
 
 
 @pytest.mark.parametrize("name", ["builtin://yaie-demo", "nope"])

@@ -3,10 +3,11 @@
 import http.client
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fakes.running_up import gone, model_file, until
+from fakes.running_up import gone, model_file, until, yaie
 from fakes.running_up import up as up_with
 
 SAMPLE = Path(__file__).parents[3] / "manifests/samples/demo.yaml"
@@ -38,9 +39,25 @@ def test_the_sample_answers_through_the_router(
         assert chunks.pop() == "[DONE]"
         usage = json.loads(chunks[-1])["usage"]
         assert 0 < usage["completion_tokens"] <= 32
+        status = until(lambda: sizes(running.state))
+        assert status["model"]["contextLength"] == 4096
+        assert 0 < status["model"]["parameters"] < status["model"]["weightBytes"]
+        tokens = status["capacity"]["kvTokens"]
+        assert status["capacity"]["maxConcurrency"] == round(tokens / 4096, 2) > 0
+        assert f"   {status['capacity']['maxConcurrency']}   " in ps(running.state, "wide")
         pids = running.pids()
         assert running.interrupt() == 0
     until(lambda: gone(pids))
+
+
+def ps(state: Path, output: str) -> str:
+    return yaie("ps", "demo", "-o", output, state=state).stdout
+
+
+def sizes(state: Path) -> dict[str, Any] | None:
+    """The model's status, when it tells what its engine has loaded."""
+    status: dict[str, Any] = json.loads(ps(state, "json"))["items"][0].get("status", {})
+    return status if {"model", "capacity"} <= status.keys() else None
 
 
 def test_what_serve_refuses_is_in_the_status_of_the_model(

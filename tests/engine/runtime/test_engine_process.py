@@ -2,13 +2,17 @@
 
 import gc
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from yaie.checkpoint import source
 from yaie.ipc.channel import Failed, Ready
+from yaie.runtime.process import engine_process
 from yaie.runtime.process.engine_process import LoopProgress, serve
+from yaie.runtime.startup import factory
 from yaie_api.engine_config import EngineConfig
 from yaie_api.errors import InvalidRequestError
 
@@ -60,3 +64,24 @@ def test_a_model_that_cannot_be_loaded_is_told_in_words(error: Exception, told: 
         raise error
 
     assert said(load) == (1, [Failed(told)])
+
+
+def test_what_is_loaded_is_what_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A branch of the hub may move between the two, and each look takes a round trip."""
+    asked: list[str] = []
+    demo = str(source.BUILTIN / "yaie-demo")
+    resolve = source.resolve
+
+    def resolved(model: str, *rest: Any, **more: Any) -> Path:
+        asked.append(model)
+        return resolve(demo if model.startswith("hf:") else model, **more)
+
+    monkeypatch.setattr(source, "resolve", resolved)
+    created: list[EngineConfig] = []
+    monkeypatch.setattr(factory, "create", lambda config, *_, **__: created.append(config))
+    config = EngineConfig(model="hf://org/name@main", device="cpu")
+    engine_process.load_model(config, lambda _: None)
+    assert asked == ["hf://org/name@main"]
+    (found,) = created
+    assert (found.model, found.revision, found.tokenizer) == (demo, None, demo)
+    assert found.served_model_name == "name"

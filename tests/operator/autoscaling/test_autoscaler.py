@@ -220,6 +220,43 @@ async def test_a_new_leader_goes_on_from_the_status(world: World) -> None:
     assert len((await world.status())["scaling"]["lastDecisions"]) >= 2
 
 
+async def test_a_status_that_changes_all_the_time_prevents_no_decision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = FakeCluster()
+    world = World(cluster)
+    world.cluster.put(inference_model(autoscaling=AUTOSCALING))
+    world.in_flight, late, write = 35.0, [0], cluster.set_scale
+
+    async def after_a_change(observed: Object, replicas: int) -> int:
+        late[0] += 1
+        if late[0] % 3:
+            cluster.set_status(MODEL, {"phase": f"change {late[0]}"})
+        return await write(observed, replicas)
+
+    monkeypatch.setattr(cluster, "set_scale", after_a_change)
+    assert await world.look(20) == 4
+    assert late[0] == 3, "tried twice in vain"
+
+
+async def test_who_sets_replicas_during_a_write_is_not_overwritten_unseen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = FakeCluster()
+    world = World(cluster)
+    cluster.put(inference_model(autoscaling=AUTOSCALING))
+    world.in_flight, write = 35.0, cluster.set_scale
+
+    async def overtaken(observed: Object, replicas: int) -> int:
+        monkeypatch.setattr(cluster, "set_scale", write)
+        await write(cluster.objects[MODEL], 2)
+        return await write(observed, replicas)
+
+    monkeypatch.setattr(cluster, "set_scale", overtaken)
+    assert await world.look(20) == 4
+    assert "from 2 to 4" in str(await world.status()) or "'from': 2" in str(await world.status())
+
+
 async def test_a_failed_write_is_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.cluster.put(inference_model(autoscaling=AUTOSCALING))
     world.in_flight = 35.0

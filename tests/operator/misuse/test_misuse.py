@@ -68,6 +68,23 @@ def test_a_message_of_any_length_is_bounded(admission: Admission) -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"resources": {"gpu": {"count": 1, "type": "NVIDIA-L4"}}}, "remove type"),
+        ({"podTemplate": {"spec": {"volumes": [{"name": "a"}]}}}, "write the paths in engine.args"),
+        ({"podTemplate": {"spec": {"dnsPolicy": "Default"}}}, "this machine's names"),
+    ],
+)
+def test_what_one_machine_cannot_do_is_refused_by_yaie_up_alone(
+    given: dict[str, Any], told: str, admission: Admission
+) -> None:
+    case = Case("", {"model": {"source": "builtin://yaie-demo"}, **given}).object("ns")
+    admission.admit(case, None)
+    with pytest.raises(RefusedError, match=told):
+        Admission(crd.render(local=True)).admit(case, None)
+
+
+@pytest.mark.parametrize(
     "root", ["operator/yaie_operator", "local/yaie_local", "router/yaie_router"]
 )
 def test_no_code_that_reads_a_spec_knows_a_shell(root: str) -> None:

@@ -3,6 +3,8 @@ by the API server when the operator writes the children.
 """
 
 import asyncio
+import os
+import random
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,9 @@ from yaie_operator.watch.kube_api import KubeApi, RefusedError, Request, load_co
 __all__ = ["installed"]
 pytestmark = [pytest.mark.cluster, pytest.mark.drill]
 DRY = (("fieldValidation", "Strict"), ("dryRun", "All"))
-AT_ONCE = 8
+AT_ONCE = 2
+EVERY = "YAIE_EVERY_VALUE" in os.environ
+"""Whether to try every value, for some minutes, instead of a fixed sample."""
 
 
 class Judge:
@@ -44,8 +48,8 @@ class Judge:
         """What is wrong about the answers to a case; None: nothing."""
         async with self._turn:
             model = case.object(self._namespace)
+            ours = self._locally(model)  # before the request, whose time would run meanwhile
             said = await self._create(kinds.INFERENCE_MODEL, model)
-            ours = self._locally(model)
             if (said is None) != (ours is None):
                 return f"{case.title}: API server: {said}; local: {ours}"
             if said is not None:
@@ -104,8 +108,9 @@ async def test_no_case_of_the_tables_is_refused_late(
 
 
 async def test_no_value_of_any_field_is_refused_late(installed: tuple[ControlPlane, Path]) -> None:
-    cases = [Case(title, spec) for title, spec in field_values.specs()]
+    every = [Case(title, spec) for title, spec in field_values.specs()]
+    cases = every if EVERY else random.Random(0).sample(every, 600)
     judge, problems = await judged(installed, cases)
     assert problems == []
-    assert judge.accepted > 300
-    assert judge.refused > 1000
+    assert judge.accepted > len(cases) / 10
+    assert judge.refused > len(cases) / 2

@@ -6,6 +6,7 @@ kubectl finds it.
 
 import argparse
 import contextlib
+import shlex
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -18,6 +19,7 @@ from yaie_api.errors import InvalidRequestError, NotFoundError, UnavailableError
 if TYPE_CHECKING:
     from yaie_operator.watch.kube_api import KubeApi
 
+SILENT: Final = "the API server does not answer"
 TIMEOUT_S: Final = 3.0
 """For each request: a command that only looks does not keep its user waiting."""
 
@@ -105,7 +107,7 @@ class LocalPlace:
     def __init__(self, client: LocalClient, folder: str, *, is_named: object) -> None:
         self._client = client
         self.name = f"`yaie up` in {folder}"
-        self.flags = f" --state-dir {folder}" if is_named else ""
+        self.flags = f" --state-dir {shlex.quote(folder)}" if is_named else ""
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
         _, found = await in_thread(lambda: self._client.call("GET", path, query=query))
@@ -191,7 +193,8 @@ def _as_our_errors() -> Any:
     except (cluster.RefusedError, cluster.ConflictError) as error:
         raise ForbiddenError(str(error)) from error
     except cluster.UnreachableError as error:
-        raise UnavailableError(f"the API server does not answer: {error}") from error
+        told = str(error.__cause__ or error) or f"no answer within {TIMEOUT_S:g} s"
+        raise UnavailableError(f"{SILENT}: {told}") from error
 
 
 @contextlib.asynccontextmanager
@@ -216,7 +219,7 @@ async def _cluster(args: argparse.Namespace) -> AsyncIterator[KubePlace]:
     context, namespace = kube_api.current_context(args.kubeconfig, args.context)
     api = kube_api.KubeApi(configuration, timeout_s=TIMEOUT_S, user_agent="yaie")
     flags = "".join(
-        f" --{name} {value}"
+        f" --{name} {shlex.quote(value)}"
         for name in ("kubeconfig", "context")
         if (value := getattr(args, name)) is not None
     )

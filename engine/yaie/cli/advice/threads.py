@@ -16,20 +16,22 @@ async def in_thread(function: Callable[[], T]) -> T:
     loop = asyncio.get_running_loop()
     result: asyncio.Future[T] = loop.create_future()
 
-    def done(deliver: Callable[[], None]) -> None:
-        if not result.done():
-            deliver()
+    def deliver(value: T | None, error: Exception | None) -> None:
+        if result.done():
+            return  # nobody waits any more
+        if error is not None:
+            result.set_exception(error)
+        else:
+            result.set_result(value)  # type: ignore[arg-type]  # without an error it is a T
 
     def work() -> None:
+        value, failed = None, None
         try:
             value = function()
         except Exception as error:  # noqa: BLE001 - raised again where the result is awaited
             failed = error
-            deliver: Callable[[], None] = lambda: result.set_exception(failed)  # noqa: E731 - typed
-        else:
-            deliver = lambda: result.set_result(value)  # noqa: E731 - same
         with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(done, deliver)
+            loop.call_soon_threadsafe(deliver, value, failed)
 
     threading.Thread(target=work, daemon=True).start()
     return await result

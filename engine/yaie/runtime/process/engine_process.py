@@ -127,7 +127,8 @@ def load_model(config: EngineConfig, report: Report) -> LoadedEngine:
 
     """
     report(Loading("model folder"))
-    report(check(config, report))
+    located = check(config, report)
+    report(located)
     report(Loading("imports"))  # torch, which takes seconds
     import torch
 
@@ -135,7 +136,21 @@ def load_model(config: EngineConfig, report: Report) -> LoadedEngine:
 
     if torch.cuda.is_available() and config.device != "cpu":
         phases.declare_compilations()
-    return factory.create(config, lambda stage: report(Loading(stage)), put_off=True)
+    found = pinned(config, located)
+    return factory.create(found, lambda stage: report(Loading(stage)), put_off=True)
+
+
+def pinned(config: EngineConfig, located: Located) -> EngineConfig:
+    """The configuration with the folders that were checked: a branch of the hub may have moved on
+    since, and to ask again takes as long again.
+    """
+    return msgspec.structs.replace(
+        config,
+        model=located.path,
+        revision=None,
+        tokenizer=located.tokenizer_path,
+        served_model_name=config.served_model_name or source.default_served_name(config.model),
+    )
 
 
 def check(config: EngineConfig, report: Report = lambda _: None) -> Located:

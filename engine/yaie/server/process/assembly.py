@@ -26,7 +26,7 @@ def create_service(
     options: ServeOptions, engine: AsyncEngine, peers: Peers | None = None
 ) -> Service:
     """Make the state of an HTTP process, before its engine process is ready."""
-    status = EngineStatus(lambda: engine.stats, lambda: engine.restarts)
+    status = EngineStatus(lambda: engine.stats, lambda: engine.restarts, lambda: engine.info)
     return Service(engine, ServerMetrics(status), options, peers=peers or Peers())
 
 

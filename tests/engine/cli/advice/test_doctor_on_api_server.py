@@ -132,4 +132,5 @@ def test_a_cluster_that_does_not_answer_ends_the_command_in_time(
     began = time.monotonic()
     done = doctor(tmp_path / "config", scene.namespace)
     assert (done.returncode, time.monotonic() - began < 10) == (1, True), done.stdout
-    assert "  fail  API server        the API server does not answer" in done.stdout
+    assert "  fail  API server        the API server does not answer: Cannot connect" in done.stdout
+    assert done.stdout.endswith("1 failure, 0 warnings.\n")

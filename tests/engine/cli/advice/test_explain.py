@@ -8,7 +8,7 @@ import pytest
 
 from fakes.running_up import yaie
 from yaie.cli.advice.explaining import observe
-from yaie.cli.advice.explaining.explained import Explanation, Seen, explain, lines
+from yaie.cli.advice.explaining.explained import Explanation, Note, Seen, explain, lines
 from yaie.cli.advice.explaining.next_step import Commands, next_steps
 from yaie_operator.reconcile.reasons import Reason
 
@@ -70,10 +70,19 @@ def test_what_is_awaited_stands_first_and_what_to_type_last() -> None:
     shown = text(Seen(model(waits), [waiting_pod()])).splitlines()
     assert shown[0] == "chat/demo on the cluster: Starting, 0 of 2 engines ready"
     assert shown[2] == "Not ready for 3m20s, Unschedulable: Pod demo-1 waits for a node."
+    where = "-n chat --context staging"
     assert shown[-2:] == [
         "  kubectl describe pod demo-1 -n chat --context staging",
-        "  kubectl get inferencemodel demo -o yaml -n chat --context staging | yaie plan -f -",
+        f"  kubectl get inferencemodel demo -o yaml {where} | yaie plan -f - --context staging",
     ]
+
+
+def test_the_table_of_reasons_says_what_to_do_where_there_is_a_kubectl() -> None:
+    waits = Seen(model(condition("Ready", "False", "Unschedulable", "Pod demo-1 waits.")))
+    assert "kubectl get nodes" in told(waits).remedy
+    assert told(waits, LOCAL).remedy == ""
+    ready = Seen(model(condition("Ready", "True", "AllReady", "All run.")))
+    assert told(ready).remedy == ""
 
 
 def test_each_engine_says_where_it_hangs_and_what_it_said() -> None:
@@ -118,28 +127,28 @@ def test_replicas_by_load_tell_the_last_decisions() -> None:
     seen = Seen(model(active, spec={"autoscaling": {"min": 1, "max": 4}},
                       scaling={"desired": 2, "lastDecisions": [decision]}))  # fmt: skip
     assert told(seen).notes[:2] == (
-        ("Replicas", "2 by load: Scales from 1 to 4 engines by load."),
-        ("  scaled", "90s ago 1 -> 2 (Load): 12 requests, 8 each."),
+        Note("Replicas", "2 by load: Scales from 1 to 4 engines by load."),
+        Note("  scaled", "90s ago 1 -> 2 (Load): 12 requests, 8 each."),
     )
 
 
 def test_replicas_without_a_load_are_those_of_the_spec() -> None:
-    assert told(Seen(model())).notes[0] == ("Replicas", "2, as spec.replicas says")
+    assert told(Seen(model())).notes[0] == Note("Replicas", "2, as spec.replicas says")
     suspended = Seen(model(spec={"suspend": True}))
-    assert told(suspended).notes[0] == ("Replicas", "none, for spec.suspend is true")
+    assert told(suspended).notes[0] == Note("Replicas", "none, for spec.suspend is true")
 
 
 def test_what_blocks_a_rollout_is_told() -> None:
     seen = Seen(model(rollout={"step": "Surging", "blockedBy": "Pod a waits for a node."}))
-    assert ("Rollout", "Surging, and waits: Pod a waits for a node.") in told(seen).notes
+    assert Note("Rollout", "Surging, and waits: Pod a waits for a node.") in told(seen).notes
     moving = condition("Progressing", "True", "RollingOut", "1 of 2 engines updated.")
-    assert ("Rollout", "RollingOut: 1 of 2 engines updated.") in told(Seen(model(moving))).notes
+    assert Note("Rollout", "RollingOut: 1 of 2 engines updated.") in told(Seen(model(moving))).notes
 
 
 def test_a_download_tells_how_far_it_is() -> None:
     cache = condition("CacheReady", "False", "Downloading", "The weights are being downloaded.")
     seen = Seen(model(cache, cache={"bytes": 10**9, "totalBytes": 4 * 10**9}))
-    assert told(seen).notes[-1] == (
+    assert told(seen).notes[-1] == Note(
         "Cache",
         "Downloading: The weights are being downloaded. (1.00 GB of 4.00 GB)",
     )

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from engine.models import oracle
+from fakes.model_folders import write_hollow_weights
 from yaie.cli.advice.planning import cards, memory, subject
 from yaie.cli.advice.planning.memory import Subject
 from yaie.cli.main import build_parser, main
@@ -51,7 +52,19 @@ def config_only(folder: Path, raw: dict[str, Any] = LLAMA_70B) -> str:
 
 def of_70b(folder: Path, **settings: Any) -> Subject:
     config = EngineConfig(model=config_only(folder), **settings)
-    wish = subject.Wish("m", None, config.model, config, {}, 1, 1, "Auto", memory=None)
+    wish = subject.Wish(
+        name="m",
+        namespace=None,
+        source=config.model,
+        config=config,
+        pod={},
+        is_open=False,
+        replicas=1,
+        by_load=False,
+        max_surge=1,
+        strategy="Auto",
+        memory=None,
+    )
     return subject.subject_of(wish)
 
 
@@ -173,6 +186,20 @@ def test_a_model_of_transformers_alone_is_counted_by_its_files(
     raw = {"architectures": ["BloomForCausalLM"], "model_type": "bloom"}
     status, text = plan(capsys, config_only(tmp_path, raw))
     assert (status, "yaie pull" in text) == (1, True)
+
+
+def test_files_of_such_a_model_tell_its_weights_but_not_its_cache(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(
+        config_only(tmp_path, {"architectures": ["BloomForCausalLM"], "model_type": "bloom"})
+    )
+    write_hollow_weights(folder, 2)
+    status, text = plan(capsys, str(folder), "--gpu", "l4")
+    assert status == 0
+    assert "BloomForCausalLM, run by transformers" in text
+    assert "KV cache     not known" in text
+    assert "L4    22.49 GiB   ?           ?         ?         yes" in text
 
 
 @pytest.mark.parametrize(

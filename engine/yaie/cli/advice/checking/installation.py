@@ -28,9 +28,13 @@ _SLACK_S: Final = 15.0
 _MOST_SHOWN: Final = 3
 
 
+def first(place: Place) -> Check:
+    """What has to answer before anything else is asked."""
+    return Check("API server", lambda: _version(place))
+
+
 def checks(place: Place) -> list[Check]:
     return [
-        Check("API server", lambda: _version(place)),
         Check("CRD", lambda: _crd(place)),
         Check("operator", lambda: _operator(place)),
         Check("leader", lambda: _leader(place)),

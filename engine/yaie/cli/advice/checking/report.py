@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shutil
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -87,8 +88,9 @@ async def _telling(waiting: set[str]) -> AsyncIterator[None]:
         await asyncio.sleep(PROGRESS_S)
         while True:
             seconds = time.monotonic() - began
-            text = f"checking {', '.join(sorted(waiting))} ({seconds:.0f} s)"
-            sys.stderr.write(f"\r\033[2K{text}")
+            text = f"checking ({seconds:.0f} s): {', '.join(sorted(waiting))}"
+            width = shutil.get_terminal_size().columns - 1
+            sys.stderr.write(f"\r\033[2K{text[:width]}")
             sys.stderr.flush()
             await asyncio.sleep(0.5)
 

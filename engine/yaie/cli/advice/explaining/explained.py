@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from yaie.cli.advice.explaining.next_step import Commands, next_steps
-from yaie.cli.commands.local.ps import age
+from yaie.cli.commands.local.ps import age, table
 from yaie_api.download.amounts import in_bytes
 from yaie_operator.reconcile import pods as diagnoses
 from yaie_operator.reconcile.reasons import GUIDE
@@ -57,6 +57,25 @@ class Happened:
 
 
 @dataclass(frozen=True)
+class Condition:
+    """One condition. `age`: since it has this status; "-": it is not known."""
+
+    type: str
+    status: str
+    reason: str
+    age: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Note:
+    """Why there are so many engines, how a rollout goes, where the weights are."""
+
+    about: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Explanation:
     """The answer. `is_ready`: nothing is awaited. `since`: for how long, "" if it is not known."""
 
@@ -68,9 +87,9 @@ class Explanation:
     reason: str
     message: str
     remedy: str
-    conditions: tuple[tuple[str, ...], ...]
+    conditions: tuple[Condition, ...]
     engines: tuple[Engine, ...]
-    notes: tuple[tuple[str, str], ...]
+    notes: tuple[Note, ...]
     events: tuple[Happened, ...]
     unseen: tuple[str, ...]
     next: tuple[str, ...]
@@ -83,8 +102,8 @@ def explain(seen: Seen, commands: Commands, now_s: float) -> Explanation:
     conditions = {c["type"]: c for c in status.get("conditions") or ()}
     engines = tuple(_engine(pod, seen.said, now_s) for pod in seen.pods)
     ready = conditions.get("Ready", {})
-    since = _since(ready.get("lastTransitionTime"), now_s)
     reason, message = _awaited(model, conditions)
+    since = "" if reason == "NotSeen" else _since(ready.get("lastTransitionTime"), now_s)
     is_ready = ready.get("status") == "True" or reason in _SETTLED
     return Explanation(
         name=model["metadata"]["name"],
@@ -94,7 +113,7 @@ def explain(seen: Seen, commands: Commands, now_s: float) -> Explanation:
         since=since,
         reason=reason,
         message=message,
-        remedy="" if is_ready else _remedy(reason),
+        remedy="" if is_ready else _remedy(reason, is_local=commands.is_local),
         conditions=tuple(_condition(c, now_s) for c in conditions.values()),
         engines=engines,
         notes=tuple(_notes(model, conditions, now_s)),
@@ -112,8 +131,7 @@ def lines(told: Explanation, where: str) -> list[str]:
     else:
         found.append(f"Not ready{_for(told.since)}, {told.reason}: {told.message}")
         found += [f"What to do: {told.remedy}"] if told.remedy else []
-    for title, text in told.notes:
-        found.append(f"{title}: {text}")
+    found += [f"{note.about}: {note.text}" for note in told.notes]
     if told.engines:
         found += [
             "",
@@ -121,8 +139,7 @@ def lines(told: Explanation, where: str) -> list[str]:
             *(line for one in told.engines for line in _engine_lines(one, told.message)),
         ]
     if not told.is_ready and told.conditions:
-        rows = [(*row[:-1], _short(row[-1], told.message)) for row in told.conditions]
-        found += ["", "Conditions:", *(f"  {'  '.join(cells)}" for cells in _even(rows))]
+        found += ["", "Conditions:", *_condition_lines(told)]
     if told.events:
         found += ["", "Events, the newest first:", *map(_event_line, told.events)]
     found += [f"({text})" for text in told.unseen]
@@ -147,11 +164,13 @@ def _awaited(model: Object, conditions: Mapping[str, Object]) -> tuple[str, str]
     return ready.get("reason", "Unknown"), message
 
 
-def _remedy(reason: str) -> str:
-    """What the user does about a reason, as the table of reasons says; "": nothing."""
+def _remedy(reason: str, *, is_local: bool) -> str:
+    """What the user does about a reason, as the table of reasons says; "": nothing. Under `yaie up`
+    there is no kubectl: there the message says it.
+    """
     known = {str(one): guide.remedy for one, guide in GUIDE.items()}
     told = known.get(reason, "")
-    return "" if told == "Nothing." else told
+    return "" if told == "Nothing." or (is_local and "kubectl" in told) else told
 
 
 def _is_stale(model: Object) -> bool:
@@ -171,40 +190,40 @@ def _summary(status: Object) -> str:
     return ", ".join([text, *more])
 
 
-def _notes(
-    model: Object, conditions: Mapping[str, Object], now_s: float
-) -> Iterable[tuple[str, str]]:
+def _notes(model: Object, conditions: Mapping[str, Object], now_s: float) -> Iterable[Note]:
     """Why there are so many engines, how the rollout goes, where the weights are."""
     spec, status = model["spec"], model.get("status") or {}
     yield from _replicas(spec, status, conditions, now_s)
     rollout = status.get("rollout") or {}
     step = rollout.get("step") or "RollingOut"
     if blocked := rollout.get("blockedBy"):
-        yield "Rollout", f"{step}, and waits: {blocked}"
+        yield Note("Rollout", f"{step}, and waits: {blocked}")
     elif _is_true(conditions, "Progressing"):
-        yield "Rollout", f"{step}: {conditions['Progressing']['message']}"
+        yield Note("Rollout", f"{step}: {conditions['Progressing']['message']}")
     if (cache := conditions.get("CacheReady")) is not None:
-        yield "Cache", f"{cache['reason']}: {cache['message']}{_downloaded(status)}"
+        yield Note("Cache", f"{cache['reason']}: {cache['message']}{_downloaded(status)}")
 
 
 def _replicas(
     spec: Object, status: Object, conditions: Mapping[str, Object], now_s: float
-) -> Iterable[tuple[str, str]]:
+) -> Iterable[Note]:
     wanted = (status.get("replicas") or {}).get("desired", spec.get("replicas", 1))
     if spec.get("suspend"):
-        yield "Replicas", "none, for spec.suspend is true"
+        yield Note("Replicas", "none, for spec.suspend is true")
         return
     limits = spec.get("autoscaling")
     if not limits:
-        yield "Replicas", f"{wanted}, as spec.replicas says"
+        yield Note("Replicas", f"{wanted}, as spec.replicas says")
         return
     active = conditions.get("ScalingActive", {})
-    yield "Replicas", f"{wanted} by load: {active.get('message', 'the first look is awaited.')}"
+    yield Note(
+        "Replicas", f"{wanted} by load: {active.get('message', 'the first look is awaited.')}"
+    )
     for decision in (status.get("scaling") or {}).get("lastDecisions") or ():
         ago = age(now_s - _seconds(decision["time"]))
         step = f"{decision['from']} -> {decision['to']} ({decision['reason']})"
         told = f": {decision['message']}" if decision.get("message") else ""
-        yield "  scaled", f"{ago} ago {step}{told}"
+        yield Note("  scaled", f"{ago} ago {step}{told}")
 
 
 def _downloaded(status: Object) -> str:
@@ -253,15 +272,21 @@ def _worst_pod(pods: Sequence[Object]) -> str:
     return str(named[0]) if named else ""
 
 
-def _condition(condition: Object, now_s: float) -> tuple[str, ...]:
-    since = _since(condition.get("lastTransitionTime"), now_s)
-    return (
-        condition["type"],
-        condition["status"],
-        condition["reason"],
-        since or "-",
-        condition["message"],
+def _condition(condition: Object, now_s: float) -> Condition:
+    return Condition(
+        type=condition["type"],
+        status=condition["status"],
+        reason=condition["reason"],
+        age=_since(condition.get("lastTransitionTime"), now_s) or "-",
+        message=condition["message"],
     )
+
+
+def _condition_lines(told: Explanation) -> Iterable[str]:
+    """The conditions as a table. A message that was said above is not said again."""
+    rows = [(one.type, one.status, one.reason, one.age) for one in told.conditions]
+    for one, cells in zip(told.conditions, table(rows, trimmed=False).splitlines(), strict=True):
+        yield f"  {cells}   {'as above' if one.message == told.message else one.message}"
 
 
 def _events(seen: Seen, now_s: float) -> Iterable[Happened]:
@@ -298,18 +323,6 @@ def _event_s(event: Object) -> float:
     created = event["metadata"].get("creationTimestamp")
     first = event.get("lastTimestamp") or series or event.get("eventTime") or created
     return _seconds(first) if first else 0.0
-
-
-def _short(message: str, said: str) -> str:
-    """A condition's message, unless it was said above."""
-    return "as above" if message == said else message
-
-
-def _even(rows: Sequence[tuple[str, ...]]) -> list[list[str]]:
-    """Cells as wide as the widest of their column, but the last."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
-    padded = ([c.ljust(w) for c, w in zip(row[:-1], widths, strict=True)] for row in rows)
-    return [[*cells, row[-1]] for cells, row in zip(padded, rows, strict=True)]
 
 
 def _is_true(conditions: Mapping[str, Object], kind: str) -> bool:

@@ -49,7 +49,7 @@ def _cluster(reason: str, commands: Commands, pod: str) -> tuple[str, ...]:
     if reason in _POD_WAITS and pod:
         look = kubectl(f"describe pod {pod}")
         spec = kubectl(f"get {_MODEL} {name} -o yaml")
-        plan = (f"{spec} | yaie plan -f -",) if reason == "Unschedulable" else ()
+        plan = (f"{spec} | yaie plan -f -{commands.flags}",) if reason == "Unschedulable" else ()
         return (look, *plan)
     if reason == "CrashLoop" and pod:
         return (kubectl(f"logs {pod} --previous"),)

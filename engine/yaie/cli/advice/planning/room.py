@@ -8,10 +8,13 @@ from typing import Any, Final
 from yaie.cli.advice.place import ForbiddenError, Place
 from yaie.cli.advice.planning import nodes
 from yaie.cli.advice.planning.nodes import GPU, GPU_MEMORY, GPU_PRODUCT, Seat
+from yaie.cli.advice.planning.subject import Wish
 from yaie_api import names
 from yaie_api.errors import NotFoundError
 
 HERE: Final = "this machine"
+LIVING: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+"""Pods that hold a place on a node."""
 
 
 @dataclass(frozen=True)
@@ -31,34 +34,31 @@ class Room:
     running: int | None = None
     unknown: str = ""
 
-    @property
-    def places(self) -> int:
-        return sum(seat.places for seat in self.seats)
 
-
-async def look(place: Place, name: str, namespace: str, pod: Mapping[str, Any]) -> Room:
+async def look(place: Place, wish: Wish, namespace: str) -> Room:
     """What there is for a pod of the model.
 
     Raises:
         UnavailableError: the place does not answer.
 
     """
+    name, pod = wish.name, wish.pod
     if place.is_local:
-        return await _machine(place, name, namespace, pod)
+        return await _machine(place, wish, namespace)
     try:
         found = (await place.get("/api/v1/nodes"))["items"]
     except ForbiddenError:
         return Room(place.name, (), unknown="this account may not list nodes")
     pods, unknown = None, ""
     try:
-        pods = (await place.get("/api/v1/pods"))["items"]
+        pods = (await place.get("/api/v1/pods", {"fieldSelector": LIVING}))["items"]
     except ForbiddenError:
         unknown = "this account may not list the pods of all namespaces: what is in use is unknown"
     seats = nodes.seats(found, pods, pod)
     return Room(place.name, seats, await _running(place, name, namespace), unknown)
 
 
-async def _machine(place: Place, name: str, namespace: str, pod: Mapping[str, Any]) -> Room:
+async def _machine(place: Place, wish: Wish, namespace: str) -> Room:
     """The machine of a `yaie up` as a node: its GPUs are all that it hands out."""
     from yaie.cli.advice.gpus import installed
     from yaie_local.kubelet import gpus
@@ -73,9 +73,9 @@ async def _machine(place: Place, name: str, namespace: str, pod: Mapping[str, An
     }
     running = (await place.get("/api/v1/pods"))["items"]
     here = [{**one, "spec": {**one["spec"], "nodeName": HERE}} for one in running]
-    asked = [{"resources": {"limits": _gpus_of(one)}} for one in pod["containers"]]
-    seats = nodes.seats([node], here, {"containers": asked})
-    return Room(place.name, seats, await _running(place, name, namespace))
+    asked = [{"resources": {"limits": _gpus_of(one)}} for one in wish.pod["containers"]]
+    seats = nodes.seats([node], here, {"containers": [] if wish.is_open and not ids else asked})
+    return Room(place.name, seats, await _running(place, wish.name, namespace))
 
 
 def _gpus_of(container: Mapping[str, Any]) -> dict[str, str]:

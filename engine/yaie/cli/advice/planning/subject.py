@@ -37,7 +37,9 @@ class Wish:
         source: as the user named it.
         config: the engine's configuration.
         pod: the spec of an engine's pod.
-        replicas: engines that are wanted.
+        is_open: whether `yaie up` would choose between GPU and CPU by what the machine has.
+        replicas: engines that are wanted, at most.
+        by_load: whether the load decides how many.
         max_surge: of the rollout.
         strategy: of the rollout.
         memory: what an engine on a CPU may take, as the file says it; None: it does not.
@@ -49,7 +51,9 @@ class Wish:
     source: str
     config: EngineConfig
     pod: Mapping[str, Any]
+    is_open: bool
     replicas: int
+    by_load: bool
     max_surge: int
     strategy: str
     memory: str | None
@@ -68,7 +72,8 @@ def wishes(args: argparse.Namespace) -> list[Wish]:
         (loaded,) = named_models(
             [args.model], args.namespace or DEFAULT_NAMESPACE, has_gpu=args.device != "cpu"
         )
-        return [_wish(loaded, args.namespace, engine_config(args))]
+        is_open = args.device == "auto"
+        return [_wish(loaded, args.namespace, engine_config(args), is_open=is_open)]
     found = [one for one in load(args.filename, args.namespace) if one.object["kind"] == names.KIND]
     if not found:
         raise InvalidRequestError(f"there is no {names.KIND} in these files")
@@ -153,11 +158,14 @@ def _of_file(loaded: Loaded, args: argparse.Namespace) -> Wish:
     if args.model:
         served.model = source_of(args.model)
     elif served.model.startswith("$("):  # where a volume is mounted
-        served.model = loaded.object["spec"]["model"]["source"]
+        model = loaded.object["spec"]["model"]
+        served.model, served.revision = model["source"], model.get("revision")
     return _wish(loaded, args.namespace, engine_config(served))
 
 
-def _wish(loaded: Loaded, namespace: str | None, config: EngineConfig) -> Wish:
+def _wish(
+    loaded: Loaded, namespace: str | None, config: EngineConfig, *, is_open: bool = False
+) -> Wish:
     from yaie_operator.config import OperatorConfig
     from yaie_operator.resources.engine import deployment
 
@@ -170,7 +178,9 @@ def _wish(loaded: Loaded, namespace: str | None, config: EngineConfig) -> Wish:
         source=config.model,
         config=config,
         pod=deployment(served, OperatorConfig(), observed=None)["spec"]["template"]["spec"],
+        is_open=is_open,
         replicas=spec.autoscaling.max if spec.autoscaling else spec.desired_replicas,
+        by_load=spec.autoscaling is not None,
         max_surge=rollout.max_surge,
         strategy=rollout.strategy,
         memory=spec.resources.memory,

@@ -80,7 +80,8 @@ def _room(plan: Plan, room: Room) -> list[str]:
         return found if room.unknown else [*found, "  it has no nodes"]
     wish, running = plan.wish, room.running or 0
     known = "" if room.running is None else f", {running} running"
-    found.append(f"  {wish.name}: {wish.replicas} wanted{known}")
+    limit = " at most (spec.autoscaling.max)" if wish.by_load else ""
+    found.append(f"  {wish.name}: {wish.replicas} wanted{limit}{known}")
     told = rollout(
         plan.places,
         wanted=wish.replicas,

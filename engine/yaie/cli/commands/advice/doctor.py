@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from yaie.cli.advice.place import add_place_flags, reach
+from yaie.cli.advice.place import SILENT, add_place_flags, reach
 from yaie_api.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -78,10 +78,14 @@ async def _of_place(args: argparse.Namespace) -> "dict[str, Sequence[Finding]]":
         return {}
     try:
         async with reach(args) as place:
-            namespace = args.namespace or place.namespace
-            checks = [] if place.is_local else installation.checks(place)
             title = place.name[:1].upper() + place.name[1:]
-            return {title: await run_checks([*checks, *workloads.checks(place, namespace)])}
+            checks = workloads.checks(place, args.namespace or place.namespace)
+            if place.is_local:
+                return {title: await run_checks(checks)}
+            (server,) = await run_checks([installation.first(place)])
+            if server.message.startswith(SILENT):
+                return {title: [server]}
+            return {title: [server, *await run_checks([*installation.checks(place), *checks])]}
     except UnavailableError as error:
         if args.no_machine or args.state_dir or args.kubeconfig or args.context:
             raise

@@ -51,7 +51,8 @@ async def _explained(args: argparse.Namespace) -> "tuple[Explanation, str]":
 
     async with reach(args) as place:
         namespace = args.namespace or place.namespace
-        seen = await observe(place, namespace, args.name)
+        name = args.name.rpartition("/")[2]  # `inferencemodel/demo`, as kubectl prints it
+        seen = await observe(place, namespace, name)
         endpoint = (seen.model.get("status") or {}).get("endpoint", "").removesuffix("/v1")
-        commands = Commands(args.name, namespace, place.is_local, place.flags, endpoint)
+        commands = Commands(name, namespace, place.is_local, place.flags, endpoint)
         return explain(seen, commands, time.time()), place.name

@@ -104,7 +104,7 @@ async def _look(wish: "Wish", args: argparse.Namespace) -> "Room":
     from yaie.cli.advice.planning.room import look
 
     async with reach(args) as place:
-        return await look(place, wish.name, wish.namespace or place.namespace, wish.pod)
+        return await look(place, wish, wish.namespace or place.namespace)
 
 
 def devices(
@@ -121,8 +121,8 @@ def devices(
     if not named and subject.config.device == "cpu":
         return [_on_cpu(wish, subject)]
     if not named and room is not None:
-        there = {seat.product: seat.gpu_memory_bytes for seat in room.seats if seat.matches}
-        named = [cards.Card(name, size) for name, size in there.items() if size]
+        there = {(seat.product, seat.gpu_memory_bytes) for seat in room.seats if seat.matches}
+        named = [cards.Card(name or "GPU", size) for name, size in there if size]
     if not named:
         here = {gpu.name: gpu.memory_bytes for gpu in installed()}
         named = [cards.Card(name, size) for name, size in here.items()]

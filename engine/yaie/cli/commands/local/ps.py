@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Model = Mapping[str, Any]
 COLUMNS: Final = ("NAME", "PHASE", "READY", "MODEL", "ENDPOINT", "AGE")
-WIDE: Final = (*COLUMNS, "GPU", "REASON", "MESSAGE")
+WIDE: Final = (*COLUMNS, "GPU", "CONTEXT", "CONCURRENCY", "REASON", "MESSAGE")
 
 
 def add_parser(subparsers: "Subparsers") -> None:
@@ -41,11 +41,13 @@ def run(args: argparse.Namespace) -> int:
     return 1 if missing else 0
 
 
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Format rows with columns as wide as their longest cell, separated by three spaces."""
+def table(rows: Sequence[Sequence[str]], *, trimmed: bool = True) -> str:
+    """Format rows with columns as wide as their longest cell, separated by three spaces. `trimmed`:
+    without spaces at the end.
+    """
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ("   ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(line.rstrip() if trimmed else line for line in lines)
 
 
 def row(model: Model, now_s: float) -> tuple[str, ...]:
@@ -64,6 +66,8 @@ def row(model: Model, now_s: float) -> tuple[str, ...]:
         status.get("endpoint") or "-",
         age(now_s - seconds_of(model["metadata"]["creationTimestamp"])),
         str(spec.get("resources", {}).get("gpu", {}).get("count", 0)),
+        str(status.get("model", {}).get("contextLength") or "-"),
+        str(status.get("capacity", {}).get("maxConcurrency") or "-"),
         ready.get("reason", "-"),
         ready.get("message", "-"),
     )

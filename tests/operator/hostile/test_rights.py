@@ -1,0 +1,172 @@
+"""Every right of the operator's roles is used: a life of a model is replayed from the audit log."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from cluster.audit import Request as Audited
+from cluster.control_plane import KubectlError
+from cluster.gates.user import MERGE, SHARED, User, seconds_until, user_of
+from cluster.operator_scene import USER, Scene, installed, kubeconfig, operator, scene, until
+from fakes.fake_cluster import inference_model
+from yaie_api import names
+from yaie_operator import rbac
+from yaie_operator.cluster import Kind
+from yaie_operator.watch import kinds
+from yaie_operator.watch.kube import path_of
+from yaie_operator.watch.kube_api import Request
+
+__all__ = ["installed", "kubeconfig", "scene"]
+pytestmark = [pytest.mark.cluster, pytest.mark.drill, pytest.mark.timeout(600)]
+Right = tuple[str, str, str]
+"""Verb, resource, and the only name for which it is granted or ""."""
+
+NOT_SEEN: Final[Mapping[Right, str]] = {
+    ("bind", "clusterroles", names.ROUTER_CLUSTER_ROLE): "asked for inside of writing RoleBindings",
+}
+"""Rights of which no request tells, each with its reason."""
+
+GROUP: Final = "rbac.authorization.k8s.io"
+STRAY: Final[Mapping[str, Any]] = {
+    "Service": {"spec": {"selector": {"stray": "yes"}}},
+    "Deployment": {"spec": {"template": {"spec": {"nodeName": "stray"}}}},
+    "PodDisruptionBudget": {},
+    "Secret": {"data": {"stray": "c3RyYXk="}},
+    "ServiceAccount": {"automountServiceAccountToken": False},
+    "RoleBinding": {"subjects": [{"kind": "Group", "name": "stray", "apiGroup": GROUP}]},
+}
+"""What somebody adds to a child, so that the operator replaces it."""
+
+
+def granted(rules: Sequence[Mapping[str, Any]]) -> Iterator[Right]:
+    for rule in rules:
+        for resource in rule["resources"]:
+            for verb in rule["verbs"]:
+                for name in rule.get("resourceNames", ("",)):
+                    yield verb, resource, name
+
+
+def used(requests: Sequence[Audited]) -> set[Right]:
+    """The rights that requests needed, each for its name and for any name. An apply that created
+    its object needed the right to create, too; a list or watch of one name names it.
+    """
+    found = set[Right]()
+    for request in requests:
+        verbs = {request.verb} | ({"create"} if request.code == 201 else set())
+        found |= {(v, request.resource, n) for v in verbs for n in ("", request.name)}
+    return found
+
+
+async def test_each_right_of_the_operator_is_used(
+    scene: Scene, kubeconfig: Path, tmp_path: Path, record_property: Any
+) -> None:
+    audit = scene.control_plane.audit
+    if audit is None:
+        pytest.skip("a cluster of the user keeps no audit log that this test could read")
+    # A life of its own leaves the Lease to be created.
+    scene.kubectl(
+        "delete", "lease", names.OPERATOR_LEASE, "-n", "yaie-system", "--ignore-not-found"
+    )
+    mark = audit.mark()
+    with operator(kubeconfig, tmp_path):
+        async with user_of(scene) as user:
+            present = await _live(user)
+    seen = used(audit.requests_since(mark, user=USER))
+    absent = {kind.plural for kind in kinds.WRITTEN} - present
+    record_property("kinds without a child here", sorted(absent))
+    rights = {r for r in granted([*rbac.OPERATOR, *rbac.LEASES]) if r[1] not in absent}
+    assert {right for right in rights - seen if right not in NOT_SEEN} == set()
+    assert {right for right in NOT_SEEN if right in seen} == set(), "it has its proof now"
+
+
+async def _live(user: User) -> set[str]:
+    """Everything that a model can go through. Returns the plurals of its children."""
+    await user.create(
+        "demo", replicas=1, autoscaling={"min": 2, "max": 3, "target": {"activeRequests": 8}}
+    )
+    children = list(SHARED)
+
+    async def all_there() -> bool:
+        return all(await user.shared()) and await _engines_asked(user)
+
+    await seconds_until(all_there, "the model's children")
+    own = [(child.kind, "demo") for child in kinds.OF_MODEL]
+    children += [child for child in own if await user.get(*child)]
+    for kind, name in children:
+        assert kind.kind in STRAY, f"say in STRAY what others may add to a {kind.kind}"
+        unlabelled = {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}}
+        for edit in (STRAY[kind.kind], unlabelled):
+            await _mended(user, kind, name, edit)
+    # A status that is written on an outdated state makes the operator read the model.
+    for number in range(12):
+        await user.edit("demo", resources={"cpu": f"{100 + number}m"})
+    await asyncio.sleep(2.0)
+    await user.delete("demo")
+
+    async def none_shared() -> bool:
+        return not any(await user.shared())
+
+    await seconds_until(none_shared, "the shared objects are still there")
+    return {kind.plural for kind, _ in children}
+
+
+async def _engines_asked(user: User) -> bool:
+    return await user.engines("demo") == 2
+
+
+async def _mended(user: User, kind: Kind, name: str, edit: Mapping[str, Any]) -> None:
+    """Somebody edits a child; wait until the operator has written to it again."""
+    path = path_of(kind, namespace=user.namespace, name=name)
+    before = await user.get(kind, name)
+    after = await user.api.send(Request("PATCH", path, (), edit, MERGE))
+    if after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]:
+        return  # nothing to mend
+
+    async def is_mended() -> bool:
+        live = await user.get(kind, name)
+        labels = live["metadata"].get("labels", {})
+        return names.LABEL_MANAGED_BY in labels and _plain(live) == _plain(before)
+
+    await seconds_until(is_mended, f"{kind.kind} {name} after {edit}")
+
+
+def _plain(obj: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {k: v for k, v in obj.items() if k not in {"metadata", "status"}}
+
+
+def test_an_admin_of_a_namespace_may_create_models_and_a_viewer_may_only_look(
+    scene: Scene,
+) -> None:
+    """The chart's roles are aggregated into the cluster's `view`, `edit` and `admin`."""
+    into = {"view": ("view", "edit", "admin"), "edit": ("edit", "admin")}
+    for name, rules in {"view": rbac.VIEW, "edit": rbac.EDIT}.items():
+        labels = {f"{GROUP}/aggregate-to-{role}": "true" for role in into[name]}
+        meta = {"name": f"yaie-{name}", "labels": labels}
+        role = {"apiVersion": f"{GROUP}/v1", "kind": "ClusterRole", "metadata": meta}
+        scene.kubectl.apply(role | {"rules": rules})
+    for who in ("admin", "view"):
+        about = (f"--clusterrole={who}", f"--user={who}-of-team", "-n", scene.namespace)
+        scene.kubectl("create", "rolebinding", who, *about)
+
+    def acting(who: str, *command: str, stdin: str | None = None) -> str:
+        return scene.kubectl(*command, "-n", scene.namespace, f"--as={who}-of-team", stdin=stdin)
+
+    def may_create() -> bool:
+        model = inference_model()
+        del model["metadata"]["namespace"]
+        try:
+            acting("admin", "apply", "--server-side", "-f", "-", stdin=json.dumps(model))
+        except KubectlError:
+            return False
+        return True
+
+    until(may_create)  # the aggregation takes a moment
+    acting("admin", "scale", "ym/demo", "--replicas=2")
+    assert "demo" in acting("view", "get", "ym")
+    with pytest.raises(KubectlError, match="cannot delete"):
+        acting("view", "delete", "ym", "demo")
+    acting("admin", "delete", "ym", "demo")
