@@ -55,7 +55,7 @@ coverage: $(STAMP) ## branch coverage of core, router, operator and API types; f
 	$(BIN)/python -m coverage report
 
 drills: $(STAMP) ## faults of engines; faults and races of a real control plane (needs Go); YAIE_FAULT_S, YAIE_EDITS make them longer
-	$(PYTEST) tests/operator tests/router tests/engine/cli/advice -m drill -q -n 2
+	$(PYTEST) tests/operator tests/router tests/engine/cli -m drill -q -n 2
 
 e2e: $(STAMP) ## a real Kubernetes node, the chart, the images, an OpenAI client (needs root and Go)
 	tests/e2e/run.sh

@@ -9,6 +9,6 @@ pin() { # pin FILE WHAT...
     --universal --python-version 3.11 --output-file "constraints/$file.txt"
 }
 pin control-plane pyproject.toml --extra operator --extra router
-pin engine pyproject.toml --extra engine
+pin engine pyproject.toml --extra engine --extra s3
 pin dev pyproject.toml --extra all --group dev
 pin kernels --group pyproject.toml:kernels --constraint constraints/engine.txt

@@ -1,6 +1,4 @@
-"""A one-line progress display for offline generation, shown only if stderr is a terminal; and how
-sizes and durations are written for people.
-"""
+"""A one-line progress display for offline generation, shown only if stderr is a terminal."""
 
 import sys
 import time
@@ -64,19 +62,3 @@ class Progress:
             f"{rate:,.0f} tokens/s\033[K"
         )
         self._stream.flush()
-
-
-def in_bytes(count: float) -> str:
-    """A size as the hub writes it, in powers of 1000: `512 B`, `2.5 MB`, `1.20 GB`."""
-    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.{2 if size >= 1e9 else 1}f} {unit}"
-    return f"{count:.0f} B"
-
-
-def duration(seconds: float) -> str:
-    """`40 s`, `12 min` or `3 h 5 min`."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"

@@ -29,7 +29,8 @@ PODS: Final = Resource(kinds.POD, has_status=True)
 SERVICES: Final = Resource(kinds.SERVICE, has_status=True)
 SECRETS: Final = Resource(kinds.SECRET)
 CONFIG_MAPS: Final = Resource(kinds.CONFIG_MAP)
-CLAIMS: Final = _resource("v1", "PersistentVolumeClaim", "persistentvolumeclaims", has_status=True)
+CLAIMS: Final = Resource(kinds.CLAIM, has_status=True)
+JOBS: Final = Resource(kinds.JOB, has_status=True)
 EVENTS: Final = _resource("v1", "Event", "events")
 DEPLOYMENTS: Final = Resource(kinds.DEPLOYMENT, has_status=True, has_scale=True)
 ENDPOINT_SLICES: Final = Resource(kinds.ENDPOINT_SLICE)
@@ -45,7 +46,8 @@ STORED_ONLY: Final = (
 """Types that are stored, listed and garbage-collected, but that no controller here acts on."""
 
 ALL: Final = (
-    MODELS, PODS, SERVICES, SECRETS, CONFIG_MAPS, CLAIMS, EVENTS, DEPLOYMENTS, ENDPOINT_SLICES,
+    MODELS, PODS, SERVICES, SECRETS, CONFIG_MAPS, CLAIMS, EVENTS, DEPLOYMENTS, JOBS,
+    ENDPOINT_SLICES,
     *STORED_ONLY,
 )  # fmt: skip
 

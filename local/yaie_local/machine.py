@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 import aiohttp
@@ -27,6 +28,7 @@ from yaie_local.apiserver.api_verbs import Verbs
 from yaie_local.apiserver.journal import Journal
 from yaie_local.apiserver.store import Store
 from yaie_local.cluster import LocalCluster
+from yaie_local.controllers import jobs
 from yaie_local.controllers.manager import Controllers
 from yaie_local.kubelet import gpus, processes, volumes
 from yaie_local.kubelet.addresses import AddressPool
@@ -35,6 +37,7 @@ from yaie_local.kubelet.kubelet import Kubelet
 from yaie_local.kubelet.pod_worker import BackOff, Host
 from yaie_local.kubelet.publish import Doorman, Published
 from yaie_local.state import StateFolder, StateLock
+from yaie_operator.cluster import Object
 
 log = logging.getLogger(__name__)
 
@@ -166,13 +169,28 @@ def _kubelet(
 
 
 def _forget_last_run(store: Store) -> None:
-    """Delete pods, EndpointSlices and all status, because no process of the last run is left."""
+    """Delete pods, EndpointSlices and all status, because no process of the last run is left. What
+    is in a claim is still there: Jobs that have ended and what models say of their weights stay.
+    """
     for resource in (kinds.PODS, kinds.ENDPOINT_SLICES):
         for obj in store.list(resource.kind):
             store.delete(obj)
-    for resource in (kinds.MODELS, kinds.DEPLOYMENTS):
-        for obj in store.list(resource.kind):
-            store.update({key: value for key, value in obj.items() if key != "status"})
+    for obj in store.list(kinds.DEPLOYMENTS.kind):
+        store.update(_with_status(obj))
+    for obj in store.list(kinds.JOBS.kind):
+        if not jobs.is_done(obj):
+            store.update(_with_status(obj))
+    for obj in store.list(kinds.MODELS.kind):
+        old = obj.get("status") or {}
+        store.update(_with_status(obj, {key: old[key] for key in _LASTING if key in old}))
+
+
+_LASTING: Final = ("model", "cache")
+
+
+def _with_status(obj: Object, status: Object = MappingProxyType({})) -> Object:
+    rest = {key: value for key, value in obj.items() if key != "status"}
+    return {**rest, "status": dict(status)} if status else rest
 
 
 @contextlib.asynccontextmanager

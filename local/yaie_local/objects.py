@@ -66,6 +66,11 @@ def is_terminating(obj: Object) -> bool:
     return "deletionTimestamp" in obj["metadata"]
 
 
+def is_finished(pod: Object) -> bool:
+    """Whether no container of a pod will run again."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
 def with_metadata(obj: Object, **changes: Any) -> dict[str, Any]:
     """The object with metadata keys set; a value of None removes the key."""
     meta = {**obj["metadata"], **changes}

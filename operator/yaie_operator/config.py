@@ -45,6 +45,7 @@ class OperatorConfig:
         retry_base_s: seconds before the first retry; the wait doubles up to `retry_max_s`.
         recheck_s: seconds before the next look at a state that no watch reports, such as a foreign
             object with a needed name.
+        progress_s: seconds between two questions to a download how far it is.
         autoscale_s: seconds between two looks of the autoscaler; each wait varies by ±20 %.
         gate_s: seconds between two looks at engines that wait for the routers.
 
@@ -73,6 +74,7 @@ class OperatorConfig:
     retry_base_s: float = 0.2
     retry_max_s: float = 60.0
     recheck_s: float = 10.0
+    progress_s: float = 5.0
     autoscale_s: float = 2.0
     gate_s: float = 1.0
 

@@ -29,7 +29,7 @@ from yaie_operator.gates import Gatekeeper
 from yaie_operator.metrics import Metrics
 from yaie_operator.reconcile.observe import Store, keys_of, model_key, namespace_key
 from yaie_operator.reconcile.reconciler import Reconciler
-from yaie_operator.watch import kinds
+from yaie_operator.watch import downloads, kinds
 from yaie_operator.watch.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -78,6 +78,7 @@ class Manager:
             metrics=self.metrics,
             wake=self._wake,
             scaling=self._autoscaler.report,
+            progress=downloads.ask,
             sizes=self._sizes.sizes,
         )
         self.metrics.queue_depth.set_function(lambda: float(len(self._queue)))

@@ -12,7 +12,12 @@ from yaie_operator.watch import kinds
 
 _FOLLOW: Final = ["list", "watch"]
 _READ: Final = ["get", *_FOLLOW]
-_NEVER_REPLACED: Final = (kinds.ROLE_BINDING, kinds.DISRUPTION_BUDGET)
+_NEVER_REPLACED: Final = (
+    kinds.ROLE_BINDING,
+    kinds.DISRUPTION_BUDGET,
+    kinds.CLAIM,
+    kinds.JOB,
+)
 """Whatever others can add to them, an apply removes; other kinds are replaced then."""
 
 
@@ -49,6 +54,7 @@ OPERATOR: Final[list[dict[str, Any]]] = [
     {"apiGroups": [names.GROUP], "resources": [f"{names.PLURAL}/status"], "verbs": ["patch"]},
     {"apiGroups": [names.GROUP], "resources": [f"{names.PLURAL}/scale"], "verbs": ["patch"]},
     *_children(),
+    _rule(kinds.JOB, ["delete"]),
     _rule(kinds.POD, _FOLLOW),
     {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
     _rule(kinds.ENDPOINT_SLICE, _FOLLOW),

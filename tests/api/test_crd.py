@@ -124,3 +124,11 @@ def test_the_sample_is_admitted() -> None:
     model = yaml.safe_load((ROOT / "manifests/samples/demo.yaml").read_text())
     admission = Admission(crd.render())
     assert admission.violations(admission.default(model)) == []
+
+
+def test_what_only_a_cluster_can_do_is_refused_under_yaie_up() -> None:
+    local = Admission(crd.render(local=True))
+    image = {"model": {"source": "oci://a/b:v1"}, "cache": {"mode": "image"}}
+    claim = {"model": {"source": "hf://a/b"}, "cache": {"mode": "pvc", "claim": "own"}}
+    for spec, said in ((image, "write hf://ORG/NAME"), (claim, "write cache.size")):
+        assert said in local.violations(CASES[0].object("ns", spec))[0]

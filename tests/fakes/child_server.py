@@ -1,5 +1,5 @@
 """A process that stands in for an engine: the standard library's HTTP server behind the arguments
-of `yaie serve`. Run as a script; a test's own flags follow the engine's.
+of `yaie serve`. Run as a script; a test's own flags follow the engine's. `yaie pull` is real.
 
     --ready-after S   /readyz answers 503 until then      --exit-after S --exit-code N   ends itself
     --deaf            ignores SIGTERM                      --linger S   takes so long to end
@@ -18,6 +18,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 STARTED = time.monotonic()
+
+if sys.argv[1:2] == ["pull"]:
+    os.execv(sys.executable, [sys.executable, "-m", "yaie", *sys.argv[1:]])
 
 
 def parse() -> argparse.Namespace:

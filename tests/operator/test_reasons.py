@@ -9,17 +9,25 @@ import pytest
 
 from fakes.fake_cluster import endpoint_slice, inference_model
 from yaie_api import names
+from yaie_api.download.messages import Result
 from yaie_operator.autoscaling import record
 from yaie_operator.autoscaling.decision import Decision, Why
 from yaie_operator.autoscaling.history import Policy
 from yaie_operator.config import OperatorConfig
 from yaie_operator.model import ServedModel
+from yaie_operator.reconcile.cache.weights import Weights, decide
 from yaie_operator.reconcile.observe import ModelView, Ref, SharedView
 from yaie_operator.reconcile.pods import diagnose
 from yaie_operator.reconcile.reasons import GUIDE, TYPES, ConditionState, ConditionType, Reason
-from yaie_operator.reconcile.reconciler import name_taken, refused, understand
+from yaie_operator.reconcile.reconciler import (
+    name_taken,
+    refused,
+    understand,
+    without_image_volumes,
+)
 from yaie_operator.reconcile.refusals import explain
 from yaie_operator.reconcile.status import name_conflict, summarise
+from yaie_operator.resources.weights import key_of
 
 SOURCES = Path(__file__).parents[2] / "operator" / "yaie_operator"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -128,8 +136,42 @@ def _everything_said() -> list[ConditionState]:
         refused(explain(Ref("Deployment", "ns", "demo"), "exceeded quota: pods.")),
         name_conflict([Ref("Service", "ns", "demo")]),
         *_scaling(),
+        *_weights(),
     ]
     return [*(c for view in views for c in _said(view)), *map(diagnose, pods), *others]
+
+
+def _weights() -> list[ConditionState]:
+    """CacheReady of a model in each stage of its download."""
+    cached = {"model": {"source": "hf://a/b"}, "cache": {"mode": "pvc", "size": "1Gi"}}
+    users = cached | {"cache": {"mode": "pvc", "claim": "own"}}
+    claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "demo-weights", "uid": "c"}}
+    label = {names.LABEL_WEIGHTS: key_of(ServedModel.parse(_model(**cached)), "c")}
+
+    def said(pod: Any = None, claim: Any = claim, spec: Any = cached) -> ConditionState:
+        found = {} if claim is None else {Ref("PersistentVolumeClaim", "ns", "demo-weights"): claim}
+        pods = () if pod is None else ({**pod, "metadata": {"name": "p", "labels": label}},)
+        model = _model(**spec)
+        view = ModelView(model, found, (), SharedView("ns", (model,), {}), downloads=pods)
+        decided = decide(ServedModel.parse(model), view, OperatorConfig(), NOW)
+        assert decided.condition is not None
+        return decided.condition
+
+    homeless = {"type": "PodScheduled", "status": "False", "message": "no storage."}
+    failed = {"terminated": {"exitCode": 1, "message": "a/b is gated."}}
+    ended = {"terminated": {"exitCode": 0, "message": Result("f", "r", 1).text()}}
+    running: Any = {"status": {"phase": "Running"}}
+    image = said(spec={"model": {"source": "oci://a/b"}, "cache": {"mode": "image"}})
+    no_volumes = refused("spec.template.spec.volumes[3]: Required value")
+    without = without_image_volumes(Weights(image), no_volumes).condition
+    assert without is not None
+    return [
+        said(), said(claim=None), said(claim=None, spec=users),
+        said(spec=cached | {"suspend": True}),
+        said(running), said(_pod(None)), said(_pod(None, homeless)),
+        said(_pod({"reason": "CrashLoopBackOff"}, lastState=failed)),
+        said({"status": {"containerStatuses": [{"state": ended}]}}), image, without,
+    ]  # fmt: skip
 
 
 def _scaling() -> list[ConditionState]:

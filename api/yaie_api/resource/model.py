@@ -12,6 +12,8 @@ from pydantic import ConfigDict, Field
 
 from yaie_api.engine_config import DType
 from yaie_api.resource.autoscaling import Autoscaling, ScalingStatus
+from yaie_api.resource.cache import SOURCE_RULES as CACHE_RULES
+from yaie_api.resource.cache import Cache, CacheStatus
 from yaie_api.resource.pod_template import PodTemplate
 from yaie_api.resource.schema import (
     DNS_SUBDOMAIN,
@@ -42,20 +44,28 @@ SOURCE_RULES: Final = (
     ),
     Rule(
         "!self.startsWith('oci:')",
-        "oci:// is not supported; write hf://ORG/NAME, or unpack the image on a volume and write "
-        "pvc://CLAIM/PATH",
+        "oci:// is an image that the nodes of a cluster mount; under `yaie up` write hf://ORG/NAME "
+        "or file:///PATH of the unpacked image",
+        local_only=True,
     ),
     Rule(
-        "!self.startsWith('s3:')",
-        "s3:// is not supported; write hf://ORG/NAME, or copy the bucket to a volume and write "
-        "pvc://CLAIM/PATH",
+        "!self.startsWith('oci:') || self.matches('^oci://[A-Za-z0-9][-A-Za-z0-9._:/]*"
+        "(@sha256:[0-9a-f]+)?(//[-A-Za-z0-9._]+(/[-A-Za-z0-9._]+)*)?$')",
+        "write oci://IMAGE, for example oci://ghcr.io/org/model:v1, or oci://IMAGE//FOLDER where "
+        "the weights are in a folder of the image",
+    ),
+    Rule(
+        "!self.startsWith('s3:') || "
+        "self.matches('^s3://[a-z0-9][-a-z0-9.]*[a-z0-9](/[-A-Za-z0-9._=+]+)*/?$')",
+        "write s3://BUCKET/PATH, where the files of one model are directly below PATH",
     ),
     Rule(
         "self.startsWith('builtin:') || self.startsWith('hf:') || self.startsWith('pvc:')"
         " || self.startsWith('file:') || self.startsWith('/') || self.startsWith('.')"
         " || self.startsWith('oci:') || self.startsWith('s3:')",
         "a source begins with its kind; write hf://ORG/NAME for a Hugging Face model, "
-        "pvc://CLAIM/PATH for a volume, builtin://yaie-demo for the demo model",
+        "s3://BUCKET/PATH for a bucket, pvc://CLAIM/PATH for a volume, builtin://yaie-demo for the "
+        "demo model",
     ),
     Rule(
         "!self.startsWith('builtin:') || self.matches('^builtin://[a-z0-9][-a-z0-9.]*$')",
@@ -112,8 +122,16 @@ class ModelSource(Part):
                 "model.revision",
             ),
             Rule(
-                "!has(self.secretRef) || self.source.startsWith('hf://')",
-                "model.secretRef holds a Hugging Face token; remove it for other sources",
+                "!has(self.secretRef) || self.source.startsWith('hf://')"
+                " || self.source.startsWith('s3://')",
+                "model.secretRef holds a Hugging Face token, or the credentials of an s3:// "
+                "source; remove it for other sources",
+            ),
+            Rule(
+                "!self.source.startsWith('s3://') || !has(self.secretRef)"
+                " || !has(self.secretRef.key) || self.secretRef.key == 'token'",
+                "the Secret of an s3:// source has the keys AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY; remove model.secretRef.key",
             ),
             Rule(
                 "!has(self.servedName) || !has(self.aliases) || !(self.servedName in self.aliases)",
@@ -133,8 +151,9 @@ class ModelSource(Part):
         max_length=512,
         description=(
             "Where the weights come from: hf://ORG/NAME[@REVISION] (Hugging Face), "
-            "pvc://CLAIM/PATH (a PersistentVolumeClaim of this namespace) or builtin://NAME (part "
-            "of the engine image, for example builtin://yaie-demo)."
+            "s3://BUCKET/PATH (object storage), pvc://CLAIM/PATH (a PersistentVolumeClaim of this "
+            "namespace), oci://IMAGE[//FOLDER] (an image that nodes mount, with cache.mode: image) "
+            "or builtin://NAME (part of the engine image, for example builtin://yaie-demo)."
         ),
         json_schema_extra=rules(*SOURCE_RULES),
     )
@@ -157,7 +176,9 @@ class ModelSource(Part):
     )
     secret_ref: SecretRef | None = Field(
         default=None,
-        description="Secret with a Hugging Face token, for gated or private models.",
+        description="Secret with a Hugging Face token, for gated or private models; for s3:// one "
+        "with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and if needed AWS_SESSION_TOKEN, "
+        "AWS_REGION and AWS_ENDPOINT_URL.",
     )
 
 
@@ -496,6 +517,8 @@ class Routing(Part):
 class InferenceModelSpec(Part):
     """What the user asks for."""
 
+    model_config = ConfigDict(json_schema_extra=rules(*CACHE_RULES))
+
     model: ModelSource = Field(
         description="Which weights are served, and under which names.",
     )
@@ -503,6 +526,7 @@ class InferenceModelSpec(Part):
     resources: Resources = Field(
         default=Resources(), description="What each engine needs, and where it may run."
     )
+    cache: Cache = Field(default=Cache(), description="Where the weights are kept for all engines.")
     replicas: int = Field(
         default=1,
         ge=0,
@@ -592,12 +616,18 @@ class RolloutStatus(Part):
 class ModelStatus(Part):
     """The model as it is served."""
 
-    parameters: int = Field(default=0, ge=0, description="Number of its parameters.")
-    weight_bytes: int = Field(
-        default=0, ge=0, description="Memory of its weights in each engine, in bytes."
+    parameters: int | None = Field(default=None, ge=0, description="Number of its parameters.")
+    weight_bytes: int | None = Field(
+        default=None, ge=0, description="Memory of its weights in each engine, in bytes."
     )
-    context_length: int = Field(
-        default=0, ge=0, description="Longest prompt and answer together, in tokens."
+    context_length: int | None = Field(
+        default=None, ge=0, description="Longest prompt and answer together, in tokens."
+    )
+    resolved_revision: str | None = Field(
+        default=None,
+        max_length=128,
+        description="Commit of an hf:// source that is in the cache or named in the spec; of an "
+        "s3:// source a hash of its files.",
     )
 
 
@@ -634,7 +664,12 @@ class InferenceModelStatus(Part):
     selector: str = Field(default="", max_length=256, description="Label selector of the engines.")
     endpoint: str = Field(default="", max_length=512, description="Base URL of the OpenAI API.")
     model: ModelStatus | None = Field(
-        default=None, description="The model as it is served. Absent until an engine was ready."
+        default=None,
+        description="The model as it is served, as far as it is known: what engines say once one "
+        "was ready, and the revision.",
+    )
+    cache: CacheStatus | None = Field(
+        default=None, description="The weights in the claim. Absent without cache.mode: pvc."
     )
     capacity: CapacityStatus | None = Field(
         default=None,
@@ -651,6 +686,7 @@ class InferenceModelStatus(Part):
 __all__ = [
     "GPU",
     "RESERVED_ARGS",
+    "Cache",
     "Condition",
     "EngineSpec",
     "EnvSource",
@@ -659,6 +695,7 @@ __all__ = [
     "InferenceModelStatus",
     "KVCache",
     "ModelSource",
+    "ModelStatus",
     "ReplicaCounts",
     "Resources",
     "Rollout",

@@ -5,7 +5,6 @@ downloaded. Both passes read the same commit, so a push in between cannot mix tw
 failure becomes one message that says what to do. Imported only for `hf://` sources.
 """
 
-import errno
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +25,7 @@ from yaie.checkpoint import pooling
 from yaie.checkpoint.download import resume
 from yaie.checkpoint.download.bars import bar_of
 from yaie.checkpoint.download.progress import Meter, Report, watched
+from yaie.checkpoint.source import DISK, PLACE, SETTINGS
 from yaie_api.errors import InvalidRequestError, UnavailableError, YaieError
 from yaie_api.logs import fields
 
@@ -33,20 +33,9 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-SETTINGS = (
-    "*.json",
-    "*.jinja",
-    "merges.txt",
-    "vocab.txt",
-    "tokenizer.model",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-)
-"""Configuration, tokenizer, chat template, and the index of the weights."""
 SUBFOLDERS = "*/*"
 """Not downloaded: subfolders hold other formats of the same model."""
 TOKEN = "HF_TOKEN (in a cluster: spec.model.secretRef)"  # noqa: S105 - where to put one
-DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS})
 BAD_TOKEN = "Invalid credentials in Authorization header"  # noqa: S105 - the hub's own words
 
 
@@ -186,10 +175,7 @@ def _known(error: BaseException, repository: str, revision: str | None) -> YaieE
         case HfHubHTTPError():
             return _answer(error, repository, revision)
         case OSError(errno=number, strerror=reason) if number in DISK:
-            return _refused(
-                f"{repository} could not be stored: {reason}. HF_HOME names the folder that models "
-                "are kept in; it needs room and permission to write."
-            )
+            return _refused(f"{repository} could not be stored: {reason}. {PLACE}")
     return None
 
 

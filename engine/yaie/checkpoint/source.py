@@ -1,18 +1,21 @@
 """Resolves a model's source to a local folder that is safe to read.
 
-Sources are `builtin://NAME`, `file:///path` or a plain path, and `hf://org/name[@revision]`.
+Sources are `builtin://NAME`, `file:///path` or a plain path, `hf://org/name[@revision]` and
+`s3://bucket/path`.
 Nothing from the folder is ever executed: pickled weights, and models that only the code in their
 folder can run, are refused before any other use. Torch and transformers are not imported, unless a
 folder refers to code and no native model has its architecture.
 """
 
+import errno
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from yaie.checkpoint import remote_code
+from yaie.extras import is_foreign, missing
 from yaie_api.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -24,6 +27,21 @@ PICKLED = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"})
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
+SETTINGS = (
+    "*.json",
+    "*.jinja",
+    "merges.txt",
+    "vocab.txt",
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+)
+"""Configuration, tokenizer, chat template, and the index of the weights."""
+PLACE = (
+    "HF_HOME names the folder that models are kept in; it needs room and permission to write. In a "
+    "cluster the claim needs them: spec.cache.size."
+)
+DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS})
 GGUF = (
     "This model is in the GGUF format, which is not supported. Name the safetensors of the model "
     "that it was made from: a folder with them, or hf://org/name."
@@ -40,7 +58,7 @@ def resolve(
     check: Callable[[Path], object] = lambda _: None,
     report: "Report | None" = None,
 ) -> Path:
-    """Return the local folder of `source`, after the download if it is `hf://`.
+    """Return the local folder of `source`, after the download if it is `hf://` or `s3://`.
 
     An unsupported model is refused before its weights are downloaded, and so is one that `check`
     refuses: it is called with a folder that has the model's settings. `with_weights=False` does not
@@ -48,7 +66,7 @@ def resolve(
 
     Raises:
         InvalidRequestError: the model does not exist or is refused, or the source is malformed.
-        UnavailableError: the hub cannot be reached; a retry can help.
+        UnavailableError: the hub or the storage cannot be reached; a retry can help.
 
     """
     scheme, _, rest = source.partition("://")
@@ -57,9 +75,12 @@ def resolve(
             "A revision belongs to hf:// sources only. Remove it, or name another folder.",
             param="revision",
         )
-    if scheme == "hf":
-        repository, pinned = _pinned(rest, revision)
-        return _download(repository, pinned, with_weights=with_weights, check=check, report=report)
+    if scheme in {"hf", "s3"}:
+        place, pinned = _pinned(rest, revision) if scheme == "hf" else (rest, None)
+        remote = _remote(scheme)
+        return _download(
+            remote, place, pinned, with_weights=with_weights, check=check, report=report
+        )
     folder = _local(source)
     check(folder)
     return folder
@@ -74,8 +95,8 @@ def _local(source: str) -> Path:
     if scheme == "file":
         return _existing(Path(rest), source)
     raise InvalidRequestError(
-        f"Unknown model source {source!r}. Use builtin://NAME, hf://org/name[@revision] or a "
-        "local folder.",
+        f"Unknown model source {source!r}. Use builtin://NAME, hf://org/name[@revision], "
+        "s3://bucket/path or a local folder.",
         param="model",
     )
 
@@ -281,18 +302,44 @@ def _pinned(rest: str, revision: str | None) -> tuple[str, str | None]:
     return repository, pinned
 
 
+class _Remote(Protocol):
+    """Where models are downloaded from: the modules `hub` and `bucket`."""
+
+    def settings(self, place: str, revision: str | None, /) -> Path: ...
+
+    def weights(
+        self, place: str, folder: Path, names: Sequence[str], report: "Report", /
+    ) -> None: ...
+
+    def file_names(self, place: str, folder: Path, /) -> list[str]: ...
+
+
+def _remote(scheme: str) -> _Remote:
+    if scheme == "hf":
+        from yaie.checkpoint import hub
+
+        return hub
+    try:
+        from yaie.checkpoint import bucket
+    except ModuleNotFoundError as error:
+        if not is_foreign(error):
+            raise
+        raise InvalidRequestError(missing("An s3:// model", error, "s3"), param="model") from error
+    return bucket
+
+
 def _download(
-    repository: str,
+    remote: _Remote,
+    place: str,
     revision: str | None,
     *,
     with_weights: bool,
     check: Callable[[Path], object],
     report: "Report | None",
 ) -> Path:
-    from yaie.checkpoint import hub
     from yaie.checkpoint.download.progress import Teller
 
-    folder = hub.settings(repository, revision)
+    folder = remote.settings(place, revision)
     read_config(folder)
     check(folder)
     if not with_weights:
@@ -300,9 +347,9 @@ def _download(
     names = weight_files(folder)
     told = Teller()
     try:
-        hub.weights(repository, folder, names, report or told)
+        remote.weights(place, folder, names, report or told)
     finally:
         told.end()
     if not any((folder / name).exists() for name in names):
-        _refuse_other_formats(hub.file_names(repository, folder))
+        _refuse_other_formats(remote.file_names(place, folder))
     return folder

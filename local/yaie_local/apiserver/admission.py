@@ -1,7 +1,7 @@
 """Admission: the API server's checks and changes of an object before it is stored.
 
 For an InferenceModel: remove nulls, refuse unknown fields, fill in defaults, validate, check the
-CEL rules. For a Deployment: refuse pods that this machine cannot run.
+CEL rules. For a Deployment or a Job: refuse pods that this machine cannot run.
 """
 
 import re
@@ -40,7 +40,7 @@ class Admission:
             full = self.default(obj)
             _refuse(full, self.violations(full, old))
             return full
-        if resource is kinds.DEPLOYMENTS:
+        if resource in (kinds.DEPLOYMENTS, kinds.JOBS):
             _refuse(obj, list(unsupported(obj["spec"]["template"]["spec"])))
         return obj
 

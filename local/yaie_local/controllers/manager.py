@@ -1,15 +1,19 @@
-"""Runs the controllers over the store: garbage collection, Deployments, EndpointSlices, kubelet.
+"""Runs the controllers over the store: garbage collection, Deployments, Jobs, EndpointSlices, the
+kubelet.
 
 A pass may change the store, which makes another pass necessary; `settle` repeats until a pass
 changes nothing.
 """
 
 import random
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from yaie_local import kinds
 from yaie_local.apiserver.api_verbs import Verbs
-from yaie_local.controllers import deployments, endpoints, gc
+from yaie_local.controllers import deployments, endpoints, gc, jobs
+from yaie_local.kubelet import volumes
 from yaie_local.kubelet.kubelet import Kubelet
 from yaie_local.objects import name_of, owned_by, owner_reference
 from yaie_operator.cluster import Object
@@ -39,6 +43,7 @@ class Controllers:
             before = self._store.version
             self._collect_garbage()
             self._run_deployments(now)
+            self._run_jobs(now)
             self._publish_endpoints()
             self._kubelet.sync()
             if self._store.version == before:
@@ -48,7 +53,11 @@ class Controllers:
     def _collect_garbage(self) -> None:
         everything = [obj for kind in kinds.ALL for obj in self._store.list(kind.kind)]
         for orphan in gc.orphans(everything):
-            self._verbs.delete(orphan)
+            if kinds.of_object(orphan) is not kinds.CLAIMS:
+                self._verbs.delete(orphan)
+            elif not volumes.in_use(orphan, self._store.list(kinds.PODS.kind)):
+                self._verbs.delete(orphan)
+                self._kubelet.discard_claim(orphan)
 
     def _run_deployments(self, now: float) -> None:
         for deployment in self._store.list(kinds.DEPLOYMENTS.kind):
@@ -56,6 +65,18 @@ class Controllers:
             pods = self._views(deployment, now)
             status = deployments.status_of(deployment, pods, now=now)
             self._verbs.patch_status(deployment, status)
+
+    def _run_jobs(self, now: float) -> None:
+        for job in self._store.list(kinds.JOBS.kind):
+            decision = jobs.decide(job, self._pods(job))
+            for pod in self._pods(job):
+                if name_of(pod) in decision.delete:
+                    self._verbs.delete(pod)
+            if decision.create:
+                suffix = "".join(self._rng.choices(_SUFFIX, k=5))
+                pod = self._made_by(job, f"{name_of(job)}-{suffix}")
+                self._verbs.create(pod, manager=MANAGER)
+            self._verbs.patch_status(job, jobs.status_of(job, self._pods(job), now=now))
 
     def _step(self, deployment: Object, now: float) -> None:
         views = self._views(deployment, now)
@@ -74,25 +95,32 @@ class Controllers:
             for pod in self._pods(deployment)
         ]
 
-    def _pods(self, deployment: Object) -> list[Object]:
-        namespace = deployment["metadata"]["namespace"]
-        return owned_by(self._store.list(kinds.PODS.kind, namespace=namespace), deployment)
+    def _pods(self, owner: Object) -> list[Object]:
+        namespace = owner["metadata"]["namespace"]
+        return owned_by(self._store.list(kinds.PODS.kind, namespace=namespace), owner)
 
     def _pod(self, deployment: Object) -> Object:
         """A pod made from the current template, with a new name."""
-        template = deployment["spec"]["template"]
         current = deployments.template_hash(deployment)
         suffix = "".join(self._rng.choices(_SUFFIX, k=5))
+        name = f"{name_of(deployment)}-{current}-{suffix}"
+        return self._made_by(deployment, name, {deployments.LABEL_HASH: current})
+
+    def _made_by(
+        self, owner: Object, name: str, labels: Mapping[str, str] = MappingProxyType({})
+    ) -> Object:
+        """A pod from the template of its owner."""
+        template = owner["spec"]["template"]
         meta = template.get("metadata") or {}
         return {
             "apiVersion": kinds.PODS.kind.api_version,
             "kind": kinds.PODS.kind.kind,
             "metadata": {
-                "name": f"{name_of(deployment)}-{current}-{suffix}",
-                "namespace": deployment["metadata"]["namespace"],
-                "labels": {**meta.get("labels", {}), deployments.LABEL_HASH: current},
+                "name": name,
+                "namespace": owner["metadata"]["namespace"],
+                "labels": {**meta.get("labels", {}), **labels},
                 "annotations": meta.get("annotations", {}),
-                "ownerReferences": [owner_reference(deployment)],
+                "ownerReferences": [owner_reference(owner)],
             },
             "spec": {**template["spec"], "nodeName": "localhost"},
         }

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from yaie_api import names
 from yaie_operator.cluster import Object
-from yaie_operator.resources.engine import ENVIRONMENT
+from yaie_operator.resources.pod import ENVIRONMENT
 
 ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - replaced by the pod's address, never bound
 _REFERENCE: Final = re.compile(r"\$\$|\$\(([-A-Za-z0-9_.]+)\)")

@@ -18,7 +18,7 @@ from yaie_local.kubelet.gpus import GPUPool
 from yaie_local.kubelet.pod_status import unscheduled
 from yaie_local.kubelet.pod_worker import Host, PodWorker
 from yaie_local.kubelet.publish import Published
-from yaie_local.objects import Ref, is_terminating, name_of, ref, uid_of
+from yaie_local.objects import Ref, is_finished, is_terminating, name_of, ref, uid_of
 from yaie_operator.cluster import Object
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,8 @@ class Kubelet:
         pods = self._host.store.list(kinds.PODS.kind)
         for pod in sorted(pods, key=_age_order):
             if uid_of(pod) not in self._running:
-                self._admit(pod)
+                if is_terminating(pod) or not is_finished(pod):
+                    self._admit(pod)
             elif is_terminating(pod):
                 self._end(pod)
             elif pod["spec"].get("readinessGates"):
@@ -65,6 +66,10 @@ class Kubelet:
         for uid, running in self._running.items():
             if uid not in known and not running.worker.is_ending:
                 running.worker.end(0, at_once=True)
+
+    def discard_claim(self, claim: Object) -> None:
+        """Remove what a deleted claim holds."""
+        volumes.discard_claim(claim, self._host.state)
 
     @property
     def is_publishing(self) -> bool:
@@ -112,7 +117,9 @@ class Kubelet:
         self._running[uid_of(pod)] = Running(worker, task)
 
     async def _run(self, worker: PodWorker) -> None:
-        """Run a worker to its end, then free its GPUs and address and delete the pod."""
+        """Run a worker to its end, then free its GPUs and address and delete the pod, unless it is
+        one that has finished: that stays with its result until it is deleted.
+        """
         pod = worker.pod
         try:
             await worker.run()
@@ -124,7 +131,9 @@ class Kubelet:
             self._addresses.give_back(name_of(pod))
             volumes.discard(pod, self._host.state)
         live = self._host.store.get(ref(pod))
-        if live is not None and uid_of(live) == uid_of(pod):
+        if live is None or uid_of(live) != uid_of(pod):
+            return
+        if is_terminating(live) or not is_finished(live):
             self._host.store.delete(live)
 
     def _end(self, pod: Object) -> None:

@@ -22,6 +22,17 @@ class ContainerState:
     def creating(cls) -> Self:
         return cls({"waiting": {"reason": "ContainerCreating"}})
 
+    def ended_with(self, policy: str) -> str:
+        """The phase in which a pod of this restart policy stays: Succeeded or Failed; "" if its
+        container is to be started again, or runs.
+        """
+        ended = self.state.get("terminated")
+        if ended is None or policy == "Always":
+            return ""
+        if ended["exitCode"] == 0:
+            return "Succeeded"
+        return "Failed" if policy == "Never" else ""
+
     @property
     def is_running(self) -> bool:
         return "running" in self.state
@@ -75,8 +86,9 @@ def placed(pod: Object, container: ContainerState, address: str, now: float) -> 
         {"type": "Ready", **started, **(_closed_gate(pod) if container.is_ready else {})},
     ):
         conditions = set_condition(conditions, new, stamp)
+    final = container.ended_with(pod["spec"].get("restartPolicy", "Always"))
     return {
-        "phase": "Running" if started_once else "Pending",
+        "phase": final or ("Running" if started_once else "Pending"),
         "conditions": list(conditions),
         "hostIP": "127.0.0.1",
         "podIP": address,

@@ -67,7 +67,7 @@ class Host:
 
 
 class PodWorker:
-    """Runs one pod until `end` is called. `run` returns when no process is left."""
+    """Runs one pod to its end. `run` returns when no process is left."""
 
     def __init__(
         self, pod: Object, host: Host, *, address: str, gpus: list[str], published: Published | None
@@ -106,11 +106,16 @@ class PodWorker:
         return self._ending.is_set()
 
     async def run(self) -> None:
-        """Start and restart the container until `end` is called."""
+        """Start and restart the container until `end` is called, or the pod's restart policy lets
+        it stay ended.
+        """
         output = logfile.LogFile(self._log)
+        policy = self.pod["spec"].get("restartPolicy", "Always")
         try:
             while not self.is_ending:
                 await self._attempt(output)
+                if self._container.ended_with(policy):
+                    return
                 await self._pause()
         finally:
             output.close()

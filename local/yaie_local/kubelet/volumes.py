@@ -1,14 +1,15 @@
-"""Folders for a pod's volumes. emptyDirs, Secrets and ConfigMaps are removed with the pod; claims
-are kept.
+"""Folders for a pod's volumes. emptyDirs, Secrets and ConfigMaps are removed with the pod; the
+folder of a claim stays until its PersistentVolumeClaim is deleted, and for ever if it never had
+one.
 """
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from yaie_local.kubelet.containers import ConfigError, Lookup, decode_secret
-from yaie_local.objects import uid_of
+from yaie_local.objects import is_finished, uid_of
 from yaie_local.state import StateFolder
 from yaie_operator.cluster import Object
 
@@ -42,6 +43,24 @@ def discard_all(state: StateFolder) -> None:
     """Remove the pod folders that a crashed run left."""
     for folder in state.pods.iterdir():
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def in_use(claim: Object, pods: Iterable[Object]) -> bool:
+    """Whether a pod that has not ended mounts a claim."""
+    meta = claim["metadata"]
+    return any(
+        (volume.get("persistentVolumeClaim") or {}).get("claimName") == meta["name"]
+        for pod in pods
+        if pod["metadata"]["namespace"] == meta["namespace"] and not is_finished(pod)
+        for volume in pod["spec"].get("volumes") or ()
+    )
+
+
+def discard_claim(claim: Object, state: StateFolder) -> None:
+    """Remove a claim's folder and all that is in it."""
+    meta = claim["metadata"]
+    path = state.volumes / str(meta["namespace"]) / str(meta["name"])
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _folder(

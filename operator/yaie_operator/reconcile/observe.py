@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from yaie_api import names
 from yaie_operator.cluster import Cluster, Kind, Object
 from yaie_operator.reconcile.drift import writers
+from yaie_operator.resources.mounts import object_name
 from yaie_operator.watch import kinds
 
 
@@ -70,7 +71,14 @@ class Store:
 
     def pods(self, namespace: str, model: str) -> list[Object]:
         """Pods of one model's engines; `model=""`: pods of the router."""
-        return list(self._buckets.get(("Pod", namespace, model), {}).values())
+        return [pod for pod in self._pods(namespace, model) if not _is_download(pod)]
+
+    def downloads(self, namespace: str, model: str) -> list[Object]:
+        """Pods that download one model's weights, those that have ended included."""
+        return [pod for pod in self._pods(namespace, model) if _is_download(pod)]
+
+    def _pods(self, namespace: str, model: str) -> Iterable[Object]:
+        return self._buckets.get(("Pod", namespace, model), {}).values()
 
     def slices(self, namespace: str, service: str) -> list[Object]:
         """EndpointSlices of one Service."""
@@ -175,6 +183,10 @@ class Store:
             del self._buckets[_bucket(ref, obj)]
 
 
+def _is_download(pod: Object) -> bool:
+    return label(pod, names.LABEL_COMPONENT) == names.COMPONENT_WEIGHTS
+
+
 def _bucket(ref: Ref, obj: Object) -> tuple[str, str, str]:
     """Key of the objects that are looked up together: a model's pods, a Service's slices, or a kind
     in a namespace.
@@ -225,7 +237,7 @@ class SharedView:
 class ModelView:
     """One model, and the objects (ours or foreign) that have its children's names.
 
-    `slices`: EndpointSlices of its Service.
+    `slices`: EndpointSlices of its Service; `downloads`: pods that download its weights.
     """
 
     model: Object
@@ -233,6 +245,7 @@ class ModelView:
     pods: tuple[Object, ...]
     shared: SharedView = field(repr=False)
     slices: tuple[Object, ...] = ()
+    downloads: tuple[Object, ...] = ()
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -245,6 +258,45 @@ class ModelView:
             Ref("Deployment", self.metadata["namespace"], self.metadata["name"])
         )
 
+    @property
+    def claim(self) -> Object | None:
+        """The claim that the weights are kept in, whoever made it."""
+        name = wanted_claim(self.model)
+        return self.objects.get(Ref(kinds.CLAIM.kind, self.metadata["namespace"], name))
+
+    @property
+    def job(self) -> Object | None:
+        """The download."""
+        name = object_name(self.metadata["name"])
+        return self.objects.get(Ref(kinds.JOB.kind, self.metadata["namespace"], name))
+
+
+def wanted_claim(model: Object) -> str:
+    """The name of the claim that a stored model's weights are kept in; "": in none."""
+    cache = model.get("spec", {}).get("cache") or {}
+    if cache.get("mode") != "pvc":
+        return ""
+    return str(cache.get("claim") or object_name(model["metadata"]["name"]))
+
+
+def _owners(pod: Object) -> set[str]:
+    """Uids of a pod's owners. A pod that somebody else has labelled like a download's tells us
+    nothing.
+    """
+    return {owner["uid"] for owner in pod["metadata"].get("ownerReferences") or ()}
+
+
+async def _cache(store: Store, cluster: Cluster, model: Object) -> dict[Ref, Object]:
+    """The claim and the Job of a model with a cache; of another, a Job that is left. A claim of the
+    user is in no watch and is read.
+    """
+    namespace, name = model["metadata"]["namespace"], object_name(model["metadata"]["name"])
+    job = await _objects(store, cluster, [Ref(kinds.JOB.kind, namespace, name)])
+    if not (wanted := wanted_claim(model)):
+        return job
+    claim = Ref(kinds.CLAIM.kind, namespace, wanted)
+    return job | await _objects(store, cluster, [claim], live=wanted != name)
+
 
 async def observe_model(
     store: Store, cluster: Cluster, namespace: str, name: str
@@ -254,11 +306,17 @@ async def observe_model(
     if model is None or model["metadata"].get("deletionTimestamp"):
         return None
     refs = [Ref(child.kind.kind, namespace, name) for child in kinds.OF_MODEL]
+    own = await _objects(store, cluster, refs)
+    cache = await _cache(store, cluster, model)
+    jobs = {obj["metadata"]["uid"] for ref, obj in cache.items() if ref.kind == kinds.JOB.kind}
     return ModelView(
         model=model,
-        objects=await _objects(store, cluster, refs),
+        objects=own | cache,
         pods=tuple(store.pods(namespace, name)),
         slices=tuple(store.slices(namespace, name)),
+        downloads=tuple(
+            pod for pod in store.downloads(namespace, name) if not jobs.isdisjoint(_owners(pod))
+        ),
         shared=await observe_shared(store, cluster, namespace),
     )
 

@@ -72,10 +72,15 @@ def plan(
     return WritePlan((*(write for write in writes if write is not None), *gone))
 
 
+FILLED_IN: Final = frozenset({"PersistentVolumeClaim", "Job"})
+"""Kinds to whose spec controllers write, and that cannot be replaced."""
+
+
 def _write(desired: Object, live: Object | None) -> Apply | None:
     if live is None:
         return Apply(desired, None)
-    if has_foreign_fields(desired, live) or has_foreign_keys(desired, live):
+    is_foreign = has_foreign_fields(desired, live) or has_foreign_keys(desired, live)
+    if live["kind"] not in FILLED_IN and is_foreign:
         return Apply(desired, live, replaces=True)
     return Apply(desired, live) if differs(desired, live) else None
 

@@ -68,6 +68,11 @@ def diagnose(pod: Object) -> ConditionState:
     )
 
 
+def scheduler_says(pod: Object) -> str:
+    """Why a pod has no node, in the scheduler's words."""
+    return str(condition_of(pod, "PodScheduled").get("message", "")).rstrip(". ")
+
+
 def _container(pod: str, status: Mapping[str, Any]) -> ConditionState | None:
     waiting = status.get("state", {}).get("waiting", {})
     reason, detail = waiting.get("reason", ""), waiting.get("message", "")
@@ -80,7 +85,7 @@ def _container(pod: str, status: Mapping[str, Any]) -> ConditionState | None:
     if reason in _CONFIG:
         told = _advised(detail or reason, "create what is missing, or correct the spec")
         return false(Reason.CONFIG_ERROR, f"Pod {pod} cannot start: {told}")
-    ended = _last_end(status)
+    ended = last_end(status)
     if ended and (status.get("restartCount", 0) >= 1 or reason == "CrashLoopBackOff"):
         return false(Reason.CRASH_LOOP, _crash(pod, status, ended))
     return None
@@ -91,7 +96,7 @@ def _advised(why: str, advice: str) -> str:
     return why if ";" in why else f"{why.rstrip('. ')}; {advice}."
 
 
-def _last_end(status: Mapping[str, Any]) -> Mapping[str, Any]:
+def last_end(status: Mapping[str, Any]) -> Mapping[str, Any]:
     """The container's last termination: the current one, or the one before its restart."""
     ended: Mapping[str, Any] = (
         status.get("state", {}).get("terminated")

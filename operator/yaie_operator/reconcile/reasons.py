@@ -17,6 +17,7 @@ class ConditionType(StrEnum):
     """Types of a model's conditions, in the order of `status.conditions`."""
 
     ACCEPTED = "Accepted"
+    CACHE_READY = "CacheReady"
     ENGINES_READY = "EnginesReady"
     ROUTER_READY = "RouterReady"
     PROGRESSING = "Progressing"
@@ -33,6 +34,14 @@ class Reason(StrEnum):
     NAME_CONFLICT = "NameConflict"
     NAME_TAKEN = "NameTaken"
     REFUSED = "Refused"
+
+    STORED = "Stored"
+    IMAGE_VOLUME = "ImageVolume"
+    NO_IMAGE_VOLUMES = "NoImageVolumes"
+    DOWNLOADING = "Downloading"
+    DOWNLOAD_FAILED = "DownloadFailed"
+    CLAIM_MISSING = "ClaimMissing"
+    CLAIM_PENDING = "ClaimPending"
 
     ALL_READY = "AllReady"
     IDLE = "Idle"
@@ -84,6 +93,8 @@ def false(reason: Reason, message: str) -> ConditionState:
 
 TYPES: Final[Mapping[ConditionType, str]] = {
     ConditionType.ACCEPTED: "The spec is valid, and the operator could write what it asks for.",
+    ConditionType.CACHE_READY: "The weights are where the engines mount them. Only with "
+    "`spec.cache`.",
     ConditionType.ENGINES_READY: "Every engine that should run has the current spec and answers.",
     ConditionType.ROUTER_READY: "The router of the namespace answers.",
     ConditionType.PROGRESSING: "Engines are being started or replaced. False when that is done.",
@@ -91,7 +102,7 @@ TYPES: Final[Mapping[ConditionType, str]] = {
     ConditionType.SCALING_ACTIVE: "The operator sets `replicas` by load. Only with "
     "`spec.autoscaling`.",
     ConditionType.READY: "Everything that the spec asks for runs. Otherwise it has the reason of "
-    "the first of Accepted, EnginesReady and RouterReady that is not true.",
+    "the first of Accepted, CacheReady, EnginesReady and RouterReady that is not true.",
 }
 """What each condition says when it is true."""
 
@@ -126,6 +137,32 @@ GUIDE: Final[Mapping[Reason, Guide]] = {
         "Raise the quota, change the policy or the spec, as the message says. The operator tries "
         "again after 10 s, and then less and less often, at least every half hour; a changed spec "
         "is tried at once.",
+    ),
+    Reason.STORED: Guide("The weights are in the claim, and no engine needs the hub.", _NOTHING),
+    Reason.IMAGE_VOLUME: Guide("The nodes mount the weights as an image.", _NOTHING),
+    Reason.NO_IMAGE_VOLUMES: Guide(
+        "This cluster cannot mount an image as a volume.",
+        "Use Kubernetes 1.31 or newer with the feature gate ImageVolume, or copy the weights to a "
+        "volume and write `pvc://CLAIM/PATH` without `spec.cache`.",
+    ),
+    Reason.DOWNLOADING: Guide(
+        "The weights are being downloaded into the claim. The message and `status.cache` say how "
+        "far it is.",
+        _WAIT,
+    ),
+    Reason.DOWNLOAD_FAILED: Guide(
+        "The last try of the download failed. The message is its own.",
+        "Do as the message says. It is tried again by itself after 10 s, then less and less often, "
+        "at least every five minutes, and goes on where it was.",
+    ),
+    Reason.CLAIM_MISSING: Guide(
+        "There is no PersistentVolumeClaim with the name in `spec.cache.claim`.",
+        "Create it, or write `spec.cache.size` instead, and the operator makes one.",
+    ),
+    Reason.CLAIM_PENDING: Guide(
+        "The cluster has found or made no volume for the claim. The message is the scheduler's.",
+        "Name a storage class that exists in `spec.cache.storageClass` (`kubectl get "
+        "storageclass` lists them), or a claim of your own in `spec.cache.claim`.",
     ),
     Reason.ALL_READY: Guide("All that should run, runs.", _NOTHING),
     Reason.IDLE: Guide(

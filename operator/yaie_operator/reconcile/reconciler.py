@@ -7,13 +7,14 @@ between calls is what the API server refused or changed (`reconcile.refusals`).
 
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
 from pydantic import ValidationError
 
+from yaie_api.download.messages import Progress
 from yaie_api.logs import fields
 from yaie_operator.cluster import (
     Cluster,
@@ -26,6 +27,7 @@ from yaie_operator.cluster import (
 from yaie_operator.config import OperatorConfig
 from yaie_operator.metrics import Metrics
 from yaie_operator.model import ServedModel, age_of, served_names
+from yaie_operator.reconcile.cache.weights import Weights, decide, running_pod
 from yaie_operator.reconcile.observe import (
     ModelView,
     Ref,
@@ -48,7 +50,7 @@ from yaie_operator.reconcile.plan import (
 from yaie_operator.reconcile.reasons import ConditionState, Reason, false, true
 from yaie_operator.reconcile.refusals import Changes, Refusals, explain, tell
 from yaie_operator.reconcile.rollout.replicas import own_deployment
-from yaie_operator.reconcile.rollout.strategy import choose
+from yaie_operator.reconcile.rollout.strategy import Choice, choose
 from yaie_operator.reconcile.sizes import Sizes, with_sizes
 from yaie_operator.reconcile.status import (
     ScalingReport,
@@ -65,6 +67,10 @@ from yaie_operator.watch import kinds
 log = logging.getLogger(__name__)
 
 
+async def _unknown(_pod: Object) -> Progress | None:
+    return None
+
+
 class Reconciler:
     """Makes one key's objects match the desired ones. `wake(key)` queues another key."""
 
@@ -78,6 +84,7 @@ class Reconciler:
         metrics: Metrics,
         wake: Callable[[str], None],
         scaling: Callable[[str, str], ScalingReport | None] = lambda _namespace, _name: None,
+        progress: Callable[[Object], Awaitable[Progress | None]] = _unknown,
         sizes: Callable[[str, str], Sizes | None] = lambda _namespace, _name: None,
         new_key: Callable[[], bytes] = secrets.token_bytes,
     ) -> None:
@@ -88,6 +95,7 @@ class Reconciler:
         self._metrics = metrics
         self._wake = wake
         self._scaling = scaling
+        self._progress = progress
         self._sizes = sizes
         self._new_key = new_key
         self._refused = Refusals()
@@ -117,15 +125,26 @@ class Reconciler:
         model, accepted = understand(view.model)
         if model is not None:
             accepted = name_taken(view.model, view.shared.models) or accepted
+        key = model_key(namespace, name)
+        weights: Weights | None = None
         again_s = None
         if model is not None and accepted.is_true:
-            rollout = choose(model, own_deployment(view), view.pods, self._clock())
-            again_s = rollout.again_s
-            accepted = await self._write_model(key, model, view, in_place=rollout.in_place)
+            weights = await self._weights(model, view)
+            live = own_deployment(view)
+            rollout = choose(model, live, view.pods, self._clock(), stored=weights.stored)
+            again_s = self._config.progress_s if weights.held else rollout.again_s
+            accepted = await self._write_model(key, model, view, weights, rollout)
+            weights = without_image_volumes(weights, accepted)
             view = await self._observe(namespace, name)
         if view is not None:
-            await self._report(view, model, accepted)
+            await self._report(view, model, accepted, weights)
         return again_s if accepted.is_true else self._recheck_s(key)
+
+    async def _weights(self, model: ServedModel, view: ModelView) -> Weights:
+        """Decide about the weights; a download that runs is asked how far it is."""
+        pod = running_pod(view)
+        progress = await self._progress(pod) if pod is not None else None
+        return decide(model, view, self._config, self._clock(), progress)
 
     async def _namespace(self, namespace: str) -> float | None:
         key = namespace_key(namespace)
@@ -189,11 +208,11 @@ class Reconciler:
         return replace(view, shared=replace(view.shared, refusal=refusal))
 
     async def _write_model(
-        self, key: str, model: ServedModel, view: ModelView, *, in_place: bool
+        self, key: str, model: ServedModel, view: ModelView, weights: Weights, rollout: Choice
     ) -> ConditionState:
         """Write a model's children and return the Accepted condition."""
         try:
-            decided = plan_model(model, view, self._config, in_place=in_place)
+            decided = plan_model(model, view, self._config, weights, in_place=rollout.in_place)
         except TemplateTooLargeError as error:
             return false(Reason.INVALID_SPEC, f"spec: {error}.")
         return await self._write_all(key, decided)
@@ -246,11 +265,17 @@ class Reconciler:
         return await self._cluster.apply(write.manifest, observed=write.observed)
 
     async def _report(
-        self, view: ModelView, model: ServedModel | None, accepted: ConditionState
+        self,
+        view: ModelView,
+        model: ServedModel | None,
+        accepted: ConditionState,
+        weights: Weights | None,
     ) -> None:
         spec = model.spec if model else None
         scaling = self._scaling(view.metadata["namespace"], view.metadata["name"])
-        status = summarise(view, spec, accepted, self._config, self._clock(), scaling=scaling)
+        status = summarise(
+            view, spec, accepted, self._config, self._clock(), scaling=scaling, weights=weights
+        )
         sizes = self._sizes(view.metadata["namespace"], view.metadata["name"])
         status = with_sizes(status, view.model, sizes)
         if status == view.model.get("status"):
@@ -348,7 +373,12 @@ def _applied(write: Apply | Remove) -> str:
 
 
 def plan_model(
-    model: ServedModel, view: ModelView, config: OperatorConfig, *, in_place: bool = False
+    model: ServedModel,
+    view: ModelView,
+    config: OperatorConfig,
+    weights: Weights,
+    *,
+    in_place: bool = False,
 ) -> WritePlan:
     """Plan a model's own objects. `in_place`: how its rollout goes on (`rollout.strategy`).
 
@@ -357,9 +387,30 @@ def plan_model(
 
     """
     ours = partial(is_ours, owner_uid=model.uid)
-    deployment = own_deployment(view)
-    desired = model_objects(model, config, deployment=deployment, in_place=in_place)
-    return plan(desired, view.objects, ours)
+    objects = model_objects(
+        model,
+        config,
+        deployment=own_deployment(view),
+        in_place=in_place,
+        stored=weights.stored,
+        held=weights.held,
+    )
+    observed = {ref: obj for ref, obj in view.objects.items() if ref not in weights.kept}
+    return plan((*weights.desired, *objects), observed, ours)
+
+
+def without_image_volumes(weights: Weights, accepted: ConditionState) -> Weights:
+    """What is said of the weights if the API server refuses to mount an image."""
+    is_image = weights.condition is not None and weights.condition.reason == Reason.IMAGE_VOLUME
+    if not is_image or accepted.is_true or "volumes[" not in accepted.message:
+        return weights
+    refused = false(
+        Reason.NO_IMAGE_VOLUMES,
+        "This cluster cannot mount an image as a volume: that takes Kubernetes 1.31 or newer with "
+        "the feature gate ImageVolume; change that, or copy the weights to a volume and write "
+        "pvc://CLAIM/PATH without cache.",
+    )
+    return replace(weights, condition=refused)
 
 
 def plan_router(

@@ -13,6 +13,7 @@ from yaie_api import names
 from yaie_api.resource.model import InferenceModelSpec
 from yaie_operator.cluster import Object
 from yaie_operator.config import OperatorConfig
+from yaie_operator.reconcile.cache.weights import Weights
 from yaie_operator.reconcile.endpoints import ready_pods
 from yaie_operator.reconcile.observe import ModelView, Ref
 from yaie_operator.reconcile.plan import foreign_shared
@@ -39,7 +40,14 @@ class Transition:
 
     @property
     def is_warning(self) -> bool:
-        quiet = {Reason.COMPLETE, Reason.IDLE, Reason.SUSPENDED, Reason.CREATING, Reason.STARTING}
+        quiet = {
+            Reason.COMPLETE,
+            Reason.IDLE,
+            Reason.SUSPENDED,
+            Reason.CREATING,
+            Reason.STARTING,
+            Reason.DOWNLOADING,
+        }
         return not self.condition.is_true and self.condition.reason not in quiet
 
 
@@ -51,14 +59,17 @@ def summarise(
     now: datetime,
     *,
     scaling: ScalingReport | None = None,
+    weights: Weights | None = None,
 ) -> dict[str, Any]:
     """The whole status. `spec` is None if the stored spec is invalid (see `accepted`).
 
-    `scaling`: None if the autoscaler has not looked at the model yet.
+    `scaling`: None if the autoscaler has not looked at the model yet. `weights`: what has been
+    decided about them; None: nothing was, the spec is not accepted.
     """
     replicas = count(view, spec)
     deployment = own_deployment(view)
-    states = _states(view, spec, accepted, replicas, config)
+    cache = weights.condition if weights is not None else None
+    states = _states(view, spec, accepted, replicas, cache=cache, config=config)
     told = _scaling(view.model, spec, scaling)
     if told is not None:
         states[ConditionType.SCALING_ACTIVE] = told.condition
@@ -80,13 +91,43 @@ def summarise(
             f"{names.LABEL_COMPONENT}={names.COMPONENT_ENGINE}"
         ),
         "endpoint": config.endpoint_format.format(namespace=metadata["namespace"]),
+        **_weights(view.model, weights),
         "rollout": progress.report(deployment, view.pods, is_complete=replicas.are_current),
         **({"scaling": told.scaling} if told is not None else {}),
     }
 
 
-FAILURES: Final = frozenset({Reason.CRASH_LOOP, Reason.IMAGE_PULL_FAILED, Reason.CONFIG_ERROR})
-"""Why engines or the router do not start, and will not without help."""
+FAILURES: Final = frozenset(
+    {
+        Reason.CRASH_LOOP,
+        Reason.IMAGE_PULL_FAILED,
+        Reason.CONFIG_ERROR,
+        Reason.DOWNLOAD_FAILED,
+        Reason.CLAIM_MISSING,
+        Reason.NO_IMAGE_VOLUMES,
+    }
+)
+"""Why engines, the router or a download do not start, and will not without help."""
+
+
+_UNREADY: Final = {
+    Reason.DOWNLOADING: "Downloading",
+    **dict.fromkeys(FAILURES, "Failed"),
+}
+"""The phase of a model without a ready engine, if it is not `Starting`."""
+
+
+def _weights(model: Object, weights: Weights | None) -> dict[str, Any]:
+    """`status.model` and `status.cache`; while nothing is decided, what they said."""
+    if weights is None:
+        old = model.get("status") or {}
+        return {key: old[key] for key in ("model", "cache") if key in old}
+    told: dict[str, Any] = {}
+    if weights.revision:
+        told["model"] = {"resolvedRevision": weights.revision}
+    if weights.status is not None:
+        told["cache"] = dict(weights.status)
+    return told
 
 
 def flips(before: Object, after: Mapping[str, Any]) -> tuple[Transition, ...]:
@@ -124,7 +165,7 @@ def phase(states: Mapping[ConditionType, ConditionState], replicas: Replicas) ->
     if ready.is_true:
         return "Ready"
     if replicas.ready == 0:
-        return "Failed" if ready.reason in FAILURES else "Starting"
+        return _UNREADY.get(ready.reason, "Starting")
     return "Updating" if states[ConditionType.PROGRESSING].is_true else "Degraded"
 
 
@@ -133,19 +174,22 @@ def _states(
     spec: InferenceModelSpec | None,
     accepted: ConditionState,
     replicas: Replicas,
+    *,
+    cache: ConditionState | None,
     config: OperatorConfig,
 ) -> dict[ConditionType, ConditionState]:
     """All conditions, in the order in which they are shown."""
-    engines = _engines(view, spec, accepted, replicas)
+    engines = _engines(view, spec, accepted, replicas, cache)
     router = _router(view, config)
     available = _available(view, replicas, router)
     return {
         ConditionType.ACCEPTED: accepted,
+        **({ConditionType.CACHE_READY: cache} if cache is not None else {}),
         ConditionType.ENGINES_READY: engines,
         ConditionType.ROUTER_READY: router,
         ConditionType.PROGRESSING: _progressing(view, replicas),
         ConditionType.AVAILABLE: available,
-        ConditionType.READY: _ready(accepted, engines, router),
+        ConditionType.READY: _ready(accepted, cache, engines, router),
     }
 
 
@@ -173,15 +217,14 @@ def _engines(
     spec: InferenceModelSpec | None,
     accepted: ConditionState,
     replicas: Replicas,
+    cache: ConditionState | None,
 ) -> ConditionState:
     if spec is not None and spec.suspend:
         return false(
             Reason.SUSPENDED, "spec.suspend is true; set it to false to start the engines."
         )
-    if own_deployment(view) is None and not accepted.is_true:
-        return false(accepted.reason, f"There are no engines: {accepted.message}")
     if own_deployment(view) is None or not replicas.settled:
-        return false(Reason.CREATING, "The Deployment of the engines is being written; wait.")
+        return _no_engines(view, accepted, cache)
     if replicas.desired == 0:
         by_load = spec is not None and spec.autoscaling is not None
         wakes = "the next request starts" if by_load else "set replicas to 1 or more to start"
@@ -196,6 +239,17 @@ def _running(view: ModelView, replicas: Replicas) -> ConditionState:
     if replicas.reached < replicas.ready:
         return _unreached(view.metadata["name"], _ready_count(replicas), replicas.reached)
     return true(Reason.ALL_READY, f"{_engine_count(replicas.ready)} ready.")
+
+
+def _no_engines(
+    view: ModelView, accepted: ConditionState, cache: ConditionState | None
+) -> ConditionState:
+    """Why there is no Deployment, or none that is up to date."""
+    if own_deployment(view) is None and not accepted.is_true:
+        return false(accepted.reason, f"There are no engines: {accepted.message}")
+    if own_deployment(view) is None and cache is not None and not cache.is_true:
+        return false(cache.reason, "The engines wait for the weights; see CacheReady.")
+    return false(Reason.CREATING, "The Deployment of the engines is being written; wait.")
 
 
 def _engines_missing(view: ModelView, replicas: Replicas) -> ConditionState:
@@ -297,11 +351,14 @@ def _available(view: ModelView, replicas: Replicas, router: ConditionState) -> C
 
 
 def _ready(
-    accepted: ConditionState, engines: ConditionState, router: ConditionState
+    accepted: ConditionState,
+    cache: ConditionState | None,
+    engines: ConditionState,
+    router: ConditionState,
 ) -> ConditionState:
     """Copy of the first condition that is not true; else that of idle engines, else AllReady."""
-    for condition in (accepted, engines, router):
-        if not condition.is_true:
+    for condition in (accepted, cache, engines, router):
+        if condition is not None and not condition.is_true:
             return condition
     if engines.reason == Reason.IDLE:
         return engines

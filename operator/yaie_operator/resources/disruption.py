@@ -3,7 +3,8 @@
 from yaie_api import names
 from yaie_operator.cluster import Object
 from yaie_operator.model import ServedModel
-from yaie_operator.resources.engine import model_owner, selector
+from yaie_operator.resources.engine import selector
+from yaie_operator.resources.pod import model_owner
 from yaie_operator.resources.shared import labels, manifest
 
 

@@ -10,11 +10,22 @@ from typing import Any, Final
 
 from yaie_api import names
 from yaie_api.engine_config import settings
-from yaie_api.resource.model import GPU_PRODUCT, Rollout
+from yaie_api.resource.model import Rollout
 from yaie_operator.cluster import Object
 from yaie_operator.config import OperatorConfig
 from yaie_operator.model import ServedModel
+from yaie_operator.resources import mounts
+from yaie_operator.resources.mounts import Stored
 from yaie_operator.resources.overlay import check_size, overlaid, recorded
+from yaie_operator.resources.pod import (
+    ENVIRONMENT,
+    TERMINATION_LOG,
+    credentials,
+    model_owner,
+    placement,
+    users_names,
+    users_variables,
+)
 from yaie_operator.resources.shared import (
     CONTAINER_SECURITY,
     EXIT_MARGIN_S,
@@ -25,30 +36,26 @@ from yaie_operator.resources.shared import (
     image_pull_secrets,
     labels,
     manifest,
-    owner,
 )
 
 ANNOTATION_TEMPLATE: Final = f"{names.GROUP}/template"
 CONTAINER: Final = "engine"
 IN_PLACE: Final = (0, 1)
 """maxSurge and maxUnavailable: an engine leaves its place to its successor, one by one."""
-PVC_MOUNT: Final = "/models"
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 STARTUP_PERIOD_S: Final = 2
 
 SCRATCH: Final = {"tmp": "/tmp", "cache": "/cache", "dshm": "/dev/shm"}  # noqa: S108 - pod mounts
-TERMINATION_LOG: Final = "/dev/termination-log"
-ENVIRONMENT: Final = {
-    "HOME": "/tmp",  # noqa: S108 - the pod's own emptyDir
-    "XDG_CACHE_HOME": "/cache",
-    "HF_HOME": "/cache/huggingface",
-    "TRITON_CACHE_DIR": "/cache/triton",
-}
-"""Caches in the pod's own folders, unless the user's variables name others."""
 
 
 def deployment(
-    model: ServedModel, config: OperatorConfig, *, observed: Object | None, in_place: bool = False
+    model: ServedModel,
+    config: OperatorConfig,
+    *,
+    observed: Object | None,
+    in_place: bool = False,
+    stored: Stored | None = None,
+    held: bool = False,
 ) -> Object:
     """The engines' Deployment.
 
@@ -57,14 +64,21 @@ def deployment(
         config: the operator's settings.
         observed: the existing one if it is ours, else None.
         in_place: there is no room for additional engines (`reconcile.rollout.strategy`).
+        stored: where the weights are in the cache, if there is one.
+        held: keep the pods as they are: the weights of the current spec are not stored yet.
 
     Raises:
         TemplateTooLargeError: the pod template cannot be recorded.
 
     """
-    template_hash = hash_of(model)
-    known = _recorded(observed, template_hash)
-    template = known if known is not None else _template(model, config, template_hash)
+    template_hash = hash_of(model, stored)
+    if held and observed is not None:
+        template_hash = observed["metadata"].get("labels", {}).get(names.LABEL_TEMPLATE_HASH, "")
+    template = _recorded(observed, template_hash)
+    if template is None and held and observed is not None:
+        template = observed["spec"]["template"]
+    elif template is None:
+        template = _template(model, config, template_hash, stored)
     check_size(template)
     return manifest(
         "apps/v1",
@@ -105,12 +119,8 @@ def selector(model: ServedModel) -> dict[str, str]:
     }
 
 
-def model_owner(model: ServedModel) -> dict[str, Any]:
-    return owner(names.API_VERSION, names.KIND, model.name, model.uid, controller=True)
-
-
-def hash_of(model: ServedModel) -> str:
-    """Hash of the part of the spec that affects an engine's pod.
+def hash_of(model: ServedModel, stored: Stored | None = None) -> str:
+    """Hash of the part of the spec that affects an engine's pod, and of the stored weights.
 
     Default values are omitted, so a field that a later version adds does not change the hash.
     """
@@ -118,7 +128,8 @@ def hash_of(model: ServedModel) -> str:
     seen = {key: spec.get(key) for key in ("model", "engine", "resources")}
     if "podTemplate" in spec:
         seen["podTemplate"] = spec["podTemplate"]
-    return digest([model.name, seen, {"drain": model.spec.rollout.drain_seconds}])
+    kept = [] if stored is None else [mounts.claim_name(model), stored.folder, _spread(model)]
+    return digest([model.name, seen, {"drain": model.spec.rollout.drain_seconds}, *kept])
 
 
 def _recorded(observed: Object | None, template_hash: str) -> dict[str, Any] | None:
@@ -133,7 +144,9 @@ def _recorded(observed: Object | None, template_hash: str) -> dict[str, Any] | N
     return template if isinstance(template, dict) else None
 
 
-def _template(model: ServedModel, config: OperatorConfig, template_hash: str) -> dict[str, Any]:
+def _template(
+    model: ServedModel, config: OperatorConfig, template_hash: str, stored: Stored | None
+) -> dict[str, Any]:
     resources = model.spec.resources
     spec: dict[str, Any] = {
         "automountServiceAccountToken": False,
@@ -143,35 +156,39 @@ def _template(model: ServedModel, config: OperatorConfig, template_hash: str) ->
             SETTLE_S + model.spec.rollout.drain_seconds + EXIT_MARGIN_S
         ),
         "readinessGates": [{"conditionType": names.CONDITION_ROUTED}],
-        "containers": [_container(model, config)],
-        "volumes": _volumes(model),
+        "containers": [_container(model, config, stored)],
+        "volumes": _volumes(model, stored),
+        **placement(model),
         **image_pull_secrets(config),
     }
-    if nodes := _node_labels(model):
-        spec["nodeSelector"] = nodes
-    if resources.tolerations:
-        spec["tolerations"] = [
-            toleration.model_dump(mode="json", by_alias=True, exclude_none=True)
-            for toleration in resources.tolerations
-        ]
-    if resources.priority_class_name:
-        spec["priorityClassName"] = resources.priority_class_name
     if resources.runtime_class_name:
         spec["runtimeClassName"] = resources.runtime_class_name
+    if stored is not None and not _spread(model):
+        spec["affinity"] = {"podAffinity": _together(model)}
     pod_labels = labels(names.COMPONENT_ENGINE, model.name)
     pod_labels |= {names.LABEL_TEMPLATE_HASH: template_hash}
     template = {"metadata": {"labels": pod_labels}, "spec": spec}
     return overlaid(template, model.spec.pod_template, selector(model))
 
 
-def _node_labels(model: ServedModel) -> dict[str, str]:
-    """Labels that a node must have."""
-    resources = model.spec.resources
-    gpu = {GPU_PRODUCT: resources.gpu.type} if resources.gpu.type else {}
-    return {**resources.node_selector, **gpu}
+def _spread(model: ServedModel) -> bool:
+    """Whether engines with a cache may run on several nodes: not with a claim of one node."""
+    cache = model.spec.cache
+    return cache.claim is not None or cache.access_mode == "ReadWriteMany"
 
 
-def _container(model: ServedModel, config: OperatorConfig) -> dict[str, Any]:
+def _together(model: ServedModel) -> dict[str, Any]:
+    """All engines of a model on one node. The scheduler says so then; it does not know that a
+    second node cannot mount the claim, and a pod there would wait for ever without a reason.
+    """
+    term = {
+        "labelSelector": {"matchLabels": selector(model)},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+
+
+def _container(model: ServedModel, config: OperatorConfig, stored: Stored | None) -> dict[str, Any]:
     engine, rollout = model.spec.engine, model.spec.rollout
     attempts = -(-rollout.progress_deadline_seconds // STARTUP_PERIOD_S)
     container: dict[str, Any] = {
@@ -179,8 +196,8 @@ def _container(model: ServedModel, config: OperatorConfig) -> dict[str, Any]:
         "image": engine.image or config.engine_image,
         "imagePullPolicy": config.image_pull_policy,
         "command": ["yaie", "serve"],
-        "args": arguments(model),
-        "env": _environment(model),
+        "args": arguments(model, stored),
+        "env": _environment(model, stored),
         "ports": [
             {
                 "name": names.HTTP_PORT_NAME,
@@ -195,19 +212,19 @@ def _container(model: ServedModel, config: OperatorConfig) -> dict[str, Any]:
         "terminationMessagePath": TERMINATION_LOG,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": CONTAINER_SECURITY,
-        "volumeMounts": _mounts(model),
+        "volumeMounts": _mounts(model, stored),
     }
     if limits := _resources(model):
         container["resources"] = limits
     return container
 
 
-def arguments(model: ServedModel) -> list[str]:
+def arguments(model: ServedModel, stored: Stored | None = None) -> list[str]:
     """Arguments of `yaie serve`, without values that equal the engine's defaults."""
     spec = model.spec
     engine, cache = spec.engine, spec.engine.kv_cache
     fixed = [
-        *(_source(model), "--host", "0.0.0.0"),  # noqa: S104 - a pod listens for its Service
+        *(mounts.source(model, stored), "--host", "0.0.0.0"),  # noqa: S104 - a pod listens for its Service
         *(
             "--port",
             str(names.HTTP_PORT),
@@ -218,7 +235,7 @@ def arguments(model: ServedModel) -> list[str]:
         *("--shutdown-timeout", str(spec.rollout.drain_seconds)),
     ]
     chosen = {
-        "revision": spec.model.revision,
+        "revision": spec.model.revision if stored is None else None,
         "max_model_len": engine.max_model_len,
         "dtype": engine.dtype,
         "max_num_seqs": engine.max_num_seqs,
@@ -235,46 +252,26 @@ def arguments(model: ServedModel) -> list[str]:
     return [*fixed, *flags, *engine.args]
 
 
-def _source(model: ServedModel) -> str:
-    source = model.spec.model.source
-    if not source.startswith("pvc://"):
-        return source
-    _, _, path = source.removeprefix("pvc://").partition("/")
-    return f"$({names.ENV_MODEL_FOLDER})/{path}".rstrip("/")
-
-
-def _claim(model: ServedModel) -> str | None:
-    source = model.spec.model.source
-    return source.removeprefix("pvc://").split("/")[0] if source.startswith("pvc://") else None
-
-
-def _environment(model: ServedModel) -> list[dict[str, Any]]:
+def _environment(model: ServedModel, stored: Stored | None) -> list[dict[str, Any]]:
     """The operator's variables, then the user's.
 
     The user's variables may replace the cache folders and HF_TOKEN, but not the YAIE_* variables.
     """
-    users = {variable.name: variable for variable in model.spec.engine.env}
+    defaults = dict(ENVIRONMENT)
     env: list[dict[str, Any]] = [
         {"name": names.ENV_POD_NAME, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": names.ENV_NAMESPACE, "value": model.namespace},
         {"name": names.ENV_TERMINATION_LOG, "value": TERMINATION_LOG},
     ]
-    if _claim(model):
-        env.append({"name": names.ENV_MODEL_FOLDER, "value": PVC_MOUNT})
-    env += [{"name": n, "value": v} for n, v in ENVIRONMENT.items() if n not in users]
-    if (secret := model.spec.model.secret_ref) and "HF_TOKEN" not in users:
-        env.append(_from_secret("HF_TOKEN", secret.name, secret.key))
-    for variable in users.values():
-        if variable.value_from is not None:
-            ref = variable.value_from.secret_key_ref
-            env.append(_from_secret(variable.name, ref.name, ref.key))
-        else:
-            env.append({"name": variable.name, "value": variable.value or ""})
-    return env
-
-
-def _from_secret(name: str, secret: str, key: str) -> dict[str, Any]:
-    return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
+    if mounts.volume(model, stored) is not None:
+        env.append({"name": names.ENV_MODEL_FOLDER, "value": mounts.MOUNT})
+    if stored is not None:
+        defaults["HF_HUB_OFFLINE"] = "1"
+    users = users_names(model)
+    env += [{"name": n, "value": v} for n, v in defaults.items() if n not in users]
+    # An engine whose weights are stored needs no token.
+    env += [] if stored is not None else credentials(model)
+    return [*env, *users_variables(model)]
 
 
 def _resources(model: ServedModel) -> dict[str, Any]:
@@ -291,22 +288,20 @@ def _resources(model: ServedModel) -> dict[str, Any]:
     return {k: v for k, v in (("requests", requests), ("limits", limits)) if v}
 
 
-def _volumes(model: ServedModel) -> list[dict[str, Any]]:
+def _volumes(model: ServedModel, stored: Stored | None) -> list[dict[str, Any]]:
     volumes: list[dict[str, Any]] = [
         {"name": "tmp", "emptyDir": {}},
         {"name": "cache", "emptyDir": {}},
         {"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
     ]
-    if claim := _claim(model):
-        source = {"claimName": claim, "readOnly": True}
-        volumes.append({"name": "model", "persistentVolumeClaim": source})
-    return volumes
+    weights = mounts.volume(model, stored)
+    return [*volumes, weights] if weights is not None else volumes
 
 
-def _mounts(model: ServedModel) -> list[dict[str, Any]]:
-    mounts: list[dict[str, Any]] = [
+def _mounts(model: ServedModel, stored: Stored | None) -> list[dict[str, Any]]:
+    mounted: list[dict[str, Any]] = [
         {"name": name, "mountPath": path} for name, path in SCRATCH.items()
     ]
-    if _claim(model):
-        mounts.append({"name": "model", "mountPath": PVC_MOUNT, "readOnly": True})
-    return mounts
+    if mounts.volume(model, stored) is not None:
+        mounted.append({"name": mounts.VOLUME, "mountPath": mounts.MOUNT, "readOnly": True})
+    return mounted

@@ -18,6 +18,8 @@ DEPLOYMENT: Final = Kind("apps/v1", "Deployment", "deployments")
 SERVICE: Final = Kind("v1", "Service", "services")
 DISRUPTION_BUDGET: Final = Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
 POD: Final = Kind("v1", "Pod", "pods")
+CLAIM: Final = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+JOB: Final = Kind("batch/v1", "Job", "jobs")
 ENDPOINT_SLICE: Final = Kind("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
 CONFIG_MAP: Final = Kind("v1", "ConfigMap", "configmaps")
 SECRET: Final = Kind("v1", "Secret", "secrets")
@@ -54,6 +56,9 @@ class Child:
 OF_MODEL: Final = (Child(SERVICE), Child(DISRUPTION_BUDGET), Child(DEPLOYMENT))
 """Owned by their model: the garbage collector deletes them with it."""
 
+OF_CACHE: Final = (Child(CLAIM), Child(JOB))
+"""Owned by a model with `cache.mode: pvc`, and named after it (`resources.mounts.object_name`)."""
+
 OF_NAMESPACE: Final = (
     Child(SECRET, names.ROUTER_SECRET),
     Child(SERVICE_ACCOUNT, names.ROUTER),
@@ -68,7 +73,7 @@ OF_NAMESPACE: Final = (
 operator deletes them when a live list shows no model.
 """
 
-WRITTEN: Final = tuple(dict.fromkeys(child.kind for child in (*OF_MODEL, *OF_NAMESPACE)))
+WRITTEN: Final = tuple(dict.fromkeys(child.kind for child in (*OF_MODEL, *OF_CACHE, *OF_NAMESPACE)))
 WATCHED: Final = (*WRITTEN, POD, ENDPOINT_SLICE)
 """Kinds whose objects carry the operator's label. Deployment controllers create the pods, and
 Kubernetes the EndpointSlices, with their Service's labels.
@@ -77,7 +82,7 @@ Kubernetes the EndpointSlices, with their Service's labels.
 FIXED_NAMES: Final = {
     kind: tuple(child.name for child in OF_NAMESPACE if child.kind == kind)
     for kind in WRITTEN
-    if kind not in {child.kind for child in OF_MODEL}
+    if kind not in {child.kind for child in (*OF_MODEL, *OF_CACHE)}
 }
 """Kinds of which the operator may write these names only."""
 

@@ -3,9 +3,11 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,8 @@ from yaie.checkpoint.download.cached import cache_folder, remove
 from yaie.checkpoint.download.progress import Downloaded, Meter
 from yaie.checkpoint.source import BUILTIN
 from yaie.cli.commands.ls import ago
-from yaie.progress import duration, in_bytes
+from yaie_api.download.amounts import duration, in_bytes
+from yaie_api.download.messages import Progress, Result, parse_progress
 from yaie_api.errors import InvalidRequestError
 
 NAME = "org/tiny"
@@ -206,3 +209,62 @@ def test_sizes_and_times_are_short() -> None:
     assert [ago(s) for s in (5, 60, 7300, 3e5)] == [
         "just now", "1 minute ago", "2 hours ago", "3 days ago",
     ]  # fmt: skip
+
+
+def test_a_volume_is_filled_and_its_folder_told_to_the_operator(
+    hub: Hub, shell: Shell, tmp_path: Path
+) -> None:
+    commit = hub.push(NAME, FILES)
+    hub.pace_s, port = 0.3, free_port()
+    shell.env["YAIE_TERMINATION_LOG"] = str(tmp_path / "message")
+    volume = tmp_path / "volume"
+    flags = ("--into", str(volume), "--port", str(port))
+    with shell.start("pull", f"hf://{NAME}", *flags) as process:
+        seen = until(lambda: asked(port, lambda told: told.total_bytes and told.bytes_per_second))
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert 0 < seen.bytes < seen.total_bytes == len(WEIGHTS)
+    found = Result.parse((tmp_path / "message").read_text())
+    assert found == Result(
+        f"hub/models--org--tiny/snapshots/{commit}", commit, sum(map(len, FILES.values()))
+    )
+    assert out.strip().endswith(str(volume / found.folder))
+    assert (volume / found.folder / "model.safetensors").read_bytes() == WEIGHTS
+    assert not shell.home.exists()
+
+
+def test_a_volume_that_cannot_be_filled_says_why(hub: Hub, shell: Shell, tmp_path: Path) -> None:
+    hub.push(NAME, FILES)
+    hub.repositories[NAME].gated = True
+    shell.env["YAIE_TERMINATION_LOG"] = str(tmp_path / "message")
+    status, _, _ = shell.run("pull", NAME, "--into", str(tmp_path / "volume"))
+    assert status == 1
+    assert "org/tiny is gated" in (tmp_path / "message").read_text()
+
+
+def test_the_first_process_of_a_pod_ends_when_it_is_told_to(
+    hub: Hub, shell: Shell, tmp_path: Path
+) -> None:
+    hub.push(NAME, FILES)
+    hub.pace_s, shell.home = 0.5, tmp_path
+    with shell.start("pull", NAME, "--into", str(tmp_path / "volume")) as process:
+        until(lambda: shell.partial() >= 2**20)
+        process.terminate()
+        process.communicate(timeout=5)
+    assert process.returncode == 130
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def asked(port: int, is_enough: Callable[[Progress], object]) -> Progress | None:
+    """What a download on this port says, if it answers and that is enough."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/progress", timeout=2) as answer:
+            told = parse_progress(answer.read())
+    except OSError:
+        return None
+    return told if told is not None and is_enough(told) else None

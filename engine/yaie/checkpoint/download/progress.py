@@ -17,7 +17,7 @@ from concurrent.futures import TimeoutError as NotYetError
 from dataclasses import dataclass
 from typing import Final, TextIO, TypeVar
 
-from yaie.progress import duration, in_bytes
+from yaie_api.download.amounts import how_far
 from yaie_api.logs import fields
 
 T = TypeVar("T")
@@ -47,11 +47,7 @@ class Downloaded:
 
     def __str__(self) -> str:
         """`1.20 GB of 3.40 GB (35 %), 56.1 MB/s, 40 s left`."""
-        words = in_bytes(self.done)
-        if self.total:
-            words += f" of {in_bytes(self.total)} ({100 * self.done // self.total} %)"
-        words += f", {in_bytes(self.bytes_per_s)}/s"
-        return words if self.left_s is None else f"{words}, {duration(self.left_s)} left"
+        return how_far(self.done, self.total, self.bytes_per_s, self.left_s)
 
 
 Report = Callable[[Downloaded], None]

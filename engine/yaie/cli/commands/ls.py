@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
 def row(model: "CachedModel", now_s: float) -> tuple[str, ...]:
     """The cells of a model; a download that did not end is marked."""
-    from yaie.progress import in_bytes
+    from yaie_api.download.amounts import in_bytes
 
     built_in = model.name.startswith("builtin:")
     size = in_bytes(model.n_bytes)

@@ -22,7 +22,7 @@ def add_parser(subparsers: "Subparsers") -> None:
 
 def run(args: argparse.Namespace) -> int:
     from yaie.checkpoint.download.cached import cache_folder, remove
-    from yaie.progress import in_bytes
+    from yaie_api.download.amounts import in_bytes
 
     for name in args.models:
         size = remove(cache_folder(), name)

@@ -40,6 +40,7 @@ ENV_ENDPOINT: Final = "YAIE_ENDPOINT"
 _LOOK_S: Final = 0.2
 _STAGE_S: Final = 1.0
 _DEBOUNCE_S: Final = 0.02
+_PROGRESS_S: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -275,6 +276,7 @@ async def _operating(
         endpoint_format=f"{published.url}/v1",
         debounce_s=_DEBOUNCE_S,
         router_drain_delay_s=0,  # one router: nobody takes over
+        progress_s=_PROGRESS_S,
         metrics_key=next(iter(front.access.keys), ""),  # the router asks for one
     )
     ending = asyncio.Event()

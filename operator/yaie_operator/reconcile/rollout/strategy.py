@@ -19,6 +19,7 @@ from yaie_operator.model import ServedModel
 from yaie_operator.reconcile.pods import is_draining
 from yaie_operator.reconcile.quantity import amount
 from yaie_operator.resources.engine import hash_of, strategy_of
+from yaie_operator.resources.mounts import Stored
 
 PATIENCE_S: Final = 30.0
 NO_ROOM: Final = ("Insufficient ", "Too many pods", "exceeded quota")
@@ -34,13 +35,20 @@ class Choice:
 
 
 def choose(
-    model: ServedModel, live: Object | None, pods: Sequence[Object], now: datetime
+    model: ServedModel,
+    live: Object | None,
+    pods: Sequence[Object],
+    now: datetime,
+    *,
+    stored: Stored | None = None,
 ) -> Choice:
-    """How the rollout goes on. `live`: the engines' Deployment as it is, if it is ours."""
+    """How the rollout goes on. `live`: the engines' Deployment as it is, if it is ours. `stored`:
+    the model's weights in the cache.
+    """
     rollout = model.spec.rollout
     if rollout.strategy != "Auto" or rollout.max_surge == 0 or live is None:
         return Choice()
-    if live["metadata"].get("labels", {}).get(names.LABEL_TEMPLATE_HASH) != hash_of(model):
+    if live["metadata"].get("labels", {}).get(names.LABEL_TEMPLATE_HASH) != hash_of(model, stored):
         return Choice()
     if _is_complete(live):
         return Choice()

@@ -12,9 +12,9 @@ from typing import Final
 
 from yaie.checkpoint.download.cached import cache_folder
 from yaie.cli.advice.checking.report import Finding, fail, ok, skip, warn
-from yaie.progress import in_bytes
 from yaie.runtime import host
 from yaie_api import names
+from yaie_api.download.amounts import in_bytes
 
 GIB: Final = 2**30
 SHM: Final = "/dev/shm"  # noqa: S108 - the shared memory itself

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from yaie.cli.advice.explaining.next_step import Commands, next_steps
 from yaie.cli.commands.local.ps import age, table
-from yaie.progress import in_bytes
+from yaie_api.download.amounts import in_bytes
 from yaie_operator.reconcile import pods as diagnoses
 from yaie_operator.reconcile.reasons import GUIDE
 
