@@ -109,8 +109,8 @@ class Client(asyncio.Protocol):
 
     def __init__(self, body: bytes, ages_ns: list[int]) -> None:
         self.request = (
-            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
-            b"content-length: %d\r\n\r\n%s" % (len(body), body)
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
+            b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
         )
         self.ages_ns = ages_ns
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -197,7 +197,7 @@ async def ready(port: int) -> None:
     for _ in range(200):
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(b"GET /readyz HTTP/1.1\r\nhost: x\r\n\r\n")
+            writer.write(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n")
             line = await reader.readline()
             writer.close()
             if b" 200 " in line or b" 501 " in line:

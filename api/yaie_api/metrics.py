@@ -77,6 +77,13 @@ ROUTER_PENDING: Final = Metric(
 ROUTER_ENDPOINTS: Final = Metric(
     "yaie_router_endpoints", "gauge", "Engines that take requests, as last seen.", ("model",)
 )
+ROUTER_REACHED: Final = Metric(
+    "yaie_router_engine_reached",
+    "gauge",
+    "1 for each engine that takes requests, or that answers while it waits to be routed to. The "
+    "operator opens the readiness gates of new engines by it.",
+    ("model", "engine"),
+)
 ROUTER_FIRST_BYTE: Final = Metric(
     "yaie_router_first_byte_seconds",
     "histogram",

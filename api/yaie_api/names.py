@@ -24,6 +24,8 @@ LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "yaie-operator"
 COMPONENT_ENGINE: Final = "engine"
 COMPONENT_ROUTER: Final = "router"
+CONDITION_ROUTED: Final = f"{GROUP}/routed"
+"""Readiness gate of engine pods: the routers reach the pod, or nobody waits for them."""
 LABEL_SERVICE_NAME: Final = "kubernetes.io/service-name"
 """Set by Kubernetes (and by the local adapter) on every EndpointSlice of a Service."""
 
@@ -61,6 +63,9 @@ HEADER_ENDPOINT: Final = "x-yaie-endpoint"
 
 HEADER_TIMEOUT: Final = "x-yaie-timeout-seconds"
 """On a request: the number of seconds after which an engine ends it with 504."""
+
+HEADER_ROUTE: Final = "x-yaie-route"
+"""On a request, with any value: the router's answer says in it why it chose its engine."""
 
 # Environment variables that the operator sets on pods.
 ENV_POD_NAME: Final = "YAIE_POD_NAME"

@@ -45,6 +45,8 @@ _RENDERING_FIELDS: Final = (
     "tool_choice",
     "tools",
 )
+HEADER_FIELDS: Final = (*_RENDERING_FIELDS, "system", "instructions")
+"""Fields of a body, beside the model's name, that come before its messages or prompt."""
 _TEXT, _TOKENS, _JSON = b"T", b"I", b"J"
 _INSIDE, _BORDER = b"\x00", b"\x01"
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode

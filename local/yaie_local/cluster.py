@@ -9,8 +9,15 @@ from yaie_api import names
 from yaie_local import kinds
 from yaie_local.apiserver.api_verbs import Verbs
 from yaie_local.apiserver.store import ExpiredError
-from yaie_local.objects import Ref, labels_of, name_of, ref, seconds_of, timestamp
-from yaie_operator.cluster import ConflictError, Kind, Object, WatchEvent, replacement
+from yaie_local.objects import Ref, labels_of, name_of, ref, seconds_of, timestamp, uid_of
+from yaie_operator.cluster import (
+    ConflictError,
+    Kind,
+    NotFoundError,
+    Object,
+    WatchEvent,
+    replacement,
+)
 
 EVENT_TTL_S: Final = 3600.0
 
@@ -69,6 +76,20 @@ class LocalCluster:
 
     async def patch_status(self, observed: Object, status: Object) -> Object:
         return self._verbs.patch_status(observed, status)
+
+    async def set_pod_condition(self, observed: Object, condition: Mapping[str, Any]) -> Object:
+        """Set one condition of a pod.
+
+        Raises:
+            NotFoundError: the pod, or one with its uid, does not exist.
+
+        """
+        live = self._verbs.get(ref(observed))
+        if uid_of(live) != uid_of(observed):
+            raise NotFoundError(f'pod "{name_of(observed)}" was replaced')
+        status = live.get("status") or {}
+        others = [c for c in status.get("conditions") or () if c["type"] != condition["type"]]
+        return self._verbs.patch_status(live, {**status, "conditions": [*others, condition]})
 
     async def set_scale(self, observed: Object, replicas: int) -> int:
         version = observed["metadata"]["resourceVersion"]

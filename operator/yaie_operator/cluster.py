@@ -104,6 +104,13 @@ class Cluster(Protocol):
         """Replace the status subresource of the observed InferenceModel; returns the object."""
         ...
 
+    async def set_pod_condition(self, observed: Object, condition: Mapping[str, Any]) -> Object:
+        """Set one condition of the observed pod's status; returns the pod. Other conditions stay,
+        which the kubelet may change meanwhile; a pod of the same name that has replaced it is not
+        written.
+        """
+        ...
+
     async def set_scale(self, observed: Object, replicas: int) -> int:
         """Write spec.replicas of an InferenceModel through its scale subresource.
 

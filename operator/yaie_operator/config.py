@@ -46,6 +46,7 @@ class OperatorConfig:
         recheck_s: seconds before the next look at a state that no watch reports, such as a foreign
             object with a needed name.
         autoscale_s: seconds between two looks of the autoscaler; each wait varies by ±20 %.
+        gate_s: seconds between two looks at engines that wait for the routers.
 
     """
 
@@ -73,6 +74,7 @@ class OperatorConfig:
     retry_max_s: float = 60.0
     recheck_s: float = 10.0
     autoscale_s: float = 2.0
+    gate_s: float = 1.0
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:

@@ -25,6 +25,7 @@ from yaie_operator.cluster import (
     WatchEvent,
 )
 from yaie_operator.config import OperatorConfig
+from yaie_operator.gates import Gatekeeper
 from yaie_operator.metrics import Metrics
 from yaie_operator.reconcile.observe import Store, keys_of, model_key, namespace_key
 from yaie_operator.reconcile.reconciler import Reconciler
@@ -67,6 +68,7 @@ class Manager:
         self._autoscaler = Autoscaler(
             cluster, self._store, clock, metrics=self.metrics, wake=self._wake
         )
+        self._gatekeeper = Gatekeeper(cluster, self._store, clock)
         self._sizes = SizeKeeper(self._store, wake=self._wake)
         self._reconciler = Reconciler(
             cluster,
@@ -93,7 +95,13 @@ class Manager:
             ExceptionGroup: a task of the manager failed with an unexpected error.
 
         """
-        parts = [self._resyncs, self._watch, self._autoscale, *[self._work] * self._config.workers]
+        parts = [
+            self._resyncs,
+            self._watch,
+            self._autoscale,
+            self._open_gates,
+            *[self._work] * self._config.workers,
+        ]
         try:
             self.metrics.statuses.models = self._store.models
             async with asyncio.TaskGroup() as group:
@@ -178,6 +186,15 @@ class Manager:
                 if self.synced:
                     await self._autoscaler.look(pages)
                     await self._sizes.look(pages)
+
+    async def _open_gates(self) -> None:
+        """Ask the routers themselves, not Prometheus, which knows their figures too late."""
+        async with scrape.session() as session:
+            pages = scrape.Scraper(session, key=self._config.metrics_key)
+            while True:
+                await asyncio.sleep(self._config.gate_s)
+                if self.synced:
+                    await self._gatekeeper.look(pages)
 
     async def _follow(self) -> None:
         async for change in self._cluster.watch():

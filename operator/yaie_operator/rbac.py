@@ -50,6 +50,7 @@ OPERATOR: Final[list[dict[str, Any]]] = [
     {"apiGroups": [names.GROUP], "resources": [f"{names.PLURAL}/scale"], "verbs": ["patch"]},
     *_children(),
     _rule(kinds.POD, _FOLLOW),
+    {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
     _rule(kinds.ENDPOINT_SLICE, _FOLLOW),
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
     {

@@ -30,6 +30,7 @@ from yaie_router.config import Config
 from yaie_router.discovery.endpoints import Directory
 from yaie_router.discovery.objects import Endpoint, Model
 from yaie_router.downstream.answers import anthropic_answer, error_answer, json_answer, own_headers
+from yaie_router.downstream.body_budget import BodyBudget, BodyLease
 from yaie_router.downstream.intake import find_holder, find_model, model_not_found, parse, read_body
 from yaie_router.downstream.pages import openapi_answer, page_answer
 from yaie_router.health.monitor import Monitor
@@ -73,6 +74,7 @@ class App:
     ) -> None:
         self._config = config
         self._body_limits = BodyLimits(config.max_body_bytes, config.body_timeout_s)
+        self._budget = BodyBudget(config.max_buffered_bytes, config.max_unfinished_bodies)
         self._directory = directory
         self._admission = admission
         self._proxy = proxy
@@ -128,7 +130,9 @@ class App:
             return await self._dispatch(request, exchange)(request, exchange)
         except YaieError as error:
             retried = exchange.call is not None and exchange.call.attempts > 1
-            return error_answer(error, exchange.request_id, path=request.path, retried=retried)
+            return error_answer(
+                error, exchange.request_id, path=exchange.head.path, retried=retried
+            )
         except (asyncio.CancelledError, ConnectionError):
             raise  # the client left: nobody is there to answer
         except Exception:
@@ -136,49 +140,68 @@ class App:
             return error_answer(
                 EngineError("The router failed on this request.", code="router_error"),
                 exchange.request_id,
-                path=request.path,
+                path=exchange.head.path,
             )
 
     def _dispatch(self, request: web.BaseRequest, exchange: Exchange) -> Handler:
         self.gate.check(exchange.head)
-        route = routes.route_of(request.path)
+        path = exchange.head.path
+        route = routes.route_of(path)
         methods = self._routes.get(route)
         if methods is None:
             raise no_such_path(route, self._routes)
         exchange.route = route
         if request.method not in methods:
+            if not routes.may_exist(route, path):
+                raise no_such_path(path, self._routes)
             raise MethodNotAllowedError(f"Use {' or '.join(methods)} on this path.")
         return methods[request.method]
 
     async def _forward(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
-        raw = await self._read(request)
+        with self._budget.begin() as lease:
+            call = await self._call_by_model(request, exchange, lease)
+            return await self._send(request, exchange, call)
+
+    async def _call_by_model(
+        self, request: web.BaseRequest, exchange: Exchange, lease: BodyLease
+    ) -> Call:
+        raw = await read_body(request, self._body_limits, lease)
         arrived_s = time.perf_counter()
-        body = parse(raw)
+        body = await parse(raw)
+        path = exchange.head.path
         model = find_model(self._directory, body)
-        call = Call(
+        return Call(
             method="POST",
-            path=request.path,
+            path=path,
             headers=request.headers,
             body=raw,
             model=model,
-            key=self._home(request.path, body, model),
-            holder=self._earlier_holder(request.path, body, model),
+            key=self._home(path, body, model),
+            holder=self._earlier_holder(path, body, model),
             request_id=exchange.request_id,
             arrived_s=arrived_s,
             streams=body.get("stream") is True,
             answer_headers=self._answer_headers(exchange),
+            let_go=lease.release,
         )
-        return await self._send(request, exchange, call)
 
     async def _stored(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
         """Forward a request about a stored response to the engine that has it."""
-        raw = await self._read(request)
+        with self._budget.begin() as lease:
+            call = await self._call_by_response(request, exchange, lease)
+            return await self._send(request, exchange, call)
+
+    async def _call_by_response(
+        self, request: web.BaseRequest, exchange: Exchange, lease: BodyLease
+    ) -> Call:
+        raw = await read_body(request, self._body_limits, lease)
         arrived_s = time.perf_counter()
-        holder = find_holder(self._directory, routes.response_id_in(request.path))
+        path = exchange.head.path
+        holder = find_holder(self._directory, routes.response_id_in(path))
         query = request.rel_url.raw_query_string
-        call = Call(
+        return Call(
             method=request.method,
-            path=f"{request.path}?{query}" if query else request.path,
+            path=f"{path}?{query}" if query else path,
             headers=request.headers,
             body=raw,
             model=holder.model,
@@ -187,11 +210,8 @@ class App:
             request_id=exchange.request_id,
             arrived_s=arrived_s,
             answer_headers=self._answer_headers(exchange),
+            let_go=lease.release,
         )
-        return await self._send(request, exchange, call)
-
-    async def _read(self, request: web.BaseRequest) -> bytes:
-        return await read_body(request, self._body_limits)
 
     async def _send(
         self, request: web.BaseRequest, exchange: Exchange, call: Call
@@ -223,7 +243,7 @@ class App:
         return json_answer({"object": "list", "data": entries}, exchange.request_id)
 
     async def _one_model(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
-        name = request.path.removeprefix(routes.MODELS + "/")
+        name = exchange.head.path.removeprefix(routes.MODELS + "/")
         if self._directory.find(name) is None:
             raise model_not_found(self._directory, name)
         entry = _entry(name, self._directory)
@@ -252,7 +272,7 @@ class App:
         return json_answer({"version": __version__}, exchange.request_id)
 
     async def _page(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
-        return page_answer(request, exchange.request_id)
+        return page_answer(exchange.head.path, request.headers, exchange.request_id)
 
     async def _describe(self, _: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
         return openapi_answer(exchange.request_id)
@@ -282,9 +302,15 @@ class App:
                 status=exchange.status,
                 endpoint=call.endpoint if call else "",
                 attempts=call.attempts if call else 0,
+                outcome=call.outcome if call and call.attempts else "",
+                first_token_seconds=_rounded(call.first_token_s if call else None),
                 seconds=round(seconds, 4),
             ),
         )
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 4)
 
 
 def _entry(name: str, directory: Directory) -> dict[str, Any]:
@@ -310,4 +336,4 @@ def _entry(name: str, directory: Directory) -> dict[str, Any]:
 
 def _head(request: web.BaseRequest) -> Head:
     headers = [(name.lower(), value) for name, value in request.raw_headers]
-    return Head(request.method, request.path, headers)
+    return Head(request.method, routes.merged(request.path), headers)

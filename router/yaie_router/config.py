@@ -50,6 +50,8 @@ class Config:
     api_keys: tuple[str, ...] = field(default=(), repr=False)
     cors: CorsPolicy = field(default_factory=CorsPolicy)
     max_body_bytes: int = 8 << 20
+    max_buffered_bytes: int = 256 << 20
+    max_unfinished_bodies: int = 1024
     header_timeout_s: float = 10.0
     body_timeout_s: float = 30.0
     max_in_flight: int = 4096
@@ -70,7 +72,7 @@ class Config:
 
 def parse(argv: Sequence[str], env: Mapping[str, str]) -> Config:
     """Read the settings from a command line and an environment; exit with a message if wrong."""
-    parser = _parser(env)
+    parser = parser_of(env)
     given = parser.parse_args(argv)
     socket = Path(given.api_socket).expanduser() if given.api_socket else None
     host, port = env.get("KUBERNETES_SERVICE_HOST"), env.get("KUBERNETES_SERVICE_PORT", "443")
@@ -87,6 +89,8 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Config:
         api_keys=parse_keys(env.get(ENV_API_KEY, "")),
         cors=_cors(parser, env),
         max_body_bytes=given.max_body_bytes,
+        max_buffered_bytes=given.max_buffered_bytes,
+        max_unfinished_bodies=given.max_unfinished_bodies,
         header_timeout_s=given.header_timeout_s,
         body_timeout_s=given.body_timeout_s,
         max_in_flight=given.max_in_flight,
@@ -106,7 +110,8 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Config:
     )
 
 
-def _parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
+def parser_of(env: Mapping[str, str]) -> argparse.ArgumentParser:
+    """Make the parser of the command line; defaults come from the environment."""
     parser = argparse.ArgumentParser(
         prog="yaie-router",
         description="Sends each OpenAI request to the engine that already holds its prefix.",
@@ -126,6 +131,18 @@ def _parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     )
     limits = parser.add_argument_group("limits")
     _number(limits, "--max-body-bytes", Config.max_body_bytes, "largest request body")
+    _number(
+        limits,
+        "--max-buffered-bytes",
+        Config.max_buffered_bytes,
+        "of all bodies beyond 64 KiB each, a quarter of it for unfinished ones; more get 429",
+    )
+    _number(
+        limits,
+        "--max-unfinished-bodies",
+        Config.max_unfinished_bodies,
+        "that may be coming at a time, more get 429",
+    )
     _number(limits, "--header-timeout-s", Config.header_timeout_s, "of a new connection")
     _number(limits, "--body-timeout-s", Config.body_timeout_s, "a body must arrive within this")
     _number(

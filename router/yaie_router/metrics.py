@@ -16,7 +16,9 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """One attribute for each metric family. Labels are bounded: existing models, routes, causes."""
+    """One attribute for each metric family. Labels are bounded: existing models, engines,
+    routes, causes.
+    """
 
     def __init__(self, silence_s: Callable[[], float]) -> None:
         self.registry = CollectorRegistry()
@@ -24,6 +26,7 @@ class Metrics:
         self.in_flight = self._gauge(names.ROUTER_IN_FLIGHT)
         self.pending = self._gauge(names.ROUTER_PENDING)
         self.endpoints = self._gauge(names.ROUTER_ENDPOINTS)
+        self.reached = self._gauge(names.ROUTER_REACHED)
         self.first_byte = self._histogram(names.ROUTER_FIRST_BYTE)
         self.decision = self._histogram(names.ROUTER_DECISION)
         self.picks = self._counter(names.ROUTER_PICKS)
@@ -55,12 +58,15 @@ class Metrics:
         `ejected(names)`: how many of these endpoints are ejected.
         """
         self.endpoints.clear()
+        self.reached.clear()
         self.ejected_endpoints.clear()
         self.in_flight.clear()
         self.pending.clear()
         for model in models:
             self._begin_failures(model.name)
             self.endpoints.labels(model.name).set(len(model.endpoints))
+            for endpoint in (*model.endpoints, *model.reached):
+                self.reached.labels(model.name, endpoint.name).set(1)
             out = ejected(endpoint.name for endpoint in model.endpoints)
             self.ejected_endpoints.labels(model.name).set(out)
             self.in_flight.labels(model.name).set(in_flight.get(model.name, 0))

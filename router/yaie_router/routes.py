@@ -8,6 +8,7 @@ from typing import Final
 
 from yaie_api import names
 from yaie_api.http import pages
+from yaie_api.response_id import PREFIX
 
 RESPONSES: Final = "/v1/responses"
 INPUT_TOKENS: Final = "/v1/responses/input_tokens"
@@ -35,7 +36,20 @@ VERSION: Final = "/version"
 OWN: Final = (names.PATH_LIVE, names.PATH_READY, HEALTH, VERSION, names.PATH_METRICS)
 """GET, of the router itself."""
 
+_SLASHES: Final = re.compile("//+")
 _STORED: Final = re.compile(r"/v1/responses/([A-Za-z0-9_-]{1,128})(/cancel|/input_items)?")
+
+
+def merged(path: str) -> str:
+    """Return the path with each run of slashes as one, as web servers read it: clients put a base
+    URL that ends with a slash before a path that begins with one.
+    """
+    return _SLASHES.sub("/", path)
+
+
+def may_exist(route: str, path: str) -> bool:
+    """Whether what the path names may be there: `/v1/responses/compact` is no response's path."""
+    return "{response_id}" not in route or response_id_in(path).startswith(PREFIX)
 
 
 def route_of(path: str) -> str:

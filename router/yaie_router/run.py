@@ -8,6 +8,7 @@ A second signal skips the waiting.
 
 import asyncio
 import logging
+import resource
 import signal
 import socket
 import time
@@ -24,6 +25,7 @@ from yaie_router.balancing.admission import Admission
 from yaie_router.balancing.holding import Holding
 from yaie_router.config import Config
 from yaie_router.discovery.endpoints import Directory
+from yaie_router.discovery.reach import Reach
 from yaie_router.discovery.watch import Access, Watcher, in_cluster
 from yaie_router.downstream.edge import Edge
 from yaie_router.health.monitor import Monitor, Told
@@ -37,6 +39,8 @@ from yaie_router.upstream.proxy import Proxy
 log = logging.getLogger(__name__)
 
 _POLL_S = 0.05
+MOST_DESCRIPTORS = 1 << 20
+"""More than that many are refused by kernels."""
 _BACKLOG = 4096
 
 
@@ -48,6 +52,7 @@ async def run(config: Config, signals: "Signals") -> None:
 
     """
     access = _access(config)
+    raise_descriptor_limit()
 
     def changed() -> None:
         monitor.changed()
@@ -94,11 +99,20 @@ async def run(config: Config, signals: "Signals") -> None:
             ]
             background.append(group.create_task(edge.cut_off_stalled()))
             background.append(group.create_task(monitor.run(engines)))
+            background.append(group.create_task(Reach(directory).run(engines)))
             try:
                 await _serve(config, edge, app, admission, signals)
             finally:
                 for task in background:
                     task.cancel()
+
+
+def raise_descriptor_limit() -> None:
+    """Raise the soft limit of open files to the hard one: each stream takes two."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _watchers(

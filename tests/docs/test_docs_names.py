@@ -11,6 +11,7 @@ from docs.pages import NAMES, ROOT
 from yaie.cli.main import COMMANDS, build_parser
 from yaie_api import metrics
 from yaie_operator.__main__ import parser as operator_parser
+from yaie_router.config import parser_of as router_parser
 
 PACKAGES = (
     "engine/yaie",
@@ -23,6 +24,7 @@ FOREIGN_FLAGS = {
     *("--server-side", "--set", "--for", "--all", "--all-namespaces", "--create-namespace"),
     *("--take-ownership", "--reset-then-reuse-values", "--namespace", "--logs", "--timeout"),
     "--docker-server",
+    "--type",
     *("--fail", "--silent", "--reuse-values", "--previous", "--as", "--raw"),
     "--embedding-model",
 }
@@ -31,6 +33,7 @@ FOREIGN_FLAGS = {
 
 def known_flags() -> set[str]:
     found = FOREIGN_FLAGS | operator_parser()._option_string_actions.keys()
+    found |= router_parser({})._option_string_actions.keys()
     for name in COMMANDS:
         parser = build_parser(name)
         groups = parser._subparsers._group_actions  # type: ignore[union-attr]  # argparse's only way

@@ -141,6 +141,17 @@ class FakeCluster:
         stored = self._store({**known, "status": copy.deepcopy(dict(status))}, "MODIFIED")
         return copy.deepcopy(stored)
 
+    async def set_pod_condition(self, observed: Object, condition: Mapping[str, Any]) -> Object:
+        ref = Ref.of(observed)
+        self._write("condition", ref)
+        known = self.objects.get(ref)
+        if known is None or known["metadata"]["uid"] != observed["metadata"]["uid"]:
+            raise NotFoundError("gone")
+        status = known.get("status", {})
+        others = [c for c in status.get("conditions", ()) if c["type"] != condition["type"]]
+        changed = {**known, "status": {**status, "conditions": [*others, dict(condition)]}}
+        return copy.deepcopy(self._store(changed, "MODIFIED"))
+
     async def set_scale(self, observed: Object, replicas: int) -> int:
         ref = Ref.of(observed)
         self._write("scale", ref)

@@ -86,6 +86,10 @@ class LocalDouble:
         self._note("status", observed)
         return await self._cluster.patch_status(observed, status)
 
+    async def set_pod_condition(self, observed: Object, condition: Mapping[str, Any]) -> Object:
+        self._note("condition", observed)
+        return await self._cluster.set_pod_condition(observed, condition)
+
     async def set_scale(self, observed: Object, replicas: int) -> int:
         self._note("scale", observed)
         return await self._cluster.set_scale(observed, replicas)

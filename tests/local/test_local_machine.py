@@ -26,7 +26,7 @@ from fakes.local_machine import (
 )
 from fakes.local_objects import deployment, obj, owner, service
 from yaie_local.machine import Machine
-from yaie_local.objects import condition, name_of, uid_of
+from yaie_local.objects import condition, is_true, name_of, uid_of
 from yaie_local.state import StateError
 from yaie_operator.cluster import RefusedError
 
@@ -212,6 +212,21 @@ async def test_a_rolling_update_never_loses_the_ready_endpoint(tmp_path: Path) -
         await until(lambda: not before & {name_of(p) for p in pods(machine)})
         await until(lambda: len(ready(machine)) == 2)
         assert low == 2
+
+
+async def test_a_pod_is_ready_when_its_readiness_gate_is_open(tmp_path: Path) -> None:
+    gates = {"readinessGates": [{"conditionType": "yaie.dev/routed"}]}
+    async with machine_in(tmp_path) as machine:
+        apply(machine, deployment(pod=gates), service())
+        await until(lambda: pods(machine) and condition(pods(machine)[0], "ContainersReady"))
+        await until(lambda: is_true(pods(machine)[0], "ContainersReady"))
+        assert not ready(machine)
+        told = condition(pods(machine)[0], "Ready")
+        assert told is not None
+        assert told["reason"] == "ReadinessGatesNotReady"
+        opened = {"type": "yaie.dev/routed", "status": "True"}
+        await machine.cluster.set_pod_condition(pods(machine)[0], opened)
+        await until(lambda: ready(machine) and ready_endpoints(machine))
 
 
 async def test_scaling_up_and_down_changes_the_number_of_processes(tmp_path: Path) -> None:

@@ -130,7 +130,8 @@ def test_nothing_is_written_while_nothing_changes_nor_by_a_restarted_operator(
 ) -> None:
     with operator(kubeconfig, tmp_path, "first"):
         resources = {"cpu": "1000m", "memory": "1024Mi"}
-        scene.apply(resources=resources, podTemplate=POD["podTemplate"])
+        scheduled = {k: v for k, v in POD["podTemplate"]["spec"].items() if k != "schedulerName"}
+        scene.apply(resources=resources, podTemplate={**POD["podTemplate"], "spec": scheduled})
         scene.becomes_ready()
         assert scene.writes(3.0) == []
     audit = scene.control_plane.audit

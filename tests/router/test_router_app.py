@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from yarl import URL
 
 from router.conftest import GENEROUS_S, Stack, StackMaker
 from router.fakes import DONE, FakeEngine, inference_model
@@ -194,8 +195,33 @@ async def test_a_compressed_body_is_refused_not_unpacked(stack: Stack) -> None:
     async with stack.client.post(
         "/v1/chat/completions", data=b"\x1f\x8b", headers={"content-encoding": "gzip"}
     ) as response:
-        assert response.status == 400
+        assert response.status == 415
+        assert response.headers["accept-encoding"] == "identity"
         assert "uncompressed" in (await error_of(response))["message"]
+
+
+@pytest.mark.parametrize("path", ["//v1/chat/completions", "/v1//chat/completions"])
+async def test_slashes_in_a_row_are_one(stack: Stack, path: str) -> None:
+    engine = FakeEngine()
+    await stack.serve("demo", engine)
+    async with stack.client.post(URL(stack.url + path, encoded=True), json={"model": "demo"}) as it:
+        assert it.status == 200
+    assert engine.received[0].path == "/v1/chat/completions"
+
+
+async def test_slashes_in_a_row_open_no_path_that_needs_a_key(start_router: StackMaker) -> None:
+    stack = await start_router(api_keys=("secret",))
+    for path, status in (("//v1/models", 401), ("//metrics", 401), ("//livez", 200)):
+        async with stack.client.get(URL(stack.url + path, encoded=True)) as response:
+            assert response.status == status
+
+
+async def test_the_child_of_stored_responses_that_is_none_is_an_unknown_path(stack: Stack) -> None:
+    async with stack.client.post("/v1/responses/compact", json={"model": "demo"}) as response:
+        assert response.status == 404
+        assert (await error_of(response))["code"] == "path_not_found"
+    async with stack.client.post(f"/v1/responses/resp_{'0' * 40}") as response:
+        assert response.status == 405
 
 
 async def test_wrong_paths_and_methods_are_told_in_the_envelope(stack: Stack) -> None:

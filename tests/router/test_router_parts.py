@@ -25,6 +25,17 @@ class Clock:
         return self.now_s
 
 
+IDLE = {
+    "conditions": [
+        {"type": "Accepted", "status": "True", "reason": "Valid"},
+        {"type": "EnginesReady", "status": "True", "reason": "Idle"},
+        {"type": "Available", "status": "False", "reason": "NoEngine", "message": "0 of 1."},
+        {"type": "Ready", "status": "True", "reason": "Idle"},
+    ]
+}
+"""As the operator writes it."""
+
+
 # Endpoints
 
 
@@ -55,7 +66,8 @@ def test_a_bare_model_has_the_defaults() -> None:
 @pytest.mark.parametrize(
     ("spec", "status", "awaiting"),
     [
-        ({}, {"conditions": [{"type": "Ready", "status": "True", "reason": "Idle"}]}, "zero"),
+        ({"autoscaling": {"min": 0}}, IDLE, "scaled to zero; a request starts it"),
+        ({"replicas": 0}, IDLE, "it is scaled to zero"),
         ({"suspend": True}, {}, "suspended"),
         ({"replicas": 0}, {}, "0 replicas"),
         ({}, {"phase": "Starting"}, "engines are starting"),
@@ -93,6 +105,7 @@ def test_a_slice_gives_endpoints_that_take_requests() -> None:
         "m",
         ready=(Endpoint("ready", "10.0.0.1", 8000), Endpoint("10.0.0.9", "10.0.0.9", 8000)),
         resting=(Endpoint("unready", "10.0.0.1", 8000), Endpoint("leaving", "10.0.0.1", 8000)),
+        waiting=(Endpoint("unready", "10.0.0.1", 8000),),
     )
 
 
@@ -148,6 +161,56 @@ def test_unchanged_objects_change_nothing() -> None:
     assert not directory.is_listed
     directory.slices.replace([])
     assert directory.is_listed
+
+
+BROKEN: list[Any] = [
+    {"metadata": {"name": "m", "creationTimestamp": "never"}},
+    {"metadata": {"name": "m"}, "spec": {"routing": {"loadFactor": "much"}}},
+    {"metadata": {"name": "m"}, "spec": [1]},
+    {"metadata": {"name": "m"}, "status": {"conditions": [None]}},
+    {"metadata": None},
+    {"metadata": {"name": None}},
+    {},
+    None,
+]
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_broken_object_is_skipped_and_its_last_good_state_is_kept(broken: Any) -> None:
+    directory = Directory()
+    directory.models.replace([inference_model("m"), inference_model("other")])
+    directory.models.put(broken)
+    assert directory.served_names() == ["m", "other"]
+    directory.models.replace([broken, inference_model("other")])
+    assert "other" in directory.served_names()
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"endpoints": [None]},
+        {"endpoints": [{"addresses": [7]}]},
+        {"ports": [{"port": "http"}]},
+        {"ports": 7},
+        {"endpoints": [{"addresses": ["10.0.0.9"], "targetRef": 7}]},
+    ],
+)
+def test_a_broken_slice_leaves_the_endpoints_that_were_known(broken: dict[str, Any]) -> None:
+    directory = Directory()
+    directory.models.replace([inference_model("m")])
+    directory.slices.replace([slice_of("m", "a")])
+    directory.slices.put(slice_of("m", "a", "b") | broken)
+    model = directory.find("m")
+    assert model is not None
+    assert [endpoint.name for endpoint in model.endpoints] == ["a"]
+
+
+def test_null_is_as_good_as_absent() -> None:
+    nulls = dict.fromkeys(("model", "routing", "autoscaling", "suspend", "replicas"))
+    model = parse_model({"metadata": {"name": "m"}, "spec": nulls, "status": None})
+    assert model == parse_model({"metadata": {"name": "m"}})
+    nulls = dict.fromkeys(("endpoints", "ports"))
+    assert parse_slice({"metadata": {"name": "s", "labels": None}} | nulls) == Slice("")
 
 
 # Retries

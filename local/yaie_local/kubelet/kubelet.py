@@ -59,6 +59,8 @@ class Kubelet:
                 self._admit(pod)
             elif is_terminating(pod):
                 self._end(pod)
+            elif pod["spec"].get("readinessGates"):
+                self._running[uid_of(pod)].worker.refresh()
         known = {uid_of(pod) for pod in pods}
         for uid, running in self._running.items():
             if uid not in known and not running.worker.is_ending:

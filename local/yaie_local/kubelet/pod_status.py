@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from yaie_local.objects import set_condition, timestamp
+from yaie_local.objects import is_true, set_condition, timestamp
 from yaie_operator.cluster import Object
 
 
@@ -65,14 +65,14 @@ def placed(pod: Object, container: ContainerState, address: str, now: float) -> 
     old = pod.get("status") or {}
     stamp = timestamp(now)
     started_once = container.is_running or container.last is not None
-    ready = "True" if container.is_ready else "False"
     unready = {"reason": "ContainersNotReady", "message": why_unready(container)}
+    started = {"status": "True"} if container.is_ready else {"status": "False", **unready}
     conditions = old.get("conditions") or ()
     for new in (
         {"type": "PodScheduled", "status": "True"},
         {"type": "Initialized", "status": "True"},
-        {"type": "ContainersReady", "status": ready, **({} if container.is_ready else unready)},
-        {"type": "Ready", "status": ready, **({} if container.is_ready else unready)},
+        {"type": "ContainersReady", **started},
+        {"type": "Ready", **started, **(_closed_gate(pod) if container.is_ready else {})},
     ):
         conditions = set_condition(conditions, new, stamp)
     return {
@@ -84,6 +84,16 @@ def placed(pod: Object, container: ContainerState, address: str, now: float) -> 
         "startTime": old.get("startTime", stamp),
         "containerStatuses": [_container_status(pod, container)],
     }
+
+
+def _closed_gate(pod: Object) -> dict[str, str]:
+    """The Ready condition's fields while a readiness gate is closed; {}: none is."""
+    gates = pod["spec"].get("readinessGates") or ()
+    closed = [kind for gate in gates if not is_true(pod, kind := gate["conditionType"])]
+    if not closed:
+        return {}
+    message = f'the status of pod readiness gate "{closed[0]}" is not "True"'
+    return {"status": "False", "reason": "ReadinessGatesNotReady", "message": message}
 
 
 def why_unready(container: ContainerState) -> str:

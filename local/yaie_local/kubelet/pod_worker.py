@@ -92,6 +92,10 @@ class PodWorker:
         self._skip_pre_stop = self._skip_pre_stop or at_once
         self._ending.set()
 
+    def refresh(self) -> None:
+        """Store the pod's status anew: a readiness gate may have been opened."""
+        self._set(self._container)
+
     @property
     def is_published(self) -> bool:
         """Whether the pod's process inherits the published socket."""

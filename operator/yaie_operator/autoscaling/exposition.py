@@ -1,7 +1,7 @@
 """Reads the few figures that the autoscaler needs, from /metrics pages or other samples. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
@@ -16,6 +16,7 @@ ROUTER_NAMES: Final = (
     metrics.ROUTER_PENDING.name,
     metrics.ROUTER_REQUESTS.name,
 )
+REACHED: Final = metrics.ROUTER_REACHED.name
 ENGINE_NAMES: Final = (
     metrics.ENGINE_RUNNING.name,
     metrics.ENGINE_WAITING.name,
@@ -38,11 +39,14 @@ class ExpositionError(ValueError):
 
 @dataclass(frozen=True)
 class RouterFigures:
-    """One router's figures, by model. `requests`: a counter of those answered."""
+    """One router's figures, by model. `requests`: a counter of those answered. `reached`: the
+    engines that it reaches, by pod; None: it does not say, as routers of older versions.
+    """
 
     in_flight: Mapping[str, float] = field(default_factory=dict)
     pending: Mapping[str, float] = field(default_factory=dict)
     requests: Mapping[str, float] = field(default_factory=dict)
+    reached: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,10 @@ def read_router(text: str) -> RouterFigures:
         ExpositionError: it is not one.
 
     """
-    return router_figures(_parsed(text, ROUTER_NAMES))
+    figures = router_figures(_parsed(text, (*ROUTER_NAMES, REACHED)))
+    # Without engines there are no samples, but the metric's comments are there.
+    tells = figures.reached is not None or f"# TYPE {REACHED} " in text
+    return replace(figures, reached=figures.reached or frozenset()) if tells else figures
 
 
 def read_engine(text: str) -> EngineFigures:
@@ -88,10 +95,15 @@ def router_figures(samples: Iterable[Sample]) -> RouterFigures:
 
     """
     found: dict[str, dict[str, float]] = {name: {} for name in ROUTER_NAMES}
+    reached: set[str] = set()
     for name, labels, value in _counts(samples):
+        if name == REACHED:
+            reached.add(labels.get("engine", ""))
+            continue
         model = labels.get("model", "")
         found[name][model] = found[name].get(model, 0.0) + value
-    return RouterFigures(*(found[name] for name in ROUTER_NAMES))
+    in_flight, pending, requests = (found[name] for name in ROUTER_NAMES)
+    return RouterFigures(in_flight, pending, requests, frozenset(reached) if reached else None)
 
 
 def engine_figures(samples: Iterable[Sample]) -> EngineFigures:

@@ -33,7 +33,7 @@ def is_draining(pod: Object) -> bool:
 
 
 def is_ready(pod: Object) -> bool:
-    return not is_draining(pod) and _condition(pod, "Ready").get("status") == "True"
+    return not is_draining(pod) and condition_of(pod, "Ready").get("status") == "True"
 
 
 def worst(pods: Iterable[Object]) -> ConditionState | None:
@@ -52,7 +52,7 @@ def diagnose(pod: Object) -> ConditionState:
     for status in pod.get("status", {}).get("containerStatuses", ()):
         if (found := _container(name, status)) is not None:
             return found
-    scheduled = _condition(pod, "PodScheduled")
+    scheduled = condition_of(pod, "PodScheduled")
     if scheduled.get("status") == "False":
         why = scheduled.get("message") or "the scheduler gives no reason"
         told = _advised(why, "free or add a node, or ask for less in spec.resources")
@@ -61,6 +61,8 @@ def diagnose(pod: Object) -> ConditionState:
         return false(
             Reason.STARTING, f"Pod {name} waits for the scheduler; look again in a moment."
         )
+    if condition_of(pod, "ContainersReady").get("status") == "True":
+        return false(Reason.STARTING, f"Pod {name} answers, but not yet to every router; wait.")
     return false(
         Reason.STARTING, f"Pod {name} loads the model and is not ready to answer yet; wait."
     )
@@ -141,6 +143,7 @@ def _error(entry: Mapping[str, Any]) -> str:
     return str(entry.get("reason") or entry.get("error") or raised or entry["message"])
 
 
-def _condition(pod: Object, kind: str) -> Mapping[str, Any]:
+def condition_of(pod: Object, kind: str) -> Mapping[str, Any]:
+    """A pod's condition of a type; {} if it has none."""
     conditions = pod.get("status", {}).get("conditions", ())
     return next((c for c in conditions if c["type"] == kind), {})

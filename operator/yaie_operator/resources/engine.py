@@ -142,6 +142,7 @@ def _template(model: ServedModel, config: OperatorConfig, template_hash: str) ->
         "terminationGracePeriodSeconds": (
             SETTLE_S + model.spec.rollout.drain_seconds + EXIT_MARGIN_S
         ),
+        "readinessGates": [{"conditionType": names.CONDITION_ROUTED}],
         "containers": [_container(model, config)],
         "volumes": _volumes(model),
         **image_pull_secrets(config),

@@ -127,6 +127,19 @@ class KubeCluster:
         patched: Object = await self._api.send(Request("PATCH", path, query, body, APPLY))
         return patched
 
+    async def set_pod_condition(self, observed: Object, condition: Mapping[str, Any]) -> Object:
+        metadata = observed["metadata"]
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {key: metadata[key] for key in ("name", "namespace", "uid")},
+            "status": {"conditions": [condition]},
+        }
+        query = (("fieldManager", names.FIELD_MANAGER), ("force", "true"))
+        path = f"{_path_to(observed)}/status"
+        patched: Object = await self._api.send(Request("PATCH", path, query, body, APPLY))
+        return patched
+
     async def set_scale(self, observed: Object, replicas: int) -> int:
         version = observed["metadata"]["resourceVersion"]
         body = {"metadata": {"resourceVersion": version}, "spec": {"replicas": replicas}}

@@ -5,13 +5,17 @@ values. A `Directory` drops nothing by itself: while the API server is away, the
 known last stay in use. It knows nothing of health or load (`health.py`, `admission.py`).
 """
 
+import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from yaie_api.logs import fields
 from yaie_api.response_id import mark_in, mark_of_pod
 from yaie_router.discovery.objects import Endpoint, Model, Object, Slice, parse_model, parse_slice
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -25,7 +29,11 @@ class Holder:
 
 
 class Table(Generic[T]):
-    """The parsed objects of one resource, by name. It calls `changed` after each change."""
+    """The parsed objects of one resource, by name. It calls `changed` after each change.
+
+    An object that cannot be read is skipped, and what was known of it before is kept: it must not
+    end the router for all the others.
+    """
 
     def __init__(self, parse: Callable[[Object], T], changed: Callable[[], None]) -> None:
         self._parse = parse
@@ -35,19 +43,31 @@ class Table(Generic[T]):
 
     def replace(self, objects: Iterable[Object]) -> None:
         """Take a complete list: objects that are not in it are gone."""
-        self.rows = {_name(item): self._parse(item) for item in objects}
+        named = [(name, item) for item in objects if (name := _name(item))]
+        rows = {name: self._row(name, item) for name, item in named}
+        self.rows = {name: row for name, row in rows.items() if row is not None}
         self.listed = True
         self._changed()
 
     def put(self, item: Object) -> None:
-        name, row = _name(item), self._parse(item)
-        if self.rows.get(name) != row:
+        name = _name(item)
+        row = self._row(name, item) if name else None
+        if row is not None and self.rows.get(name) != row:
             self.rows[name] = row
             self._changed()
 
     def drop(self, item: Object) -> None:
         if self.rows.pop(_name(item), None) is not None:
             self._changed()
+
+    def _row(self, name: str, item: Object) -> T | None:
+        """Parse an object; if it is broken, return what was known of it, if anything."""
+        try:
+            return self._parse(item)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            log.warning("object skipped", extra=fields(object=name, reason=reason))
+            return self.rows.get(name)
 
 
 class Directory:
@@ -59,7 +79,14 @@ class Directory:
         self._by_served_name: dict[str, Model] = {}
         self._all: tuple[Model, ...] = ()
         self._holders: dict[str, Holder] = {}
+        self._reached: frozenset[str] = frozenset()
         self._on_change = changed
+
+    def reach(self, names: frozenset[str]) -> None:
+        """Take note of the waiting endpoints that answer (`reach.Reach`)."""
+        if names != self._reached:
+            self._reached = names
+            self._rebuild()
 
     @property
     def is_listed(self) -> bool:
@@ -87,18 +114,24 @@ class Directory:
         for _, row in sorted(self.slices.rows.items()):
             slices[row.model].append(row)
         self._all = tuple(
-            _with_endpoints(model, slices[name]) for name, model in sorted(self.models.rows.items())
+            _with_endpoints(model, slices[name], self._reached)
+            for name, model in sorted(self.models.rows.items())
         )
         self._holders = _holders(self._all)
         self._by_served_name = _index(self._all)
         self._on_change()
 
 
-def _with_endpoints(model: Model, slices: Sequence[Slice]) -> Model:
+def _with_endpoints(model: Model, slices: Sequence[Slice], reached: frozenset[str]) -> Model:
+    """Return the model with its endpoints: the ready ones, or if none is, those that answer."""
+    waiting = _by_name(endpoint for one in slices for endpoint in one.waiting)
+    answering = tuple(endpoint for endpoint in waiting if endpoint.name in reached)
     return replace(
         model,
-        endpoints=_by_name(endpoint for one in slices for endpoint in one.ready),
+        endpoints=_by_name(endpoint for one in slices for endpoint in one.ready) or answering,
         resting=_by_name(endpoint for one in slices for endpoint in one.resting),
+        waiting=waiting,
+        reached=answering,
     )
 
 
@@ -131,5 +164,8 @@ def _index(models: Iterable[Model]) -> dict[str, Model]:
     return index
 
 
-def _name(item: Object) -> str:
-    return str(item["metadata"]["name"])
+def _name(item: object) -> str:
+    """Return the object's name; "": it has none, so it is no object."""
+    meta = item.get("metadata") if isinstance(item, Mapping) else None
+    name = meta.get("name") if isinstance(meta, Mapping) else None
+    return name if isinstance(name, str) else ""

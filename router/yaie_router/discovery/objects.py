@@ -36,6 +36,7 @@ class Model:
     `suspended`: no engine may run. `wakes`: it goes to zero when idle, and a request starts it.
     `context_tokens`: longest prompt and answer together; None: no engine was ready yet.
     `resting` endpoints take no new work (not ready, or ending) but still have what they stored.
+    `waiting`: those of them that are not ending; `reached`: those of these that answer.
     """
 
     name: str
@@ -51,6 +52,8 @@ class Model:
     context_tokens: int | None = None
     endpoints: tuple[Endpoint, ...] = ()
     resting: tuple[Endpoint, ...] = ()
+    waiting: tuple[Endpoint, ...] = ()
+    reached: tuple[Endpoint, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -60,20 +63,21 @@ class Slice:
     model: str
     ready: tuple[Endpoint, ...] = ()
     resting: tuple[Endpoint, ...] = ()
+    waiting: tuple[Endpoint, ...] = ()
 
 
 def parse_model(item: Object) -> Model:
     """Read what routing needs of an InferenceModel."""
-    meta, spec, status = item["metadata"], item.get("spec", {}), item.get("status", {})
-    source, routing = spec.get("model", {}), spec.get("routing", {})
+    meta, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
+    source, routing = spec.get("model") or {}, spec.get("routing") or {}
     return Model(
         name=meta["name"],
         served=source.get("servedName") or meta["name"],
         aliases=tuple(source.get("aliases") or ()),
         created_s=_epoch_s(meta.get("creationTimestamp")),
-        policy=routing.get("policy", "PrefixAffinity"),
-        load_factor=max(1.0, float(routing.get("loadFactor", DEFAULT_LOAD_FACTOR))),
-        timeout_s=routing.get("timeoutSeconds"),
+        policy=routing.get("policy") or "PrefixAffinity",
+        load_factor=max(1.0, float(routing.get("loadFactor") or DEFAULT_LOAD_FACTOR)),
+        timeout_s=_seconds(routing.get("timeoutSeconds")),
         awaiting=_awaiting(spec, status),
         suspended=bool(spec.get("suspend")),
         wakes=_wakes(spec),
@@ -90,18 +94,29 @@ def parse_slice(item: Object) -> Slice:
         labels.get(LABEL_MODEL, ""),
         ready=tuple(_endpoint(entry, port) for entry in entries if _takes_requests(entry)),
         resting=tuple(_endpoint(entry, port) for entry in entries if not _takes_requests(entry)),
+        waiting=tuple(
+            _endpoint(entry, port)
+            for entry in entries
+            if not _takes_requests(entry) and not _is_ending(entry)
+        ),
     )
 
 
 def _endpoint(entry: Object, port: int) -> Endpoint:
     address = entry["addresses"][0]
+    if not isinstance(address, str):
+        raise TypeError(f"an address is {address!r}")
     return Endpoint((entry.get("targetRef") or {}).get("name") or address, address, port)
 
 
 def _takes_requests(entry: Object) -> bool:
     conditions = entry.get("conditions") or {}
     is_ready = conditions.get("ready") is not False  # absent means ready
-    return is_ready and not conditions.get("terminating")
+    return is_ready and not _is_ending(entry)
+
+
+def _is_ending(entry: Object) -> bool:
+    return bool((entry.get("conditions") or {}).get("terminating"))
 
 
 def _port(ports: Iterable[Object]) -> int:
@@ -111,9 +126,10 @@ def _port(ports: Iterable[Object]) -> int:
 
 def _awaiting(spec: Object, status: Object) -> str:
     """Say, from a model's conditions, why it may have no ready engine yet."""
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == "Ready" and condition.get("reason") == "Idle":
-            return "it is scaled to zero" + ("; a request starts it" if _wakes(spec) else "")
+    conditions = status.get("conditions") or ()
+    if any(one.get("type") == "EnginesReady" and one.get("reason") == "Idle" for one in conditions):
+        return "it is scaled to zero" + ("; a request starts it" if _wakes(spec) else "")
+    for condition in conditions:
         if condition.get("status") != "True" and condition.get("type") not in _NOT_AWAITED:
             told = condition.get("message") or condition.get("reason", "")
             return f"{condition.get('type')} is {condition.get('status')}: {told.rstrip('.')}"
@@ -122,6 +138,10 @@ def _awaiting(spec: Object, status: Object) -> str:
     if spec.get("replicas") == 0:
         return "it has 0 replicas"
     return "its engines are starting" if status else "the operator has not acted on it yet"
+
+
+def _seconds(value: object) -> float | None:
+    return None if value is None else float(value)  # type: ignore[arg-type]  # raises if it is none
 
 
 def _wakes(spec: Object) -> bool:

@@ -136,14 +136,14 @@ class Watcher:
 
     async def _watch(self) -> None:
         async for event in self._events():
-            item = event.get("object") or {}
+            item = _object_of(event)
             if event.get("type") == "ERROR":
                 _raise_for(item.get("code"), item.get("message", ""))
             if event.get("type") in ("ADDED", "MODIFIED"):
                 self._sink.put(item)
             elif event.get("type") == "DELETED":
                 self._sink.drop(item)
-            self._version = item["metadata"]["resourceVersion"]
+            self._version = item["metadata"].get("resourceVersion") or self._version
 
     async def _get(self, query: dict[str, str]) -> dict[str, Any]:
         timeout = aiohttp.ClientTimeout(total=_REQUEST_S)
@@ -184,6 +184,21 @@ class Watcher:
         level = logging.DEBUG if failures else logging.WARNING
         reason = f"{type(error).__name__}: {error}"
         log.log(level, "API server away", extra=fields(path=self._path, reason=reason))
+
+
+def _object_of(event: dict[str, Any]) -> dict[str, Any]:
+    """Return an event's object. A watch that sends something else has lost its way: list again.
+
+    Raises:
+        ExpiredError: it has no object.
+
+    """
+    item = event.get("object")
+    if not isinstance(item, dict):
+        raise ExpiredError
+    if event.get("type") != "ERROR" and not isinstance(item.get("metadata"), dict):
+        raise ExpiredError
+    return item
 
 
 def _check(status: int) -> None:

@@ -11,26 +11,31 @@ from yaie_api.errors import (
     InvalidRequestError,
     NotFoundError,
     UnavailableError,
+    UnsupportedEncodingError,
 )
 from yaie_api.http.access.body import BodyLimits, BodyMeter
 from yaie_router.discovery.endpoints import Directory, Holder
 from yaie_router.discovery.objects import Model
+from yaie_router.downstream import large_body
+from yaie_router.downstream.body_budget import BodyLease
+from yaie_router.downstream.large_body import LARGE_BYTES
 
 _MOST_NAMES: Final = 20
 
 
-async def read_body(request: web.BaseRequest, limits: BodyLimits) -> bytes:
-    """Read the whole body.
+async def read_body(request: web.BaseRequest, limits: BodyLimits, lease: BodyLease) -> bytes:
+    """Read the whole body into the memory that `lease` takes for it.
 
     Raises:
         BodyTimeoutError: it came too slowly.
-        InvalidRequestError: it is compressed.
+        OverloadedError: there is no room for it.
         PayloadTooLargeError: it is too large.
+        UnsupportedEncodingError: it is compressed.
 
     """
     encoding = request.headers.get("content-encoding", "identity").lower()
     if encoding != "identity":
-        raise InvalidRequestError(
+        raise UnsupportedEncodingError(
             f"Content-Encoding {encoding[:40]!r} is not supported: send the body uncompressed."
         )
     meter = BodyMeter(limits)
@@ -41,7 +46,9 @@ async def read_body(request: web.BaseRequest, limits: BodyLimits) -> bytes:
     parts: list[bytes] = []
     while part := await _next_part(request, meter):
         meter.add(len(part))
+        lease.grow(len(part))
         parts.append(part)
+    lease.finish()
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -54,15 +61,17 @@ async def _next_part(request: web.BaseRequest, meter: BodyMeter) -> bytes:
         raise meter.too_slow() from None
 
 
-def parse(body: bytes) -> dict[str, Any]:
-    """Decode the body, a JSON object.
+async def parse(body: bytes) -> dict[str, Any]:
+    """Decode the body, a JSON object; of a large one, the fields that routing needs.
 
     Raises:
         InvalidRequestError: it is not a JSON object.
 
     """
     try:
-        decoded = _decode(body)
+        decoded = await large_body.read(body) if len(body) > LARGE_BYTES else _decode(body)
+    except msgspec.ValidationError:
+        raise InvalidRequestError("The body must be a JSON object.") from None
     except (ValueError, RecursionError) as error:
         text = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise InvalidRequestError(f"The body is not valid JSON: {text}.") from None

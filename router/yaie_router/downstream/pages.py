@@ -1,5 +1,6 @@
 """What the router answers to people: the pages, and the description of its API."""
 
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from typing import Final
@@ -14,19 +15,19 @@ _DOCUMENT: Final = "openapi.json"
 """Written by `tools/render_openapi.py`: the router does not load the types that check bodies."""
 
 
-def page_answer(request: web.BaseRequest, request_id: str) -> web.Response:
+def page_answer(path: str, headers: Mapping[str, str], request_id: str) -> web.Response:
     """A page for a browser.
 
     Raises:
         NotFoundError: the client asks for no page, but for an API at this path.
 
     """
-    page = pages.find(request.path, request.headers.get("accept", ""))
+    page = pages.find(path, headers.get("accept", ""))
     if page is None:
-        raise no_such_path(request.path, ())
-    found = pages.reply(page, request.headers.get("if-none-match", ""))
-    headers = found.headers | own_headers(request_id)
-    return web.Response(status=found.status, headers=headers, body=found.body)
+        raise no_such_path(path, ())
+    found = pages.reply(page, headers.get("if-none-match", ""))
+    told = found.headers | own_headers(request_id)
+    return web.Response(status=found.status, headers=told, body=found.body)
 
 
 def openapi_answer(request_id: str) -> web.Response:

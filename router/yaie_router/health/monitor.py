@@ -19,6 +19,7 @@ from yaie_api.names import PATH_READY
 from yaie_router.discovery.endpoints import Directory
 from yaie_router.discovery.objects import Endpoint
 from yaie_router.health.outlier_detection import (
+    FAILURES,
     HEALTHY,
     Event,
     Failure,
@@ -39,6 +40,8 @@ MOST_PROBES: Final = 64
 """At a time. More suspects than that are asked in the next turns."""
 TRIAL_S: Final = 3.0
 """A stream on trial that gives tokens for so long has passed, though it has not ended."""
+_CALM: Final = frozenset({"sent", "answered", "finished", "abandoned", "pardoned", "probed"})
+"""Events that leave a healthy endpoint as it is."""
 _DRAINING: Final = b"draining"
 
 
@@ -88,6 +91,8 @@ class Monitor:
 
         `began_s`: when the request was sent that the event is about.
         """
+        if endpoint not in self._hosts and event in _CALM:
+            return  # nearly always, and there is nothing to change
         before = self._hosts.get(endpoint, HEALTHY)
         after = step(before, event, self._clock(), self._limits, began_s=began_s)
         if after == HEALTHY:
@@ -96,6 +101,11 @@ class Monitor:
             self._hosts[endpoint] = after
         if after.ejections > before.ejections and after.reason is not None:
             self._ejected(endpoint, after.reason)
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether no endpoint has a record: nothing is avoided, and none is busy."""
+        return not self._hosts
 
     def avoided(self, names: Iterable[str]) -> set[str]:
         """Return those of a model's endpoints that must get no request now."""
@@ -212,7 +222,7 @@ class Monitor:
 
 
 def _needs_probe(host: Host) -> bool:
-    return host.unreachable or any(host.failed)
+    return host.unreachable or host.failed[FAILURES.index("probe")] > 0
 
 
 async def _is_ready(session: aiohttp.ClientSession, endpoint: Endpoint) -> bool:

@@ -30,8 +30,9 @@ class Wait:
     """One attempt's wait for its engine. `began_s`, `since_s`: on the watchdog's clock.
 
     `limit_s`: how long without a token; `most_s`: how long in any case, counted from `since_s`.
-    `since_s` is set where a wait goes on. `is_committed`: the client has bytes of the answer, so no
-    other engine can take it over. `is_paused`: the client is waited for, not the engine.
+    `since_s` is set where a wait goes on. `is_committed`: no other engine can take
+    the request over: the client has bytes of the answer, or only this one has what is asked for.
+    `is_paused`: the client is waited for, not the engine.
     """
 
     model: str

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import io
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ FAILURES: Final = (aiohttp.ClientError, OSError, TimeoutError)
 """What reading from an engine raises if the engine or the network fails."""
 _READ_BUFFER_BYTES: Final = 16 << 10
 _MOST_REFUSAL_BYTES: Final = 64 << 10
+_LARGE_BYTES: Final = 1 << 20
 _MOST_HELD_BYTES: Final = 64 << 10
 _IDLE_S: Final = 2.0
 _OWN_ERRNOS: Final = frozenset(
@@ -124,7 +126,7 @@ async def open_answer(
         response = await session.request(
             method,
             URL(url, encoded=True),
-            data=body or None,
+            data=_payload(body),
             headers=headers,
             allow_redirects=False,
         )
@@ -148,6 +150,11 @@ async def open_answer(
     kept = CIMultiDict(response.headers)
     kept.popall("content-length", None)
     raise AttemptError(cause, Refusal(response.status, kept, refusal))
+
+
+def _payload(body: bytes) -> bytes | io.BytesIO | None:
+    """The body as aiohttp likes it: a large one as a file, which it writes in pieces."""
+    return (body if len(body) < _LARGE_BYTES else io.BytesIO(body)) or None
 
 
 def refused(status: int, headers: Mapping[str, str]) -> Literal["5xx", "busy"] | None:

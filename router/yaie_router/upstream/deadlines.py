@@ -29,17 +29,19 @@ class Deadlines:
         """How long a stream's head may be held back: below the 60 s after which proxies give up."""
         return 1.5 * self.first_token_s
 
-    def first_wait(self, model: Model, endpoint: Endpoint, *, streams: bool, size: int) -> Wait:
+    def first_wait(
+        self, model: Model, endpoint: Endpoint, *, streams: bool, size: int, is_bound: bool
+    ) -> Wait:
         """Make the wait for the first token or, if the request does not stream, for the answer.
 
-        `size`: of the request's body in bytes.
+        `size`: of the request's body in bytes. `is_bound`: no other engine can answer.
         """
         silence_s = model.timeout_s or self.silence_s
         if not streams:
-            return Wait(model.name, endpoint, silence_s, silence_s)
+            return Wait(model.name, endpoint, silence_s, silence_s, is_committed=is_bound)
         most_s = min(silence_s, LONGEST_S)
         limit_s = min(most_s, self.first_token_s + size / self.prompt_bytes_per_s)
-        return Wait(model.name, endpoint, limit_s, most_s)
+        return Wait(model.name, endpoint, limit_s, most_s, is_committed=is_bound)
 
     def next_wait(self, first: Wait, *, is_events: bool, has_tokens: bool) -> Wait:
         """Make the wait for the rest of an answer that has begun.

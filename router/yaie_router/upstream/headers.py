@@ -1,4 +1,6 @@
-"""Which headers the router forwards: end-to-end ones, but no hop-by-hop ones and not its own."""
+"""Which headers the router forwards: end-to-end ones, but no hop-by-hop ones, and of its own only
+those that are for engines.
+"""
 
 import re
 import uuid
@@ -8,7 +10,7 @@ from typing import Final
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from yaie_api.http.access.keys import KEY_HEADERS
-from yaie_api.names import HEADER_ENDPOINT, HEADER_PREFIX, HEADER_REQUEST_ID
+from yaie_api.names import HEADER_ENDPOINT, HEADER_PREFIX, HEADER_REQUEST_ID, HEADER_TIMEOUT
 
 _HOP_BY_HOP: Final = frozenset(
     (
@@ -26,6 +28,8 @@ _HOP_BY_HOP: Final = frozenset(
 _NOT_FORWARDED: Final = _HOP_BY_HOP | {"host", "content-length", "expect", HEADER_REQUEST_ID}
 _KEYS: Final = frozenset(name.decode() for name in KEY_HEADERS)
 _NOT_RETURNED: Final = _HOP_BY_HOP | {"server", "date", HEADER_REQUEST_ID}
+_FOR_ENGINES: Final = frozenset((HEADER_TIMEOUT,))
+"""Of our own headers, those that a client may send to an engine."""
 _SAFE_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -41,7 +45,8 @@ def to_engine(
     """Return the headers of a client's request that go to the engine. `with_keys`: the API key,
     too; without it where the router has checked it.
     """
-    out = _crossing(headers, _NOT_FORWARDED if with_keys else _NOT_FORWARDED | _KEYS)
+    dropped = _NOT_FORWARDED if with_keys else _NOT_FORWARDED | _KEYS
+    out = _crossing(headers, dropped, _FOR_ENGINES)
     out[HEADER_REQUEST_ID] = identity
     return out
 
@@ -67,12 +72,17 @@ def add_headers(headers: CIMultiDict[str], more: Mapping[str, str]) -> None:
             headers[name] = value
 
 
-def _crossing(headers: CIMultiDictProxy[str], dropped: frozenset[str]) -> CIMultiDict[str]:
-    named = headers.get("connection")
-    if named:
-        dropped = dropped | {name.strip().lower() for name in named.split(",")}
+def _crossing(
+    headers: CIMultiDictProxy[str], dropped: frozenset[str], ours: frozenset[str] = frozenset()
+) -> CIMultiDict[str]:
+    """Return the headers that cross. `ours`: those with our prefix that may.
+
+    What `Connection` names beside the known hop-by-hop headers crosses, as in nginx, HAProxy and
+    Envoy: a client could name the header by which a proxy before us tells whose request it is.
+    """
     return CIMultiDict(
         (name, value)
         for name, value in headers.items()
-        if (low := name.lower()) not in dropped and not low.startswith(HEADER_PREFIX)
+        if (low := name.lower()) not in dropped
+        and (not low.startswith(HEADER_PREFIX) or low in ours)
     )

@@ -21,6 +21,8 @@ _BORDER: Final = re.compile(rb"\r?\n\r?\n")
 
 def shows_data(data: bytes) -> bool:
     """Whether there is more than comments: cheap, for each piece of a stream that has begun."""
+    if data.startswith(b"data"):
+        return True
     if not data.startswith((b":", b"event: ping")):
         return bool(data.strip())
     return any(_is_event(block) for block in _BORDER.split(data))
@@ -31,8 +33,13 @@ def shows_tokens(data: bytes) -> bool:
 
     `data`: the stream from its beginning. A part of an event at its end does not count yet.
     """
-    *events, _ = _BORDER.split(data)
-    return any(_is_event(block) and not _opens(block) for block in events)
+    at = 0
+    for border in _BORDER.finditer(data):  # stops at the first token
+        block = data[at : border.start()]
+        if _is_event(block) and not _opens(block):
+            return True
+        at = border.end()
+    return False
 
 
 def _is_event(block: bytes) -> bool:

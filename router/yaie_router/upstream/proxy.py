@@ -8,7 +8,7 @@ cancels the handler, and the connection to the engine closes at once.
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,9 +17,10 @@ from aiohttp import web
 from multidict import CIMultiDictProxy
 
 from yaie_api.errors import EngineError, UnavailableError
+from yaie_api.names import HEADER_ROUTE
 from yaie_router.balancing import affinity
 from yaie_router.balancing.admission import Admission
-from yaie_router.balancing.affinity import Decision
+from yaie_router.balancing.affinity import Decision, Outcome
 from yaie_router.discovery.endpoints import Directory
 from yaie_router.discovery.objects import Endpoint, Model
 from yaie_router.health.monitor import Monitor
@@ -43,10 +44,12 @@ class _BrokenError(Exception):
 
 @dataclass
 class Call:
-    """One client request, parsed. `endpoint`, `sent_s`, `attempts` and `tried` change with each
-    attempt. `held_s`: how long it waited for a model that was scaled to zero.
+    """One client request, parsed. `endpoint`, `outcome`, `sent_s`, `attempts` and `tried` change
+    with each attempt. `held_s`: how long it waited for a model that was scaled to zero.
+    `first_token_s`: from its arrival to the first token, or the answer, of an engine.
 
-    `streams`: it asks for a stream of tokens. `body` is let go when the answer begins.
+    `streams`: it asks for a stream of tokens. `body` is dropped when the answer
+    begins, and `let_go` is called.
 
     `holder`: the only engine that can answer, because it has the stored response. `answer_headers`:
     what the answer gets beside the engine's.
@@ -64,7 +67,10 @@ class Call:
     streams: bool = False
     held_s: float = 0.0
     answer_headers: Mapping[str, str] = field(default_factory=dict)
+    let_go: Callable[[], None] = lambda: None
     endpoint: str = ""
+    outcome: Outcome = "balanced"
+    first_token_s: float | None = None
     sent_s: float = 0.0
     attempts: int = 0
     tried: set[str] = field(default_factory=set)
@@ -130,6 +136,7 @@ class Proxy:
         if call.attempts == 0:
             seconds = time.perf_counter() - call.arrived_s - call.held_s
             self._metrics.decision.observe(seconds)
+        call.outcome = decision.outcome
         self._metrics.picks.labels(call.model.name, decision.outcome).inc()
         return decision.endpoint
 
@@ -157,6 +164,8 @@ class Proxy:
         """Return the endpoints that this attempt leaves out: tried before, ejected or busy; of the
         busy ones none where no other is left.
         """
+        if self._monitor.is_calm and not call.tried:
+            return set()
         names = {endpoint.name for endpoint in model.endpoints}
         tried = call.tried if not names <= call.tried else set()
         avoided = self._monitor.avoided(names)
@@ -204,7 +213,11 @@ class Proxy:
         call.endpoint = endpoint.name
         call.sent_s = self._monitor.sent(endpoint.name)
         wait = self._deadlines.first_wait(
-            call.model, endpoint, streams=call.streams, size=len(call.body)
+            call.model,
+            endpoint,
+            streams=call.streams,
+            size=len(call.body),
+            is_bound=call.holder is not None,
         )
         with self._admission.sent_to(endpoint.name):
             try:
@@ -216,6 +229,7 @@ class Proxy:
                 self._tell(call, "abandoned")
                 raise
             call.body = b""  # it is not sent again
+            call.let_go()
             try:
                 return await self._relay(request, call, answer, wait)
             finally:
@@ -258,8 +272,8 @@ class Proxy:
     ) -> web.StreamResponse:
         out = self._head(call, answer)
         await out.prepare(request)
-        seconds = time.perf_counter() - call.arrived_s
-        self._metrics.first_byte.labels(call.model.name).observe(seconds)
+        call.first_token_s = time.perf_counter() - call.arrived_s
+        self._metrics.first_byte.labels(call.model.name).observe(call.first_token_s)
         wait = self._deadlines.next_wait(
             first, is_events=answer.is_events, has_tokens=answer.has_tokens
         )
@@ -288,9 +302,27 @@ class Proxy:
         )
         out.headers["server"] = "yaie"
         headers.add_headers(out.headers, call.answer_headers)
+        if HEADER_ROUTE in call.headers:
+            out.headers[HEADER_ROUTE] = self._route(call)
         if answer.is_events:
             out.headers.popall("content-length", None)  # an error event may follow
         return out
+
+    def _route(self, call: Call) -> str:
+        """Say why this engine answers. Other engines are only counted: clients need no more."""
+        model = self._now(call.model)
+        names = {endpoint.name for endpoint in model.endpoints}
+        told = {
+            "policy": "stored" if call.holder else model.policy,
+            "outcome": call.outcome,
+            "attempts": call.attempts,
+            "engines": len(names),
+            "ejected": len(self._monitor.avoided(names)),
+            "busy": len(self._monitor.busy(names)),
+            "in-flight": self._admission.loads[call.endpoint],
+            "held-seconds": f"{call.held_s:.3f}",
+        }
+        return "; ".join(f"{name}={value}" for name, value in told.items())
 
     async def _copy(self, out: web.StreamResponse, answer: Answer, wait: Wait) -> None:
         """Write the answer's bytes as they come, and note which of them show that tokens come."""

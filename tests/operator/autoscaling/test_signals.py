@@ -142,3 +142,11 @@ def test_the_names_are_those_that_routers_and_engines_export() -> None:
         assert name in ROUTER_PAGE
     for name in (metrics.ENGINE_RUNNING.name, metrics.ENGINE_TTFT.name):
         assert name in ENGINE_PAGE
+
+
+def test_a_router_that_reaches_no_engine_is_not_one_that_does_not_say() -> None:
+    comment = "# TYPE yaie_router_engine_reached gauge\n"
+    sample = 'yaie_router_engine_reached{model="m",engine="pod-1"} 1.0\n'
+    assert read_router("").reached is None
+    assert read_router(comment).reached == frozenset()
+    assert read_router(comment + sample).reached == {"pod-1"}

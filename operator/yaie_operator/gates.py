@@ -1,0 +1,89 @@
+"""Opens the readiness gates of engines that the routers reach.
+
+It asks the routers only while an engine waits. The leader runs it.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+from yaie_api.logs import fields
+from yaie_operator.autoscaling.autoscaler import Pages
+from yaie_operator.autoscaling.scrape import places
+from yaie_operator.cluster import (
+    Cluster,
+    ConflictError,
+    NotFoundError,
+    Object,
+    RefusedError,
+    UnreachableError,
+)
+from yaie_operator.reconcile.observe import Store
+from yaie_operator.reconcile.pods import is_ready
+from yaie_operator.reconcile.rollout import gate
+
+log = logging.getLogger(__name__)
+_FAILURES = (ConflictError, NotFoundError, RefusedError, UnreachableError)
+
+
+class Gatekeeper:
+    """Opens the gates of a store's pods."""
+
+    def __init__(self, cluster: Cluster, store: Store, clock: Callable[[], datetime]) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._clock = clock
+
+    async def look(self, pages: Pages) -> None:
+        """Look at every engine that waits once."""
+        waiting: dict[str, list[tuple[Object, bool]]] = {}
+        for model in (model["metadata"] for model in self._store.models()):
+            pods = self._store.pods(model["namespace"], model["name"])
+            waiting.setdefault(model["namespace"], []).extend(_waiting(pods))
+        for namespace, found in waiting.items():
+            if found:
+                await self._safely(pages, namespace, found)
+
+    async def _safely(
+        self, pages: Pages, namespace: str, waiting: Sequence[tuple[Object, bool]]
+    ) -> None:
+        try:
+            await self._namespace(pages, namespace, waiting)
+        except Exception:
+            # An unexpected error for one namespace must not stop the others.
+            log.exception("gates not looked at", extra=fields(namespace=namespace))
+
+    async def _namespace(
+        self, pages: Pages, namespace: str, waiting: Sequence[tuple[Object, bool]]
+    ) -> None:
+        reports: Mapping[str, frozenset[str] | None] = {}
+        if any(others_ready for _, others_ready in waiting):
+            reports = await self._reports(pages, namespace)
+        for pod, others_ready in waiting:
+            now = self._clock()
+            opened = gate.opening(pod, reports, others_ready=others_ready, now=now)
+            if opened is not None:
+                await self._open(pod, opened, now)
+
+    async def _reports(self, pages: Pages, namespace: str) -> dict[str, frozenset[str] | None]:
+        """What each ready router reaches; None for one that does not say."""
+        routers = [pod for pod in self._store.pods(namespace, "") if is_ready(pod)]
+        found = await pages.routers(places(routers))
+        figures = {pod["metadata"]["name"]: found.get(pod["metadata"]["name"]) for pod in routers}
+        return {pod: one.reached if one else None for pod, one in figures.items()}
+
+    async def _open(self, pod: Object, opened: gate.Opening, now: datetime) -> None:
+        metadata = pod["metadata"]
+        about = {"namespace": metadata["namespace"], "pod": metadata["name"]}
+        try:
+            changed = await self._cluster.set_pod_condition(pod, gate.condition(opened, now))
+        except _FAILURES as error:
+            log.warning("gate not opened; tried again", extra=fields(**about, error=str(error)))
+            return
+        self._store.put(changed)
+        log.info("gate opened", extra=fields(**about, reason=opened.reason))
+
+
+def _waiting(pods: Sequence[Object]) -> list[tuple[Object, bool]]:
+    """Pods that wait for their gate, each with whether another pod is ready."""
+    return [(pod, any(map(is_ready, pods))) for pod in pods if gate.waits(pod)]
