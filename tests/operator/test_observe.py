@@ -127,10 +127,16 @@ def test_a_change_wakes_what_it_concerns() -> None:
         return [obj("a"), obj("b")]
 
     assert list(keys_of(obj(), models)) == ["model/ns/demo", "namespace/ns"]
-    child = obj("x", kind="Deployment", **{"yaie.dev_model": "demo"})
+    child = obj("demo", kind="Deployment", **{"yaie.dev_model": "demo"})
     assert list(keys_of(child, models)) == ["model/ns/demo"]
     router = obj(names.ROUTER, kind="Deployment")
     assert list(keys_of(router, models)) == ["namespace/ns", "model/ns/a", "model/ns/b"]
+
+
+def test_a_child_whose_label_somebody_edits_wakes_its_model() -> None:
+    labels = {names.LABEL_MODEL.replace("/", "_"): "other"}
+    child = obj("demo", kind="Service", **labels)
+    assert list(keys_of(child, lambda _: [])) == ["model/ns/other", "model/ns/demo"]
 
 
 async def test_a_child_that_the_store_lacks_is_looked_up_live_once_a_write_has_met_it() -> None:

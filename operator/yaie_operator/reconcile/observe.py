@@ -353,6 +353,9 @@ async def _objects(
     return found
 
 
+_OWN: Final = frozenset(child.kind.kind for child in kinds.OF_MODEL)
+
+
 def keys_of(obj: Object, models: Callable[[str], Iterable[Object]]) -> Iterator[str]:
     """Keys that a change of `obj` wakes. `models(namespace)` returns a namespace's models."""
     metadata = obj["metadata"]
@@ -362,6 +365,8 @@ def keys_of(obj: Object, models: Callable[[str], Iterable[Object]]) -> Iterator[
         yield namespace_key(namespace)
     elif model := label(obj, names.LABEL_MODEL):
         yield model_key(namespace, model)
+        if obj["kind"] in _OWN and metadata["name"] != model:  # somebody has edited the label
+            yield model_key(namespace, metadata["name"])
     else:
         yield namespace_key(namespace)
         for other in models(namespace):

@@ -46,6 +46,9 @@ THEIRS: Final = {
 }
 """Edits that stay."""
 
+NEW_KEY: Final = {("data",), ("data", "prefix-key")}
+"""Of the router's Secret: a key that is removed is gone, and another one is made."""
+
 
 @dataclass(frozen=True)
 class Edit:
@@ -71,7 +74,8 @@ def edits_of(child: tuple[Kind, str], obj: Mapping[str, Any]) -> Iterator[Edit]:
     for path, value in _fields(obj, ()):
         if path in THEIRS:
             continue
-        yield Edit(child, "remove", path)
+        if not (child[0] == kinds.SECRET and path in NEW_KEY):
+            yield Edit(child, "remove", path)
         if isinstance(value, str | int | bool):
             yield Edit(child, "replace", path, _other(value))
         elif (*path, "stray") in THEIRS:
