@@ -1,9 +1,10 @@
 """What the router reads of a large body: enough to route it, in a bounded time.
 
 To decode 8 MiB of `[],[],…` makes millions of lists and stops the event loop for more than a
-second. So a large body's values are skipped over, not built; this checks that it is JSON, and takes
-35 ms at most. Then only the beginning of what decides the home key is decoded. The result is a
-body that has the same home key as the whole one wherever its beginning is not itself huge.
+second. So a large body's values are skipped over, not built, which still checks that it is JSON
+(52 ms where building them took 3.7 s, on two busy cores). Then only the beginning of what decides
+the home key is decoded. The result is a body that has the same home key as the whole one wherever
+its beginning is not itself huge.
 """
 
 import asyncio
