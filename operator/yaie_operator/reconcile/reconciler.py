@@ -125,7 +125,6 @@ class Reconciler:
         model, accepted = understand(view.model)
         if model is not None:
             accepted = name_taken(view.model, view.shared.models) or accepted
-        key = model_key(namespace, name)
         weights: Weights | None = None
         again_s = None
         if model is not None and accepted.is_true:

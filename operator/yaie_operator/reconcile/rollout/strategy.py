@@ -24,6 +24,7 @@ from yaie_operator.resources.mounts import Stored
 PATIENCE_S: Final = 30.0
 NO_ROOM: Final = ("Insufficient ", "Too many pods", "exceeded quota")
 """What the scheduler or a quota says where an engine that stops makes room."""
+_RESTARTED: Final = "kubectl.kubernetes.io/restartedAt"
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,6 @@ def _is_old(live: Object, pod: Object) -> bool:
         return True
     restarts = (at.get("annotations") or {} for at in (template, mine))
     return len({restart.get(_RESTARTED) for restart in restarts}) > 1
-
-
-_RESTARTED: Final = "kubectl.kubernetes.io/restartedAt"
 
 
 def _has_place(pod: Object) -> bool:
