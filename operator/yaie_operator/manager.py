@@ -26,7 +26,7 @@ from yaie_operator.cluster import (
 )
 from yaie_operator.config import OperatorConfig
 from yaie_operator.gates import Gatekeeper
-from yaie_operator.metrics import Metrics
+from yaie_operator.monitoring.metrics import Metrics
 from yaie_operator.reconcile.observe import Store, keys_of, model_key, namespace_key
 from yaie_operator.reconcile.reconciler import Reconciler
 from yaie_operator.watch import downloads, kinds

@@ -13,8 +13,8 @@ from yaie_api.logs import fields
 from yaie_operator.cluster import RefusedError, UnreachableError
 from yaie_operator.config import OperatorConfig
 from yaie_operator.manager import Manager
-from yaie_operator.metrics import Metrics
-from yaie_operator.probes import serve
+from yaie_operator.monitoring.metrics import Metrics
+from yaie_operator.monitoring.probes import serve
 from yaie_operator.watch.kopf_watcher import Watcher, watched_paths
 from yaie_operator.watch.kube import ChangeQueue, KubeCluster, serves_models
 from yaie_operator.watch.kube_api import KubeApi, NoCredentialsError, load_configuration

@@ -12,7 +12,7 @@ from yaie.core.messages import Stats
 from yaie.server.metrics import EngineStatus, ServerMetrics
 from yaie_api import metrics
 from yaie_api.metrics import Exporter, Metric
-from yaie_operator.metrics import Metrics as OperatorMetrics
+from yaie_operator.monitoring.metrics import Metrics as OperatorMetrics
 from yaie_router.discovery.objects import Model
 from yaie_router.metrics import Metrics as RouterMetrics
 

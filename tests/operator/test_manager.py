@@ -9,7 +9,7 @@ from yaie_api import names
 from yaie_operator.cluster import WatchEvent
 from yaie_operator.config import OperatorConfig
 from yaie_operator.manager import Manager
-from yaie_operator.probes import serve
+from yaie_operator.monitoring.probes import serve
 from yaie_operator.reconcile.observe import Ref
 
 MODEL = Ref(names.KIND, "ns", "demo")

@@ -14,7 +14,7 @@ from yaie_api import names
 from yaie_operator.cluster import ConflictError, UnreachableError
 from yaie_operator.config import OperatorConfig
 from yaie_operator.installation import NetworkSettings
-from yaie_operator.metrics import Metrics
+from yaie_operator.monitoring.metrics import Metrics
 from yaie_operator.reconcile.observe import Ref, Store
 from yaie_operator.reconcile.reconciler import Reconciler
 from yaie_operator.resources import overlay

@@ -13,8 +13,8 @@ from yaie_api import names
 from yaie_api.download.messages import Progress, Result, parse_progress
 from yaie_operator.cluster import Object
 from yaie_operator.config import OperatorConfig
-from yaie_operator.metrics import Metrics
 from yaie_operator.model import ServedModel
+from yaie_operator.monitoring.metrics import Metrics
 from yaie_operator.reconcile.observe import Ref, Store
 from yaie_operator.reconcile.reconciler import Reconciler
 from yaie_operator.resources.engine import hash_of

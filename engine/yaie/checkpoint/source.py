@@ -320,7 +320,7 @@ def _remote(scheme: str) -> _Remote:
 
         return hub
     try:
-        from yaie.checkpoint import bucket
+        from yaie.checkpoint.download import bucket
     except ModuleNotFoundError as error:
         if not is_foreign(error):
             raise

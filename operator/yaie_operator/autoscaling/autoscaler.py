@@ -34,8 +34,8 @@ from yaie_operator.cluster import (
     RefusedError,
     UnreachableError,
 )
-from yaie_operator.metrics import Metrics
 from yaie_operator.model import ServedModel
+from yaie_operator.monitoring.metrics import Metrics
 from yaie_operator.reconcile.observe import Ref, Store, model_key, version
 from yaie_operator.reconcile.pods import diagnose, is_draining, is_ready
 from yaie_operator.reconcile.reasons import Reason

@@ -25,8 +25,8 @@ from yaie_operator.cluster import (
     UnreachableError,
 )
 from yaie_operator.config import OperatorConfig
-from yaie_operator.metrics import Metrics
 from yaie_operator.model import ServedModel, age_of, served_names
+from yaie_operator.monitoring.metrics import Metrics
 from yaie_operator.reconcile.cache.weights import Weights, decide, running_pod
 from yaie_operator.reconcile.observe import (
     ModelView,

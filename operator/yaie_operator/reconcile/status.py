@@ -14,12 +14,12 @@ from yaie_api.resource.model import InferenceModelSpec
 from yaie_operator.cluster import Object
 from yaie_operator.config import OperatorConfig
 from yaie_operator.reconcile.cache.weights import Weights
-from yaie_operator.reconcile.endpoints import ready_pods
 from yaie_operator.reconcile.observe import ModelView, Ref
 from yaie_operator.reconcile.plan import foreign_shared
 from yaie_operator.reconcile.pods import worst
 from yaie_operator.reconcile.reasons import ConditionState, ConditionType, Reason, false, true
 from yaie_operator.reconcile.rollout import progress
+from yaie_operator.reconcile.rollout.endpoints import ready_pods
 from yaie_operator.reconcile.rollout.replicas import Replicas, count, own_deployment
 
 

@@ -16,7 +16,7 @@ from yaie_operator.autoscaling.history import Engines
 from yaie_operator.autoscaling.scrape import Place
 from yaie_operator.cluster import Object, UnreachableError
 from yaie_operator.config import OperatorConfig
-from yaie_operator.metrics import Metrics
+from yaie_operator.monitoring.metrics import Metrics
 from yaie_operator.reconcile.observe import Ref, Store
 from yaie_operator.reconcile.reconciler import Reconciler
 from yaie_operator.watch import kinds

@@ -18,7 +18,7 @@ from yaie_api import names
 from yaie_operator.autoscaling.autoscaler import Autoscaler
 from yaie_operator.autoscaling.exposition import EngineFigures, RouterFigures
 from yaie_operator.autoscaling.scrape import Place
-from yaie_operator.metrics import Metrics
+from yaie_operator.monitoring.metrics import Metrics
 from yaie_operator.reconcile.observe import Store
 from yaie_operator.watch import kinds
 from yaie_operator.watch.kube import ChangeQueue, KubeCluster, path_of

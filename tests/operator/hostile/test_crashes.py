@@ -30,7 +30,7 @@ from fakes.fake_cluster import FakeCluster, inference_model
 from fakes.local_double import LocalDouble
 from yaie_api import names
 from yaie_operator.config import OperatorConfig
-from yaie_operator.metrics import Metrics
+from yaie_operator.monitoring.metrics import Metrics
 from yaie_operator.reconcile.observe import Ref, Store
 from yaie_operator.reconcile.reconciler import Reconciler
 from yaie_operator.watch import kinds

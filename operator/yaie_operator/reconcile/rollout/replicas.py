@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from yaie_api.resource.model import InferenceModelSpec
 from yaie_operator.cluster import Object
-from yaie_operator.reconcile.endpoints import ready_pods
 from yaie_operator.reconcile.observe import ModelView
 from yaie_operator.reconcile.plan import is_ours
 from yaie_operator.reconcile.pods import is_draining
+from yaie_operator.reconcile.rollout.endpoints import ready_pods
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 from typing import Any
 
-from yaie_operator.reconcile.endpoints import ready_pods
+from yaie_operator.reconcile.rollout.endpoints import ready_pods
 
 
 def endpoint(pod: str | None, **conditions: bool) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 from yaie_api import names
-from yaie_operator.metrics import Metrics
+from yaie_operator.monitoring.metrics import Metrics
 
 
 @asynccontextmanager
