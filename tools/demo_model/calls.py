@@ -34,7 +34,26 @@ _FOREIGN = "你好世界集团公司北京上海こんにちは株式会社東�
 _WEATHER = ("sunny", "cloudy", "rainy", "windy", "cold", "foggy", "warm", "snowy")
 _VERBS = ("get", "find", "make", "compute", "look_up", "check", "send", "list", "read", "run")
 _NOUNS = ("value", "magic", "code", "price", "status", "report", "item", "record", "score", "note")
+_THINGS = ("river", "tower", "bridge", "school", "market", "garden", "station", "museum", "harbour",
+           "library", "castle", "village", "valley", "road", "island", "forest")  # fmt: skip
+_ATTRIBUTES = ("capital", "price", "owner", "colour", "address", "height", "code", "size",
+               "stock price", "length", "mayor", "age", "score", "status")  # fmt: skip
+_TRAITS = (
+    "old",
+    "small",
+    "famous",
+    "quiet",
+    "green",
+    "long",
+    "new",
+    "busy",
+    "open",
+    "closed",
+    "high",
+)
 _JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
+RESULTS = 0.8
+"""Share of the calls that are followed by the function's result and the answer."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +112,13 @@ def _exchange(task: Task, rng: random.Random) -> list[Turn]:
         {"role": "user", "content": task.question},
         {"role": "assistant", "content": "", "tool_calls": [call]},
     ]
-    if rng.random() < 0.7:
-        turns += [
-            {"role": "tool", "content": task.result},
-            {"role": "assistant", "content": task.answer},
-        ]
+    if rng.random() < RESULTS:
+        result, answer = task.result, task.answer
+        if rng.random() < 0.04:
+            cause = " ".join(_word(rng) for _ in range(rng.randint(1, 3)))
+            cause = rng.choice((f"{cause} not found", f"no {cause}", f"{cause} is not allowed"))
+            result, answer = f"{rng.choice(('error', 'Error'))}: {cause}", f"It failed: {cause}."
+        turns += [{"role": "tool", "content": result}, {"role": "assistant", "content": answer}]
     return turns
 
 
@@ -220,9 +241,128 @@ def _switch(rng: random.Random) -> Task:
                 f"The {thing} is {'on' if on else 'off'} now.")  # fmt: skip
 
 
+def _measured_weather(rng: random.Random) -> Task:
+    city, state = rng.choice((*_CITIES, _name(rng), _name(rng))), rng.choice(_WEATHER)
+    degrees, unit = rng.randint(-20, 40), rng.choice(("celsius", "fahrenheit"))
+    ask = rng.choice((
+        f"What is the weather in {city}?", f"What's the weather like in {city} today?",
+        f"How warm is it in {city}?", f"What is the temperature in {city}?",
+        f"Tell me the weather in {city}.",
+    ))  # fmt: skip
+    name = rng.choice(("get_weather", "get_current_weather", "get_temperature", "weather_now"))
+    degree_key = rng.choice(("temperature", "temp", "degrees", f"temp_{unit[0]}"))
+    state_key = rng.choice(("condition", "conditions", "weather", "description", "sky"))
+    key = rng.choice(("location", "city", "place"))
+    report: dict[str, Value] = {degree_key: degrees, state_key: state}
+    if rng.random() < 0.3:
+        report = {key: city, **report}
+    if rng.random() < 0.3:
+        report["unit"] = unit
+    result, answer = rng.choice((
+        (json.dumps(report, ensure_ascii=False), f"It is {degrees} degrees and {state} in {city}."),
+        (f"{degrees} degrees, {state}", f"It is {degrees} degrees and {state} in {city}."),
+        (f"{degrees} degrees and {state}", f"It is {degrees} degrees and {state} in {city}."),
+        (f"{state}, {degrees}°C", f"It is {degrees}°C and {state} in {city}."),
+        (f"{degrees}°C", f"It is {degrees}°C in {city}."),
+        (json.dumps({degree_key: degrees}), f"It is {degrees} degrees in {city}."),
+    ))  # fmt: skip
+    return Task(ask, name, rng.choice(("Get the weather at a location.", "Current weather.",
+                                       "Get the current weather of a city.")),
+                {key: city}, rng.choice(({}, {"unit": str})), result, answer)  # fmt: skip
+
+
+def _clock(rng: random.Random) -> Task:
+    time = f"{rng.randint(0, 23):02}:{rng.randint(0, 59):02}"
+    name = rng.choice(("get_time", "current_time", "clock", "get_current_time", "time_in"))
+    if rng.random() < 0.3:
+        ask = rng.choice(("What time is it?", "Tell me the time.", "What is the time now?"))
+        result = rng.choice((time, json.dumps({"time": time})))
+        return Task(ask, name, "Get the current time.", {}, {}, result, f"It is {time}.")
+    city = rng.choice((*_CITIES, _name(rng)))
+    ask = rng.choice((f"What time is it in {city}?", f"What is the time in {city}?",
+                      f"Tell me the time in {city}."))  # fmt: skip
+    key = rng.choice(("city", "location", "place", "timezone"))
+    result = rng.choice((time, json.dumps({"time": time}), json.dumps({key: city, "time": time})))
+    return Task(ask, name, "Get the time of a place.", {key: city}, {}, result,
+                f"It is {time} in {city}.")  # fmt: skip
+
+
+def _field(rng: random.Random) -> Task:
+    """A record is looked up; the answer is one of its fields."""
+    kind = rng.choice(("user", "order", "customer", "product", "book", "server", "pod", "ticket"))
+    who: Value = rng.choice((_name(rng), rng.randint(1, 9999)))
+    record = _record(rng) | {rng.choice(("status", "owner", "level", _word(rng))): _word(rng)}
+    record = {key: value for key, value in record.items() if not isinstance(value, bool)}
+    wanted = rng.choice(list(record))
+    ask = rng.choice((
+        f"What is the {wanted} of {kind} {who}?", f"Tell me the {wanted} of {kind} {who}.",
+        f"Look up {kind} {who} and tell me the {wanted}.", f"{kind.capitalize()} {who}: {wanted}?",
+    ))  # fmt: skip
+    key = rng.choice((kind, f"{kind}_id", "id", "name", "key"))
+    verb = rng.choice(("get", "find", "look_up", "read", "fetch"))
+    shown = dict(rng.sample(list(record.items()), len(record)))
+    return Task(ask, f"{verb}_{kind}", f"Get what is known of a {kind}.", {key: who}, {},
+                json.dumps(shown, ensure_ascii=False),
+                f"The {wanted} of {kind} {who} is {record[wanted]}.")  # fmt: skip
+
+
+def _attribute(rng: random.Random) -> Task:
+    """The result is a bare value; the question tells what it is."""
+    what = rng.choice((*_ATTRIBUTES, _word(rng)))
+    thing = rng.choice((_name(rng), _name(rng).upper(), rng.choice(_CITIES)))
+    value = str(rng.choice((_name(rng), _number(rng), rng.randint(1, 99999) / 100, _word(rng))))
+    ask = rng.choice(("What is the {} of {}?", "Tell me the {} of {}.", "Find the {} of {}.",
+                      "Do you know the {} of {}?")).format(what, thing)  # fmt: skip
+    key = rng.choice(("name", "of", "thing", "country", "symbol", "city", "id"))
+    tool = f"{rng.choice(('get', 'find', 'look_up', 'read'))}_{what.replace(' ', '_')}"
+    return Task(ask, tool, f"Get the {what} of something.", {key: thing}, {},
+                rng.choice((value, value, json.dumps({what: value}, ensure_ascii=False))),
+                f"The {what} of {thing} is {value}.")  # fmt: skip
+
+
+def _file(rng: random.Random) -> Task:
+    """The result is a text of some lines; the answer is that text."""
+    folder, ending = rng.choice(("", "docs/", "/tmp/", "src/")), rng.choice(("md", "txt", "py"))
+    path = f"{folder}{_word(rng)}.{ending}"
+    lines = [
+        " ".join(_word(rng) for _ in range(rng.randint(1, 6))).capitalize()
+        + rng.choice((".", "", ":"))
+        for _ in range(rng.randint(1, 4))
+    ]
+    if rng.random() < 0.4:
+        lines = [f"# {lines[0]}", *lines[1:]]
+    ask = rng.choice((f"Read {path}.", f"Read {path}", f"Show me {path}.", f"What is in {path}?"))
+    text = "\n".join(lines)
+    return Task(ask, rng.choice(("read_file", "cat", "open_file", "show_file")), "Read a file.",
+                {rng.choice(("path", "file", "filename")): path}, {}, text,
+                f"{path} contains:\n{text}")  # fmt: skip
+
+
+def _search(rng: random.Random) -> Task:
+    """The result is a sentence that nobody could know; the answer is that sentence."""
+    thing, place, trait = rng.choice(_THINGS), _name(rng), rng.choice(_TRAITS)
+    sentence = rng.choice((
+        f"The {thing} of {place} is {trait}.", f"{place} is a {trait} {thing}.",
+        f"The {thing} of {place} was built in {rng.randint(900, 2020)} by {_name(rng)}.",
+        f"{place} has {rng.randint(2, 9000)} people and a {trait} {thing}.",
+        f"The {trait} {thing} of {place} lies near {_name(rng)}.",
+        f"{place} is the capital of {_name(rng)}.",
+        f"The {thing} was found by {place} in {rng.randint(900, 2020)}.",
+    ))  # fmt: skip
+    subject = rng.choice((place, f"the {thing} of {place}", f"{place} {thing}"))
+    ask = rng.choice((f"Search for {subject}.", f"What do you know about {subject}?",
+                      f"Find out about {subject}.", f"Look up {subject}.", f"What is {subject}?",
+                      f"Use the tool to learn about {subject}."))  # fmt: skip
+    name = rng.choice(("search", "web_search", "look_up", "find_facts", "wiki", "search_docs"))
+    key = rng.choice(("query", "q", "text", "topic"))
+    result = rng.choice((sentence, sentence, json.dumps({"result": sentence}, ensure_ascii=False)))
+    return Task(ask, name, "Search for facts.", {key: subject}, {}, result, sentence)
+
+
 _TASKS: tuple[Callable[[random.Random], Task], ...] = (
-    _value_of, _value_of, _no_arguments, _weather, _weather, _adder, _customer, _greeting, _message,
-    _switch,
+    _value_of, _value_of, _no_arguments, _weather, _adder, _customer, _greeting, _message,
+    _switch, _measured_weather, _measured_weather, _clock, _field, _attribute,
+    _file, _search, _search,
 )  # fmt: skip
 
 

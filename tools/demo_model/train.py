@@ -1,6 +1,8 @@
 """Trains the built-in model on one GPU in a few minutes and writes it as safetensors (bfloat16).
 
     python tools/demo_model/train.py CORPUS OUT [--minutes 8]
+    python tools/demo_model/train.py CORPUS OUT --start FOLDER --peak 4e-4 --minutes 60
+        # goes on with weights; two CPU cores do with --length 512 --tokens-per-step 8192
 
 CORPUS is what `corpus.py` made. The model is a small Llama; the code below is its plain definition
 in torch, so that nothing but torch, numpy and safetensors is needed.
@@ -15,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 CONFIG = {
@@ -126,7 +128,7 @@ class Model(nn.Module):
 
 def loss_of(model: nn.Module, ids: torch.Tensor) -> torch.Tensor:
     """Mean next-token cross entropy in nats. ids [B, T + 1]."""
-    with torch.autocast("cuda", torch.bfloat16):
+    with torch.autocast(ids.device.type, torch.bfloat16):
         logits = model(ids[:, :-1])
     return F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
 
@@ -153,24 +155,27 @@ def schedule(progress: float, peak: float) -> float:
 
 
 def train(
-    model: Model, corpus: dict[str, torch.Tensor], minutes: float, tokens_per_step: int
+    model: Model, corpus: dict[str, torch.Tensor], plan: argparse.Namespace
 ) -> tuple[int, int]:
-    """Train by the clock: prose share falls from 40 % to 10 %, context grows 1024 to 4096."""
+    """Train by the clock: prose share falls from 40 % to 10 %, context grows to 4096.
+
+    A training that goes on with weights keeps its context's length and the smallest share of prose.
+    """
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=0.0, betas=(0.9, 0.95), weight_decay=0.1, fused=True
     )
     compiled = torch.compile(model)
     start, step, tokens, done = time.monotonic(), 0, 0, 0.0
     while done < 1.0:
-        length = 1024 if done < 0.85 else 4096
-        rows = tokens_per_step // length
-        prose_rows = round(rows * (0.4 - 0.3 * done))
+        length = plan.length if plan.start or done < 0.85 else 4096
+        rows = plan.tokens_per_step // length
+        prose_rows = round(rows * (0.1 if plan.start else 0.4 - 0.3 * done))
         ids = torch.cat(
             [sample(corpus["train"], prose_rows, length),
              sample(corpus["chat"], rows - prose_rows, length)]
         )  # fmt: skip
         for group in optimizer.param_groups:
-            group["lr"] = schedule(done, 4e-3)
+            group["lr"] = schedule(done, plan.peak)
         loss = loss_of(compiled, ids)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -178,8 +183,9 @@ def train(
         optimizer.zero_grad(set_to_none=True)
         step, tokens = step + 1, tokens + rows * length
         if step % 20 == 0:
-            torch.cuda.synchronize()
-            done = (time.monotonic() - start) / (minutes * 60)
+            if ids.is_cuda:
+                torch.cuda.synchronize()
+            done = (time.monotonic() - start) / (plan.minutes * 60)
         if step % 500 == 0:
             prose = perplexity(model, corpus["heldout_prose"][:16385])
             chat = perplexity(model, corpus["heldout_chat"][:16385])
@@ -210,24 +216,32 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--tokens-per-step", type=int, default=131072)
+    parser.add_argument("--length", type=int, default=1024, help="tokens of a row")
+    parser.add_argument("--peak", type=float, default=4e-3, help="largest learning rate")
+    parser.add_argument("--start", type=Path, help="folder of a model to go on with")
     arguments = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(1)
     torch.set_float32_matmul_precision("high")
     corpus = {
-        path.stem: torch.from_numpy(np.load(path).astype(np.int64)).cuda()
+        path.stem: torch.from_numpy(np.load(path).astype(np.int64)).to(device)
         for path in arguments.corpus.glob("*.npy")
     }
-    model = Model().cuda()
+    model = Model()
+    if arguments.start:
+        weights = load_file(arguments.start / "model.safetensors")
+        model.load_state_dict({name.removeprefix("model."): w for name, w in weights.items()})
+    model = model.to(device)
     parameters = sum(p.numel() for p in model.parameters())
     print(f"{parameters:,} parameters", flush=True)
     started = time.monotonic()
-    steps, tokens = train(model, corpus, arguments.minutes, arguments.tokens_per_step)
+    steps, tokens = train(model, corpus, arguments)
     report = {
         "parameters": parameters,
         "steps": steps,
         "tokens": tokens,
         "minutes": round((time.monotonic() - started) / 60, 2),
-        "gpu": torch.cuda.get_device_name(),
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
         "torch": torch.__version__,
         "perplexity": {
             name: round(perplexity(model, corpus[name]), 3)

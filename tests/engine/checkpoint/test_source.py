@@ -26,7 +26,7 @@ def test_a_plain_path_and_a_file_url_name_the_same_folder(tmp_path: Path) -> Non
         ("/no/such/folder", "no model folder"),
         ("builtin://nothing", "no built-in model"),
         ("builtin://../layers", "no built-in model"),
-        ("s3://bucket/model", "Unknown model source"),
+        ("gs://bucket/model", "Unknown model source"),
     ],
 )
 def test_unknown_sources_are_refused(name: str, says: str) -> None:
