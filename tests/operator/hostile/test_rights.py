@@ -62,8 +62,13 @@ def used(requests: Sequence[Audited]) -> set[Right]:
 
 
 async def test_each_right_of_the_operator_is_used(
-    scene: Scene, kubeconfig: Path, tmp_path: Path, record_property: Any
+    scene: Scene,
+    kubeconfig: Path,
+    tmp_path: Path,
+    record_property: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("YAIE_ROUTER_REPLICAS", "2")  # several have a disruption budget
     audit = scene.control_plane.audit
     if audit is None:
         pytest.skip("a cluster of the user keeps no audit log that this test could read")
