@@ -1,14 +1,14 @@
 """Builds the training set: tokenizer, packed token ids for training, held-out ids for evaluation.
 
-    python tools/demo_model/corpus.py TEXTS OUT
+    python tools/demo_model/corpus.py TEXTS OUT [--tokenizer FILE] [--sums 18000]
 
 TEXTS is what `sources.py` made. OUT receives tokenizer.json, train.npy, chat.npy and heldout.npy
 (uint16). One document in fifty, chosen by the hash of its text, is held out of everything.
 """
 
+import argparse
 import hashlib
 import random
-import sys
 from pathlib import Path
 
 import calls
@@ -84,7 +84,9 @@ def pack(tokenizer: Tokenizer, texts: list[str], end: str = "") -> np.ndarray:
     return np.concatenate([np.array(item.ids, dtype=np.uint16) for item in encoded])
 
 
-def conversations(root: Path, pages: list, rng: random.Random) -> tuple[list[str], list[str]]:
+def conversations(
+    root: Path, pages: list, rng: random.Random, sums: int = SUMS
+) -> tuple[list[str], list[str]]:
     """(training, held-out) conversations; frequent words and handwritten ones come more often."""
     train: list[str] = []
     test: list[str] = []
@@ -101,23 +103,33 @@ def conversations(root: Path, pages: list, rng: random.Random) -> tuple[list[str
         target = test if held_out(page[0][1]) else train
         target += [render(item) for item in dialogues.from_page(page, rng)]
     train += [render(dialogues.with_system(dialogues.from_hand(rng), rng)) for _ in range(12000)]
-    train += [render(dialogues.from_arithmetic(rng)) for _ in range(SUMS)]
+    train += [render(dialogues.from_arithmetic(rng)) for _ in range(sums)]
     train += structured(rng)
     rng.shuffle(train)
     return train, test
 
 
-def main(root: Path, out: Path) -> None:
-    """Write the training set below `out`."""
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("texts", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--tokenizer", type=Path, help="tokenizer.json of a model to go on with")
+    parser.add_argument("--sums", type=int, default=SUMS, help="sums without functions")
+    arguments = parser.parse_args()
+    root, out = arguments.texts, arguments.out
     out.mkdir(parents=True, exist_ok=True)
     rng = random.Random(SEED)
     pages = [page for page in prose.documents(root) if page]
     texts = ["\n\n".join(text for _, text in page) for page in pages]
     test_texts = [text for text in texts if held_out(text[:200])]
     train_texts = [text for text in texts if not held_out(text[:200])]
-    chat, chat_test = conversations(root, pages, rng)
+    chat, chat_test = conversations(root, pages, rng, arguments.sums)
     rng.shuffle(train_texts)
-    tokenizer = train_tokenizer(train_texts + list(chat[:60000]))
+    if arguments.tokenizer:
+        tokenizer = Tokenizer.from_file(str(arguments.tokenizer))
+    else:
+        tokenizer = train_tokenizer(train_texts + list(chat[:60000]))
     tokenizer.save(str(out / "tokenizer.json"))
     np.save(out / "train.npy", pack(tokenizer, train_texts, END_OF_TEXT))
     np.save(out / "chat.npy", pack(tokenizer, chat))
@@ -128,4 +140,4 @@ def main(root: Path, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main()
