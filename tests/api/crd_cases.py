@@ -83,10 +83,14 @@ CASES = (
     source("a bare repository name", "Qwen/Qwen3-0.6B", "write hf://ORG/NAME"),
     source("a file", "file:///models/a", "write pvc://CLAIM/PATH"),
     source("a path", "/models/a", "write pvc://CLAIM/PATH"),
-    source("an image without its cache", "oci://ghcr.io/a/b:v1", "cache.mode: image belong"),
+    source(
+        "an image without its cache",
+        "oci://registry.example.com/a/b:v1",
+        "cache.mode: image belong",
+    ),
     Case(
         "an image that is none",
-        spec("oci://ghcr.io/a b", cache={"mode": "image"}),
+        spec("oci://registry.example.com/a b", cache={"mode": "image"}),
         "write oci://IMAGE, for example",
     ),
     Case(

@@ -399,9 +399,9 @@ async def test_engines_of_a_claim_for_one_node_stay_together(fake_world: World) 
 
 async def test_an_image_is_mounted_by_the_nodes(fake_world: World) -> None:
     world = fake_world
-    world.put("oci://ghcr.io/org/tiny:v1//weights", cache={"mode": "image"})
+    world.put("oci://registry.example.com/org/tiny:v1//weights", cache={"mode": "image"})
     await world.settle()
-    image = {"reference": "ghcr.io/org/tiny:v1", "pullPolicy": "IfNotPresent"}
+    image = {"reference": "registry.example.com/org/tiny:v1", "pullPolicy": "IfNotPresent"}
     assert {"name": "model", "image": image} in world.engine()["volumes"]
     (engine,) = world.engine()["containers"]
     assert engine["args"][0] == f"$({names.ENV_MODEL_FOLDER})/weights"
@@ -418,7 +418,7 @@ async def test_an_image_is_mounted_by_the_nodes(fake_world: World) -> None:
 )
 async def test_a_cluster_without_image_volumes_is_told(fake_world: World, refusal: str) -> None:
     world = fake_world
-    world.put("oci://ghcr.io/org/tiny:v1", cache={"mode": "image"})
+    world.put("oci://registry.example.com/org/tiny:v1", cache={"mode": "image"})
     world.cluster.refuse["Deployment"] = refusal
     await world.settle()
     status, reason, message = world.condition()

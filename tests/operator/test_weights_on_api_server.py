@@ -132,7 +132,9 @@ def test_an_image_is_mounted_or_refused_with_a_reason(
     scene: Scene, kubeconfig: Path, tmp_path: Path
 ) -> None:
     with operator(kubeconfig, tmp_path):
-        scene.apply(model={"source": "oci://ghcr.io/org/tiny:v1"}, cache={"mode": "image"})
+        scene.apply(
+            model={"source": "oci://registry.example.com/org/tiny:v1"}, cache={"mode": "image"}
+        )
         until(lambda: scene.condition("CacheReady")[1] in {"ImageVolume", "NoImageVolumes"})
         status, reason = scene.condition("CacheReady")
         assert (status == "True") == ("demo" in scene.names("deployments"))

@@ -120,7 +120,7 @@ SOURCE_RULES = (
         "(has(self.cache) && has(self.cache.mode) && self.cache.mode == 'image')"
         " == self.model.source.startsWith('oci:')",
         "an oci:// source and cache.mode: image belong together; write both, for example source: "
-        "oci://ghcr.io/org/model:v1 with cache: {mode: image}, or neither",
+        "oci://example.com/org/model:v1 with cache: {mode: image}, or neither",
     ),
 )
 """Rules of the whole spec: which cache fits which source."""

@@ -51,8 +51,8 @@ SOURCE_RULES: Final = (
     Rule(
         "!self.startsWith('oci:') || self.matches('^oci://[A-Za-z0-9][-A-Za-z0-9._:/]*"
         "(@sha256:[0-9a-f]+)?(//[-A-Za-z0-9._]+(/[-A-Za-z0-9._]+)*)?$')",
-        "write oci://IMAGE, for example oci://ghcr.io/org/model:v1, or oci://IMAGE//FOLDER where "
-        "the weights are in a folder of the image",
+        "write oci://IMAGE, for example oci://example.com/org/model:v1, or oci://IMAGE//FOLDER "
+        "where the weights are in a folder of the image",
     ),
     Rule(
         "!self.startsWith('s3:') || "
