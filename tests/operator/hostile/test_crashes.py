@@ -236,6 +236,8 @@ def kills() -> Sequence[Kill]:
 @pytest.mark.cluster
 @pytest.mark.drill
 @pytest.mark.timeout(300)
+# The connection of a killed client stays open in the gate until its thread ends.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("kill", kills(), ids=str)
 async def test_a_killed_operators_work_is_finished_by_the_next(
     kill: Kill, scene: Scene, kubeconfig: Path, tmp_path: Path
