@@ -17,7 +17,13 @@ from cluster.operator_scene import Scene, installed, kubeconfig, operator, scene
 from yaie_operator.watch import kinds
 
 __all__ = ["installed", "kubeconfig", "scene"]
-pytestmark = [pytest.mark.cluster, pytest.mark.drill, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.drill,
+    pytest.mark.timeout(600),
+    # A connection that the gate held when its test ended is closed with the gate's thread.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 REACTION_S = 2.0
 SHARED_S = 1.0
 """A namespace's changes are collected for so long before what it shares is written."""

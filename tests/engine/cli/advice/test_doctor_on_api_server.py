@@ -41,6 +41,7 @@ def test_a_cluster_with_a_working_operator(scene: Scene, kubeconfig: Path, tmp_p
     with operator(kubeconfig, tmp_path):
         scene.apply()
         until(lambda: findings(admin, scene.namespace)["leader"][0] == "ok")
+        until(lambda: findings(admin, scene.namespace)["router"][0] == "fail")  # made, not ready
         found = findings(admin, scene.namespace)
     assert found["API server"][1].startswith("Kubernetes v1.")
     assert found["CRD"] == ("ok", found["CRD"][1])
