@@ -54,8 +54,9 @@ coverage: $(STAMP) ## branch coverage of core, router, operator and API types; f
 	  -m "not gpu and not e2e and not cluster and not slow" -q
 	$(BIN)/python -m coverage report
 
-drills: $(STAMP) ## faults of engines; faults and races of a real control plane (needs Go); YAIE_FAULT_S, YAIE_EDITS make them longer
-	$(PYTEST) tests/operator tests/router tests/engine/cli -m drill -q -n 2
+drills: $(STAMP) ## faults of engines; faults and races of a real control plane (needs Go); what fails runs once more, alone; YAIE_FAULT_S, YAIE_EDITS make them longer
+	$(PYTEST) tests/operator tests/router tests/engine/cli -m drill -q -n 2 \
+	  || $(PYTEST) tests/operator tests/router tests/engine/cli -m drill -q --last-failed --last-failed-no-failures none
 
 e2e: $(STAMP) ## a real Kubernetes node, the chart, the images, an OpenAI client (needs root and Go)
 	tests/e2e/run.sh
