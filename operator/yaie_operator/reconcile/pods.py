@@ -148,7 +148,7 @@ def _error(entry: Mapping[str, Any]) -> str:
     return str(entry.get("reason") or entry.get("error") or raised or entry["message"])
 
 
-def condition_of(pod: Object, kind: str) -> Mapping[str, Any]:
-    """A pod's condition of a type; {} if it has none."""
-    conditions = pod.get("status", {}).get("conditions", ())
+def condition_of(obj: Object, kind: str) -> Mapping[str, Any]:
+    """A pod's, Deployment's or Job's condition of a type; {} if it has none."""
+    conditions = obj.get("status", {}).get("conditions") or ()
     return next((c for c in conditions if c["type"] == kind), {})

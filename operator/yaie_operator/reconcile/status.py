@@ -16,7 +16,7 @@ from yaie_operator.config import OperatorConfig
 from yaie_operator.reconcile.cache.weights import Weights
 from yaie_operator.reconcile.observe import ModelView, Ref
 from yaie_operator.reconcile.plan import foreign_shared
-from yaie_operator.reconcile.pods import worst
+from yaie_operator.reconcile.pods import condition_of, worst
 from yaie_operator.reconcile.reasons import ConditionState, ConditionType, Reason, false, true
 from yaie_operator.reconcile.rollout import progress
 from yaie_operator.reconcile.rollout.endpoints import ready_pods
@@ -399,7 +399,7 @@ def _stored(model: Object) -> Sequence[Mapping[str, Any]]:
 
 def _deployment_condition(view: ModelView, kind: str) -> Mapping[str, Any]:
     deployment = own_deployment(view)
-    return progress.condition(deployment, kind) if deployment else {}
+    return condition_of(deployment, kind) if deployment else {}
 
 
 def _ready_count(replicas: Replicas) -> str:

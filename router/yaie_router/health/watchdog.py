@@ -1,7 +1,7 @@
 """Deadlines of requests that wait for their engines, measured by tokens and not by bytes.
 
-Each attempt registers a `Wait`. `tick` looks at all of them a few times a second and ends those
-that are overdue, so that a token costs no timer. A wait is not overdue while its engine gives
+Each attempt registers a `Wait`. `end_overdue` looks at all of them a few times a second and ends
+those that are overdue, so that a token costs no timer. A wait is not overdue while its engine gives
 tokens to others, because then it is queued, not forgotten; that lasts at most `most_s`.
 """
 

@@ -20,7 +20,8 @@ from yaie_operator.cluster import Object
 from yaie_operator.config import OperatorConfig
 from yaie_operator.model import ServedModel
 from yaie_operator.reconcile.cache.download import containers, phase, why_awaited
-from yaie_operator.reconcile.observe import ModelView, Ref
+from yaie_operator.reconcile.observe import ModelView, Ref, label
+from yaie_operator.reconcile.pods import condition_of
 from yaie_operator.reconcile.reasons import ConditionState, Reason, false, true
 from yaie_operator.resources import weights
 from yaie_operator.resources.mounts import Stored, claim_name
@@ -135,17 +136,16 @@ def _must_go(job: Object | None, wanted: Object, now: datetime) -> bool:
     """Whether a Job cannot become the wanted one, or has ended without a result."""
     if job is None:
         return False
-    key = names.LABEL_TEMPLATE_HASH
-    if job["metadata"].get("labels", {}).get(key) != wanted["metadata"]["labels"][key]:
+    if label(job, names.LABEL_TEMPLATE_HASH) != label(wanted, names.LABEL_TEMPLATE_HASH):
         return True
     ended = _ended_at(job)
     return ended is not None and now - ended > MESSAGE_LAG
 
 
 def _ended_at(job: Object) -> datetime | None:
-    for condition in job.get("status", {}).get("conditions", ()):
-        if condition["type"] in {"Complete", "Failed"} and condition["status"] == "True":
-            return datetime.fromisoformat(condition["lastTransitionTime"])
+    for end in (condition_of(job, "Complete"), condition_of(job, "Failed")):
+        if end.get("status") == "True":
+            return datetime.fromisoformat(end["lastTransitionTime"])
     return None
 
 
@@ -161,7 +161,7 @@ def _recorded(model: Object, key: str) -> Stored | None:
 def _result(view: ModelView, key: str) -> Stored | None:
     """The weights that a finished pod has told of, if they are the wanted ones."""
     for pod in view.downloads:
-        if pod["metadata"]["labels"].get(names.LABEL_WEIGHTS) != key:
+        if label(pod, names.LABEL_WEIGHTS) != key:
             continue
         for status in containers(pod):
             ended = status.get("state", {}).get("terminated") or {}

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from yaie_api import names
 from yaie_operator.cluster import Object
-from yaie_operator.reconcile.pods import worst
+from yaie_operator.reconcile.observe import label
+from yaie_operator.reconcile.pods import condition_of, worst
 from yaie_operator.reconcile.reasons import Reason
 
 
@@ -39,7 +40,7 @@ def report(deployment: Object | None, pods: Iterable[Object], *, is_complete: bo
     if deployment is None:
         return {"hash": "", "step": "", "blockedBy": ""}
     return {
-        "hash": str(deployment["metadata"].get("labels", {}).get(names.LABEL_TEMPLATE_HASH, "")),
+        "hash": label(deployment, names.LABEL_TEMPLATE_HASH),
         "step": step_of(deployment, is_complete=is_complete).value,
         "blockedBy": "" if is_complete else blocked_by(deployment, pods),
     }
@@ -50,7 +51,7 @@ def step_of(deployment: Object, *, is_complete: bool) -> Step:
     status, strategy = deployment.get("status", {}), deployment["spec"].get("strategy", {})
     if is_complete:
         return Step.COMPLETE
-    if condition(deployment, "Progressing").get("reason") == "ProgressDeadlineExceeded":
+    if condition_of(deployment, "Progressing").get("reason") == "ProgressDeadlineExceeded":
         return Step.STOPPED
     if status.get("replicas", 0) <= status.get("updatedReplicas", 0):
         return Step.STARTING
@@ -62,20 +63,10 @@ def step_of(deployment: Object, *, is_complete: bool) -> Step:
 
 def blocked_by(deployment: Object, pods: Iterable[Object]) -> str:
     """What a rollout that is not complete waits for, or ""."""
-    current = deployment["metadata"].get("labels", {}).get(names.LABEL_TEMPLATE_HASH)
-    if refusal := condition(deployment, "ReplicaFailure"):
+    current = label(deployment, names.LABEL_TEMPLATE_HASH)
+    if refusal := condition_of(deployment, "ReplicaFailure"):
         return f"refused: {refusal['message']}"[:BLOCKED_LENGTH]
-    new = (
-        pod
-        for pod in pods
-        if pod["metadata"].get("labels", {}).get(names.LABEL_TEMPLATE_HASH) == current
-    )
+    new = (pod for pod in pods if label(pod, names.LABEL_TEMPLATE_HASH) == current)
     if (trouble := worst(new)) is not None:
         return f"{WORDS[trouble.reason]}: {trouble.message}"[:BLOCKED_LENGTH]
     return ""
-
-
-def condition(deployment: Object, kind: str) -> Mapping[str, Any]:
-    """A Deployment's condition of a type; {} if it has none that is told."""
-    conditions = deployment.get("status", {}).get("conditions", ())
-    return next((c for c in conditions if c["type"] == kind), {})

@@ -16,7 +16,8 @@ from typing import Any, Final
 from yaie_api import names
 from yaie_operator.cluster import Object
 from yaie_operator.model import ServedModel
-from yaie_operator.reconcile.pods import is_draining
+from yaie_operator.reconcile.observe import label
+from yaie_operator.reconcile.pods import condition_of, is_draining
 from yaie_operator.reconcile.quantity import amount
 from yaie_operator.resources.engine import hash_of, strategy_of
 from yaie_operator.resources.mounts import Stored
@@ -49,7 +50,7 @@ def choose(
     rollout = model.spec.rollout
     if rollout.strategy != "Auto" or rollout.max_surge == 0 or live is None:
         return Choice()
-    if live["metadata"].get("labels", {}).get(names.LABEL_TEMPLATE_HASH) != hash_of(model, stored):
+    if label(live, names.LABEL_TEMPLATE_HASH) != hash_of(model, stored):
         return Choice()
     if _is_complete(live):
         return Choice()
@@ -77,28 +78,25 @@ def _running(live: Object, pods: Iterable[Object]) -> list[Object]:
 
 def _is_old(live: Object, pod: Object) -> bool:
     """Whether a pod is of an earlier template. A restart by kubectl changes an annotation only."""
-    template = live["spec"]["template"]["metadata"]
-    mine = pod["metadata"]
-    if mine.get("labels", {}).get(names.LABEL_TEMPLATE_HASH) != template["labels"].get(
-        names.LABEL_TEMPLATE_HASH
-    ):
+    both = (live["spec"]["template"], pod)
+    if len({label(one, names.LABEL_TEMPLATE_HASH) for one in both}) > 1:
         return True
-    restarts = (at.get("annotations") or {} for at in (template, mine))
+    restarts = (one["metadata"].get("annotations") or {} for one in both)
     return len({restart.get(_RESTARTED) for restart in restarts}) > 1
 
 
 def _has_place(pod: Object) -> bool:
-    return _condition(pod, "PodScheduled").get("status") == "True"
+    return condition_of(pod, "PodScheduled").get("status") == "True"
 
 
 def _without_room_since(live: Object, pods: Iterable[Object]) -> datetime | None:
     """Since when a pod of the current template finds no room; None: none of them is in want."""
     waiting = [
-        _condition(pod, "PodScheduled")
+        condition_of(pod, "PodScheduled")
         for pod in pods
         if not is_draining(pod) and not _has_place(pod) and not _is_old(live, pod)
     ]
-    waiting.append(_condition(live, "ReplicaFailure"))
+    waiting.append(condition_of(live, "ReplicaFailure"))
     since = [
         datetime.fromisoformat(condition["lastTransitionTime"])
         for condition in waiting
@@ -153,8 +151,3 @@ def _asks_no_more(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
 def _requests(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     resources = spec["containers"][0].get("resources") or {}
     return {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-
-
-def _condition(obj: Object, kind: str) -> Mapping[str, Any]:
-    conditions = obj.get("status", {}).get("conditions") or ()
-    return next((c for c in conditions if c["type"] == kind), {})
