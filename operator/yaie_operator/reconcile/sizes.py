@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from yaie_api.resource.capacity import max_concurrency
 from yaie_operator.cluster import Object
 
 
@@ -34,11 +35,12 @@ def with_sizes(status: Mapping[str, Any], model: Object, sizes: Sizes | None) ->
         "weightBytes": sizes.weight_bytes,
         "contextLength": sizes.context_tokens,
     }
-    concurrency = round(sizes.kv_tokens / sizes.context_tokens, 2) if sizes.context_tokens else 0.0
+    kv_tokens, longest = sizes.kv_tokens, sizes.context_tokens
+    concurrency = round(max_concurrency(kv_tokens, longest), 2) if longest else 0.0
     return {
         **status,
         "model": {**status.get("model", {}), **told},
-        "capacity": {"kvTokens": sizes.kv_tokens, "maxConcurrency": concurrency},
+        "capacity": {"kvTokens": kv_tokens, "maxConcurrency": concurrency},
     }
 
 
