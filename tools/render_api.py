@@ -87,8 +87,8 @@ def _paths() -> Iterator[str]:
     yield ""
     yield (
         "The router has `/livez`, "
-        "`/readyz`, `/health`, `/version`, `/metrics`, `/openapi.json` and "
-        "the pages\n`/` and `/docs` of its own. An engine has these on its admin port "
+        "`/readyz`, `/health`, `/version`, `/openapi.json` and the pages\n`/` and `/docs` of its "
+        "own, and `/metrics` on a port of its own. An engine has these on its admin port "
         "(`--admin-port`):\n"
     )
     yield "| method | path | what |"

@@ -27,7 +27,8 @@ too. An engine does not know which InferenceModel it belongs to: the chart's Pod
 `namespace`, `pod` and `model` to each of its series. With several HTTP processes, any of them
 answers for all.""",
     "router": """\
-At the router's port. `model` is an InferenceModel's name, or "" if the request named none.
+At port 9464 of a router's pod (`--metrics-port`), where nobody is asked for a key. `model` is an
+InferenceModel's name, or "" if the request named none.
 `namespace` and `pod` come from the scraper.""",
     "operator": """\
 At port 8080 of the operator's pod. Only the operator that leads knows models.""",

@@ -10,6 +10,7 @@
     ├── PayloadTooLargeError         413
     ├── UnsupportedEncodingError     415  the body is compressed
     ├── OverloadedError              429  the queue is full: retry later
+    ├── RateLimitError               429  the tenant has taken what it may, for now
     ├── EngineError                  500  this request failed inside the engine
     ├── UnavailableError             503  no engine can take the request now: retry
     └── DeadlineExceededError        504  the time limit passed; a retry would fail too
@@ -19,6 +20,7 @@ users: they contain no paths, addresses or library names.
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 
@@ -168,6 +170,34 @@ class OverloadedError(YaieError):
     type = "overloaded_error"
     default_code = "queue_full"
     retryable = True
+
+
+class RateLimitError(YaieError):
+    """A tenant has reached one of its limits. `kind`: `requests` or `tokens`, which OpenAI's
+    clients find as the error's type. `limits`: headers that say how much is left of what.
+    """
+
+    status = 429
+    default_code = "rate_limit_exceeded"
+    retryable = True
+
+    def __init__(
+        self, message: str, *, kind: str, retry_after_s: float, limits: Mapping[str, str]
+    ) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+        self._kind = kind
+        self._limits = dict(limits)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """When to retry, to the millisecond too, and what is left."""
+        wait_ms = {"retry-after-ms": str(math.ceil((self.retry_after_s or 0) * 1000))}
+        return super().headers | wait_ms | self._limits
+
+    def envelope(self) -> dict[str, Any]:
+        """OpenAI's error body, whose type says which limit it was."""
+        told = super().envelope()
+        return {"error": told["error"] | {"type": self._kind}}
 
 
 class EngineError(YaieError):

@@ -1,8 +1,8 @@
 """Logging of all yaie processes: text on a terminal, JSON lines otherwise.
 
 A record is a constant message plus keys: `log.info("model ready", extra=fields(model="demo"))`. The
-current request's id is kept in a context variable and added to each record. Prompts and outputs are
-never logged unless the user enables it. Uses the standard library only.
+current request's id is kept in a context variable and added to each record, and so is its trace's.
+Prompts and outputs are never logged unless the user enables it. Uses the standard library only.
 """
 
 import contextvars
@@ -16,6 +16,10 @@ LogFormat = Literal["auto", "text", "json"]
 
 request_id: Final[contextvars.ContextVar[str]] = contextvars.ContextVar("request_id", default="")
 """Id of the request that the current task serves; empty outside requests."""
+
+
+trace_id: Final[contextvars.ContextVar[str]] = contextvars.ContextVar("trace_id", default="")
+"""Id of the trace that this request belongs to; empty if there is none."""
 
 
 def fields(**values: Any) -> dict[str, dict[str, Any]]:
@@ -47,7 +51,9 @@ def configure(
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per line: time (RFC 3339, UTC), level, logger, message, request_id, keys."""
+    """One JSON object per line: time (RFC 3339, UTC), level, logger, message, request_id, trace_id,
+    keys.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, Any] = {
@@ -58,6 +64,8 @@ class JsonFormatter(logging.Formatter):
         }
         if current := request_id.get():
             entry["request_id"] = current
+        if current := trace_id.get():
+            entry["trace_id"] = current
         entry |= getattr(record, "fields", {})
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
@@ -70,6 +78,8 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
         keys = dict(getattr(record, "fields", {}))
+        if current := trace_id.get():
+            keys = {"trace_id": current} | keys
         if current := request_id.get():
             keys = {"request_id": current} | keys
         tail = "".join(f"  {key}={plain(value)}" for key, value in keys.items())

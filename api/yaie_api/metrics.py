@@ -74,6 +74,24 @@ ROUTER_PENDING: Final = Metric(
     "Requests that wait because their model has no ready engine.",
     ("model",),
 )
+ROUTER_QUEUED: Final = Metric(
+    "yaie_router_queued_requests",
+    "gauge",
+    "Requests of tenants that wait because all seats at engines are taken.",
+    ("model",),
+)
+ROUTER_RATE_LIMITED: Final = Metric(
+    "yaie_router_rate_limited_total",
+    "counter",
+    "Requests refused with 429 because their tenant had reached a limit.",
+    ("tenant",),
+)
+ROUTER_TOKENS: Final = Metric(
+    "yaie_router_tokens_total",
+    "counter",
+    "Tokens of requests as engines counted them, by tenant and kind (prompt or completion).",
+    ("tenant", "model", "kind"),
+)
 ROUTER_ENDPOINTS: Final = Metric(
     "yaie_router_endpoints", "gauge", "Engines that take requests, as last seen.", ("model",)
 )
@@ -132,6 +150,11 @@ ROUTER_PROBES: Final = Metric(
     "counter",
     "Suspects that were asked for /readyz, by outcome (ready or failed).",
     ("model", "outcome"),
+)
+ROUTER_DROPPED_SPANS: Final = Metric(
+    "yaie_router_dropped_spans_total",
+    "counter",
+    "Spans of traces that the collector did not take.",
 )
 ROUTER_API_AGE: Final = Metric(
     "yaie_router_api_silence_seconds", "gauge", "Time since the API server was last heard from."
@@ -211,6 +234,11 @@ ENGINE_BUILD_INFO: Final = Metric(
 ENGINE_UNKNOWN_FIELDS: Final = Metric(
     "yaie_engine_unknown_fields_total", "counter", "Request fields that this server ignored."
 )
+ENGINE_DROPPED_SPANS: Final = Metric(
+    "yaie_engine_dropped_spans_total",
+    "counter",
+    "Spans of traces that the collector did not take.",
+)
 ENGINE_RESTARTS: Final = Metric(
     "yaie_engine_restarts_total", "counter", "Engine processes started after the first one."
 )
@@ -239,6 +267,9 @@ ENGINE_KV_PAGES: Final = Metric("yaie_engine_kv_pages", "gauge", "KV pages in al
 ENGINE_KV_PAGES_FREE: Final = Metric("yaie_engine_kv_pages_free", "gauge", "KV pages free.")
 ENGINE_KV_PAGES_CACHED: Final = Metric(
     "yaie_engine_kv_pages_cached", "gauge", "KV pages that only the prefix cache holds."
+)
+ENGINE_PREFIX_KEYS: Final = Metric(
+    "yaie_engine_prefix_keys", "gauge", "Prefix keys of cached requests, published at /prefixes."
 )
 ENGINE_PROMPT_TOKENS: Final = Metric(
     "yaie_engine_prompt_tokens_total", "counter", "Prompt tokens of admitted generations."

@@ -43,6 +43,8 @@ ROUTER: Final = "yaie-router"
 RoleBinding, NetworkPolicy, PodDisruptionBudget."""
 ENGINES: Final = "yaie-engines"
 """Name of the NetworkPolicy of a namespace's engines."""
+WEIGHTS: Final = "yaie-weights"
+"""Name of the NetworkPolicy of a namespace's downloads."""
 ROUTER_SECRET: Final = "yaie-router-keys"  # noqa: S105 - the name of a Secret, not a secret
 ROUTER_CLUSTER_ROLE: Final = "yaie-router"
 RESERVED_NAME_PREFIX: Final = "yaie-router"
@@ -51,11 +53,16 @@ RESERVED_NAME_PREFIX: Final = "yaie-router"
 HTTP_PORT: Final = 8000
 HTTP_PORT_NAME: Final = "http"
 OPERATOR_METRICS_PORT: Final = 8080
+ROUTER_METRICS_PORT: Final = 9464
+"""The default of OpenTelemetry's exporter, so that `yaie up` meets no Prometheus server on it."""
+METRICS_PORT_NAME: Final = "metrics"
 
 # Engine and router endpoints that probes and scrapers use.
 PATH_LIVE: Final = "/livez"
 PATH_READY: Final = "/readyz"
 PATH_METRICS: Final = "/metrics"
+PATH_PREFIXES: Final = "/prefixes"
+"""On an engine: the stream of its cached prefix keys and its load (`yaie_api.prefix.updates`)."""
 PATH_PROGRESS: Final = "/progress"
 """On the pod of a download: how far it is (`yaie_api.download`)."""
 
@@ -71,6 +78,13 @@ HEADER_TIMEOUT: Final = "x-yaie-timeout-seconds"
 
 HEADER_ROUTE: Final = "x-yaie-route"
 """On a request, with any value: the router's answer says in it why it chose its engine."""
+
+HEADER_TENANT: Final = "x-yaie-tenant"
+"""On a request to an engine: the tenant whose API key the router has checked. Whoever reaches an
+engine past its router may set it; without it, all share one cache and one store of responses."""
+
+HEADER_USAGE: Final = "x-yaie-usage"
+"""On a request, "1": the router asks for the answer's tokens (`yaie_api.http.usage_note`)."""
 
 # Environment variables that the operator sets on pods.
 ENV_POD_NAME: Final = "YAIE_POD_NAME"

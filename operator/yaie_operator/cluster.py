@@ -13,6 +13,11 @@ Object = Mapping[str, Any]
 """A Kubernetes object as JSON."""
 
 
+def label(obj: Object, name: str) -> str:
+    """A label's value, "" if the label is absent."""
+    return str(obj["metadata"].get("labels", {}).get(name, ""))
+
+
 @dataclass(frozen=True)
 class Kind:
     """A resource type, e.g. Kind("apps/v1", "Deployment", "deployments")."""

@@ -1,5 +1,6 @@
-"""What an administrator decides for a whole cluster: how router pods are placed, and who may reach
-pods. The chart writes it as JSON into environment variables; here it is checked, once.
+"""What an administrator decides for a whole cluster: how router pods are placed, what routers bear,
+and who may reach pods. The chart writes it as JSON into environment variables; here it is checked,
+once.
 
 What stands inside a toleration or an affinity is the API server's to check.
 """
@@ -7,6 +8,7 @@ What stands inside a toleration or an affinity is the API server's to check.
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any, Final, Self, TypeVar
 
 from yaie_api import names
@@ -69,19 +71,82 @@ _POD_FIELDS: Final = (
 )  # fmt: skip
 
 
+ROUTER_LIMITS: Final[Mapping[str, tuple[str, type[int] | type[float]]]] = {
+    "maxBodyBytes": ("--max-body-bytes", int),
+    "maxBufferedBytes": ("--max-buffered-bytes", int),
+    "maxUnfinishedBodies": ("--max-unfinished-bodies", int),
+    "maxInFlight": ("--max-in-flight", int),
+    "headerTimeoutSeconds": ("--header-timeout-s", float),
+    "bodyTimeoutSeconds": ("--body-timeout-s", float),
+    "clientStallSeconds": ("--client-stall-s", float),
+    "connectTimeoutSeconds": ("--connect-timeout-s", float),
+    "firstTokenTimeoutSeconds": ("--first-token-timeout-s", float),
+    "promptBytesPerSecond": ("--prompt-bytes-per-s", float),
+    "interTokenTimeoutSeconds": ("--inter-token-timeout-s", float),
+    "suspectAfterSeconds": ("--suspect-after-s", float),
+    "drainTimeoutSeconds": ("--drain-timeout-s", float),
+}
+"""Limits and deadlines of routers, by their names in the chart: the router's flag, and its type."""
+_DRAIN: Final = "drainTimeoutSeconds"
+_DRAIN_S: Final = 300
+"""The router's own default."""
+
+
+@dataclass(frozen=True)
+class RouterLimits:
+    """Limits and deadlines of routers, by the names of ROUTER_LIMITS. One that is absent has the
+    router's own default.
+    """
+
+    given: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def drain_s(self) -> int:
+        """Whole seconds that streams have to finish after SIGTERM."""
+        return ceil(self.given.get(_DRAIN, _DRAIN_S))
+
+    def arguments(self) -> list[str]:
+        """The router's command line for what is given."""
+        return [
+            word
+            for name, value in self.given.items()
+            for word in (ROUTER_LIMITS[name][0], f"{value:g}" if value % 1 else str(int(value)))
+        ]
+
+    @classmethod
+    def parse(cls, data: Json) -> Self:
+        """Read the JSON form.
+
+        Raises:
+            ValueError: a name is unknown, or its value no number above 0; the error names it.
+
+        """
+        _refuse_unknown(data, *ROUTER_LIMITS)
+        for name, value in data.items():
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or not 0 < value < float("inf"):
+                raise ValueError(f"{name} is {value!r}; write a number above 0")
+            if ROUTER_LIMITS[name][1] is int and value % 1:
+                raise ValueError(f"{name} is {value!r}; write a whole number")
+        return cls({name: data[name] for name in ROUTER_LIMITS if name in data})
+
+
 @dataclass(frozen=True)
 class NetworkSettings:
-    """Who may connect to engines and routers, as lists of Kubernetes' NetworkPolicyPeer.
+    """Who may connect to engines and routers, as lists of Kubernetes' NetworkPolicyPeer, and where
+    downloads may connect to.
 
     Attributes:
         engine_clients: beside the routers of their namespace: the operator and Prometheus, which
-            read metrics.
-        router_clients: beside the same; empty: everyone.
+            read metrics. They alone may read those of routers, too.
+        router_clients: empty: everyone.
+        download_egress: NetworkPolicyEgressRules of downloads, beside DNS; empty: everywhere.
 
     """
 
     engine_clients: tuple[Json, ...] = ()
     router_clients: tuple[Json, ...] = ()
+    download_egress: tuple[Json, ...] = ()
 
     @classmethod
     def parse(cls, data: Json) -> Self:
@@ -91,14 +156,17 @@ class NetworkSettings:
             ValueError: a field is unknown or of the wrong type; the error names it.
 
         """
-        _refuse_unknown(data, "engineClients", "routerClients")
+        _refuse_unknown(data, "engineClients", "routerClients", "downloadEgress")
         clients = {name: _objects(data, name) for name in ("engineClients", "routerClients")}
         for name, peers in clients.items():
             for peer in peers:
                 if not peer:
                     raise ValueError(f"{name}: an empty peer means nobody; leave it out")
                 _refuse_unknown(peer, "podSelector", "namespaceSelector", "ipBlock", at=name)
-        return cls(clients["engineClients"], clients["routerClients"])
+        egress = _objects(data, "downloadEgress")
+        for rule in egress:
+            _refuse_unknown(rule, "to", "ports", at="downloadEgress")
+        return cls(clients["engineClients"], clients["routerClients"], egress)
 
 
 def read_pod(environ: Mapping[str, str], name: str) -> PodSettings:
@@ -109,6 +177,11 @@ def read_pod(environ: Mapping[str, str], name: str) -> PodSettings:
 
     """
     return _read(environ, name, PodSettings.parse) or PodSettings()
+
+
+def read_router_limits(environ: Mapping[str, str], name: str) -> RouterLimits:
+    """Limits of a variable, with the errors of `read_pod`; none if it is unset or empty."""
+    return _read(environ, name, RouterLimits.parse) or RouterLimits()
 
 
 def read_network(environ: Mapping[str, str], name: str) -> NetworkSettings | None:

@@ -63,7 +63,10 @@ class Manager:
         self._config = config
         self._store = Store()
         self._queue = WorkQueue(
-            retry_base_s=config.retry_base_s, retry_max_s=config.retry_max_s, jitter=jitter
+            retry_base_s=config.retry_base_s,
+            retry_max_s=config.retry_max_s,
+            rest_s=config.rest_s,
+            jitter=jitter,
         )
         self._autoscaler = Autoscaler(
             cluster, self._store, clock, metrics=self.metrics, wake=self._wake

@@ -40,7 +40,7 @@ class ServedModel:
 
 def served_names(obj: Object) -> set[str]:
     """All names that a stored InferenceModel claims, whether or not its spec is valid."""
-    model = obj.get("spec", {}).get("model", {})
+    model = (obj.get("spec") or {}).get("model") or {}
     return {model.get("servedName") or obj["metadata"]["name"], *(model.get("aliases") or ())}
 
 

@@ -24,10 +24,12 @@ def main() -> None:
 
 
 async def _main(config: Config) -> None:
+    from yaie_api import garbage
     from yaie_router.run import Signals, run
 
     signals = Signals()
     signals.install()
+    garbage.freeze()
     await run(config, signals)
 
 

@@ -20,7 +20,9 @@ from yaie_api.names import (
     ENV_NAMESPACE,
     ENV_PREFIX_KEY,
     HTTP_PORT,
+    ROUTER_METRICS_PORT,
 )
+from yaie_api.tracing.settings import Tracing, tracing_of
 
 _EXAMPLES = f"""\
 environment:
@@ -29,6 +31,7 @@ environment:
   {ENV_API_KEY}   accept only requests with one of these keys, one a line; engines do not see them
   {ENV_ALLOWED_ORIGINS}   origins whose pages may use this router: a JSON list, or with commas
   {ENV_ALLOWED_METHODS}, {ENV_ALLOWED_HEADERS}, {ENV_ALLOW_CREDENTIALS}   how they may
+  OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, ...   OpenTelemetry's own, for traces
 
 examples:
   python -m yaie_router --namespace default              in a cluster, with the pod's account
@@ -43,11 +46,17 @@ class Config:
     namespace: str = "default"
     host: str = "127.0.0.1"
     port: int = HTTP_PORT
+    metrics_port: int = ROUTER_METRICS_PORT
     listen_fd: int | None = None
     api_socket: Path | None = None
     api_address: tuple[str, str] | None = None
     prefix_key: bytes = field(default=b"", repr=False)
     api_keys: tuple[str, ...] = field(default=(), repr=False)
+    api_key_dir: Path | None = None
+    limits_dir: Path | None = None
+    replicas: int = 1
+    max_queued: int = 1024
+    queue_timeout_s: float = 30.0
     cors: CorsPolicy = field(default_factory=CorsPolicy)
     max_body_bytes: int = 8 << 20
     max_buffered_bytes: int = 256 << 20
@@ -64,6 +73,7 @@ class Config:
     inter_token_timeout_s: float = 30.0
     prompt_bytes_per_s: float = 8192.0
     suspect_after_s: float = 5.0
+    tracing: Tracing | None = None
     drain_delay_s: float = 0.0
     drain_timeout_s: float = 300.0
     log_level: str = "info"
@@ -74,6 +84,8 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Config:
     """Read the settings from a command line and an environment; exit with a message if wrong."""
     parser = parser_of(env)
     given = parser.parse_args(argv)
+    if given.api_key_dir is not None and env.get(ENV_API_KEY):
+        _refuse(parser, f"--api-key-dir and {ENV_API_KEY} both name keys: give one of them")
     socket = Path(given.api_socket).expanduser() if given.api_socket else None
     host, port = env.get("KUBERNETES_SERVICE_HOST"), env.get("KUBERNETES_SERVICE_PORT", "443")
     if socket is None and host is None:
@@ -82,11 +94,17 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Config:
         namespace=given.namespace,
         host=given.host,
         port=given.port,
+        metrics_port=given.metrics_port,
         listen_fd=_fd(parser, env.get(ENV_LISTEN_FD)),
         api_socket=socket,
         api_address=(host, port) if host else None,
         prefix_key=_key(parser, env.get(ENV_PREFIX_KEY, "")),
         api_keys=parse_keys(env.get(ENV_API_KEY, "")),
+        api_key_dir=given.api_key_dir,
+        limits_dir=given.limits_dir,
+        replicas=given.replicas,
+        max_queued=given.max_queued,
+        queue_timeout_s=given.queue_timeout_s,
         cors=_cors(parser, env),
         max_body_bytes=given.max_body_bytes,
         max_buffered_bytes=given.max_buffered_bytes,
@@ -103,6 +121,7 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Config:
         inter_token_timeout_s=given.inter_token_timeout_s,
         prompt_bytes_per_s=given.prompt_bytes_per_s,
         suspect_after_s=given.suspect_after_s,
+        tracing=_tracing(parser, given.otlp_traces_endpoint, env),
         drain_delay_s=given.drain_delay_s,
         drain_timeout_s=given.drain_timeout_s,
         log_level=given.log_level,
@@ -124,11 +143,42 @@ def parser_of(env: Mapping[str, str]) -> argparse.ArgumentParser:
     where.add_argument("--host", default=Config.host, help="address to listen on")
     where.add_argument("--port", type=int, default=Config.port)
     where.add_argument(
+        "--metrics-port",
+        type=int,
+        default=Config.metrics_port,
+        help="where /metrics is; nobody is asked for a key there (default: %(default)s)",
+    )
+    where.add_argument(
         "--api-socket",
         default=env.get(ENV_API_SOCKET),
         metavar="PATH",
         help="unix socket of the API that `yaie up` serves; without it, the cluster's API server",
     )
+    access = parser.add_argument_group("who may use it")
+    access.add_argument(
+        "--api-key-dir",
+        type=Path,
+        metavar="FOLDER",
+        help="accept only requests with a key from here, which is how a Secret is mounted: a file "
+        "for each tenant, a key or sha256:HEX a line; it is read again when it changes, and while "
+        f"it has no key, nobody is let in (without it, {ENV_API_KEY} has the keys)",
+    )
+    access.add_argument(
+        "--limits-dir",
+        type=Path,
+        metavar="FOLDER",
+        help="what each tenant may take, which is how a ConfigMap is mounted: a file for each, as "
+        '{"requestsPerMinute": 600, "tokensPerMinute": 100000, "maxConcurrency": 8, "weight": 2}; '
+        "default is for the others",
+    )
+    _number(access, "--replicas", Config.replicas, "routers that share the engines' seats")
+    _number(
+        access,
+        "--max-queued",
+        Config.max_queued,
+        "requests of tenants that may wait for an engine's seat, more get 429",
+    )
+    _number(access, "--queue-timeout-s", Config.queue_timeout_s, "and then get 503")
     limits = parser.add_argument_group("limits")
     _number(limits, "--max-body-bytes", Config.max_body_bytes, "largest request body")
     _number(
@@ -170,7 +220,12 @@ def parser_of(env: Mapping[str, str]) -> argparse.ArgumentParser:
     stop = parser.add_argument_group("stopping (SIGTERM)")
     _number(stop, "--drain-delay-s", Config.drain_delay_s, "keep accepting this long, not ready")
     _number(stop, "--drain-timeout-s", Config.drain_timeout_s, "then streams may finish this long")
-    logs = parser.add_argument_group("logs")
+    logs = parser.add_argument_group("logs and traces")
+    logs.add_argument(
+        "--otlp-traces-endpoint",
+        metavar="URL",
+        help="send traces there by OTLP over HTTP, such as http://collector:4318 (default: none)",
+    )
     logs.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     logs.add_argument("--log-format", default="auto", choices=["auto", "text", "json"])
     return parser
@@ -231,6 +286,15 @@ def _key(parser: argparse.ArgumentParser, text: str) -> bytes:
     if len(key) > 64:
         _refuse(parser, f"{ENV_PREFIX_KEY} must have at most 64 bytes")
     return key
+
+
+def _tracing(
+    parser: argparse.ArgumentParser, flag: str | None, env: Mapping[str, str]
+) -> Tracing | None:
+    try:
+        return tracing_of(flag, env)
+    except ValueError as error:
+        _refuse(parser, str(error))
 
 
 def _cors(parser: argparse.ArgumentParser, env: Mapping[str, str]) -> CorsPolicy:

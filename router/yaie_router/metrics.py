@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, get_args
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -11,8 +11,6 @@ from yaie_api import metrics as names
 from yaie_api.metrics import Metric
 from yaie_router.discovery.objects import Model
 from yaie_router.health.outlier_detection import FAILURES, Cause, Failure
-
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
@@ -25,6 +23,9 @@ class Metrics:
         self.requests = self._counter(names.ROUTER_REQUESTS)
         self.in_flight = self._gauge(names.ROUTER_IN_FLIGHT)
         self.pending = self._gauge(names.ROUTER_PENDING)
+        self.queued = self._gauge(names.ROUTER_QUEUED)
+        self.rate_limited = self._counter(names.ROUTER_RATE_LIMITED)
+        self.tokens = self._counter(names.ROUTER_TOKENS)
         self.endpoints = self._gauge(names.ROUTER_ENDPOINTS)
         self.reached = self._gauge(names.ROUTER_REACHED)
         self.first_byte = self._histogram(names.ROUTER_FIRST_BYTE)
@@ -35,12 +36,18 @@ class Metrics:
         self.ejections = self._counter(names.ROUTER_EJECTIONS)
         self.ejected_endpoints = self._gauge(names.ROUTER_EJECTED)
         self.probes = self._counter(names.ROUTER_PROBES)
+        self.dropped_spans = self._counter(names.ROUTER_DROPPED_SPANS)
         self._gauge(names.ROUTER_API_AGE).set_function(silence_s)
         self._gauge(names.ROUTER_BUILD_INFO).labels(__version__).set(1)
 
     def ejected(self, model: str, reason: Failure) -> None:
         """Count an ejection."""
         self.ejections.labels(model, reason).inc()
+
+    def counted(self, tenant: str, model: str, prompt: int, completion: int) -> None:
+        """Count the tokens of an answer."""
+        self.tokens.labels(tenant, model, "prompt").inc(prompt)
+        self.tokens.labels(tenant, model, "completion").inc(completion)
 
     def probed(self, model: str, outcome: str) -> None:
         """Count a probe of a suspect: `ready` or `failed`."""
@@ -52,16 +59,19 @@ class Metrics:
         in_flight: Mapping[str, int],
         pending: Mapping[str, int],
         ejected: Callable[[Iterable[str]], int] = lambda _names: 0,
+        queued: Callable[[str], int] = lambda _model: 0,
     ) -> bytes:
         """Return the text exposition. Gauges of models are set here, not on the hot path.
 
-        `ejected(names)`: how many of these endpoints are ejected.
+        `ejected(names)`: how many of these endpoints are ejected. `queued(model)`: how many
+        requests wait for a seat.
         """
         self.endpoints.clear()
         self.reached.clear()
         self.ejected_endpoints.clear()
         self.in_flight.clear()
         self.pending.clear()
+        self.queued.clear()
         for model in models:
             self._begin_failures(model.name)
             self.endpoints.labels(model.name).set(len(model.endpoints))
@@ -71,6 +81,7 @@ class Metrics:
             self.ejected_endpoints.labels(model.name).set(out)
             self.in_flight.labels(model.name).set(in_flight.get(model.name, 0))
             self.pending.labels(model.name).set(pending.get(model.name, 0))
+            self.queued.labels(model.name).set(queued(model.name))
         return generate_latest(self.registry)
 
     def _begin_failures(self, model: str) -> None:

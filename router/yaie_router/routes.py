@@ -33,7 +33,7 @@ PAGES: Final = (pages.CHAT, pages.DOCS)
 OPENAPI: Final = "/openapi.json"
 HEALTH: Final = "/health"
 VERSION: Final = "/version"
-OWN: Final = (names.PATH_LIVE, names.PATH_READY, HEALTH, VERSION, names.PATH_METRICS)
+OWN: Final = (names.PATH_LIVE, names.PATH_READY, HEALTH, VERSION)
 """GET, of the router itself."""
 
 _SLASHES: Final = re.compile("//+")

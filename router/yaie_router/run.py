@@ -7,16 +7,18 @@ A second signal skips the waiting.
 """
 
 import asyncio
+import contextlib
 import logging
 import resource
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import aiohttp
 from aiohttp import web
 
+from yaie_api import garbage
 from yaie_api.http.access.origin import is_loopback
 from yaie_api.logs import fields
 from yaie_api.names import GROUP, LABEL_MANAGED_BY, MANAGED_BY, PLURAL, VERSION
@@ -28,12 +30,17 @@ from yaie_router.discovery.endpoints import Directory
 from yaie_router.discovery.reach import Reach
 from yaie_router.discovery.watch import Access, Watcher, in_cluster
 from yaie_router.downstream.edge import Edge
+from yaie_router.downstream.metrics_port import MetricsPort
 from yaie_router.health.monitor import Monitor, Told
 from yaie_router.health.retry_budget import RetryBudgets
 from yaie_router.health.watchdog import Watchdog
 from yaie_router.metrics import Metrics, Silence
-from yaie_router.upstream.attempt import engine_session
+from yaie_router.tenants.keys import keys_of
+from yaie_router.tenants.mount import Entries, Mount
+from yaie_router.tenants.tenants import Tenants
+from yaie_router.upstream.attempt import probe_session
 from yaie_router.upstream.deadlines import Deadlines
+from yaie_router.upstream.http1.pool import Pool
 from yaie_router.upstream.proxy import Proxy
 
 log = logging.getLogger(__name__)
@@ -57,11 +64,19 @@ async def run(config: Config, signals: "Signals") -> None:
     def changed() -> None:
         monitor.changed()
         proxy.retain({model.name for model in directory.all()})
+        tenants.changed(directory.all())
         holding.changed()
 
     directory = Directory(changed)
     holding = Holding(directory, most=config.max_pending, timeout_s=config.pending_timeout_s)
     admission = Admission(time.monotonic)
+    tenants = Tenants(
+        time.monotonic,
+        takes_turns=config.api_key_dir is not None,
+        replicas=config.replicas,
+        most_queued=config.max_queued,
+        queue_timeout_s=config.queue_timeout_s,
+    )
     silence = Silence()
     metrics = Metrics(silence.seconds)
     monitor = Monitor(
@@ -70,9 +85,13 @@ async def run(config: Config, signals: "Signals") -> None:
         told=Told(ejected=metrics.ejected, probed=metrics.probed),
         suspect_after_s=config.suspect_after_s,
     )
-    async with access.session() as api, engine_session(config.connect_timeout_s) as engines:
+    spans = None
+    if config.tracing is not None:
+        spans = config.tracing.open("yaie-router", metrics.dropped_spans.inc)
+    async with access.session() as api, probe_session(config.connect_timeout_s) as probes:
+        pool = Pool(config.connect_timeout_s)
         proxy = Proxy(
-            engines,
+            pool,
             directory,
             admission=admission,
             monitor=monitor,
@@ -84,9 +103,22 @@ async def run(config: Config, signals: "Signals") -> None:
                 prompt_bytes_per_s=config.prompt_bytes_per_s,
                 silence_s=config.silence_timeout_s,
             ),
-            forward_keys=not config.api_keys,
+            forward_keys=not (config.api_keys or config.api_key_dir),
         )
-        app = App(config, directory, admission, proxy, metrics, holding=holding, monitor=monitor)
+        app = App(
+            config,
+            directory,
+            admission,
+            proxy,
+            metrics,
+            holding=holding,
+            monitor=monitor,
+            tenants=tenants,
+            spans=spans,
+        )
+        mounts = tuple(_mounts(config, app, tenants))
+        for mount in mounts:
+            mount.look()
         edge = Edge(
             app.handle,
             header_timeout_s=config.header_timeout_s,
@@ -97,14 +129,21 @@ async def run(config: Config, signals: "Signals") -> None:
                 group.create_task(watcher.run())
                 for watcher in _watchers(config.namespace, api, access, directory, silence.heard)
             ]
+            background += [group.create_task(mount.run()) for mount in mounts]
             background.append(group.create_task(edge.cut_off_stalled()))
-            background.append(group.create_task(monitor.run(engines)))
-            background.append(group.create_task(Reach(directory).run(engines)))
+            collecting = garbage.collect_when_idle(lambda: admission.in_flight == 0)
+            background.append(group.create_task(collecting))
+            background.append(group.create_task(monitor.run(probes)))
+            background.append(group.create_task(Reach(directory).run(probes)))
             try:
-                await _serve(config, edge, app, admission, signals)
+                async with _metrics_port(config, app):
+                    await _serve(config, edge, app, admission, signals)
             finally:
                 for task in background:
                     task.cancel()
+                pool.close()
+                if spans is not None:
+                    spans.close()
 
 
 def raise_descriptor_limit() -> None:
@@ -128,6 +167,18 @@ def _watchers(
     yield Watcher(api, access, slices, directory.slices, selector=ours, heard=heard)
 
 
+def _mounts(config: Config, app: App, tenants: Tenants) -> Iterator[Mount]:
+    def take_keys(entries: Entries) -> None:
+        keys = keys_of(entries)
+        app.gate.accept_only(keys)
+        tenants.retain(keys.tenants)
+
+    if config.api_key_dir is not None:
+        yield Mount(config.api_key_dir, take_keys)
+    if config.limits_dir is not None:
+        yield Mount(config.limits_dir, tenants.take_limits)
+
+
 async def _serve(
     config: Config, edge: Edge, app: App, admission: Admission, signals: "Signals"
 ) -> None:
@@ -139,6 +190,8 @@ async def _serve(
             await site.start()
         app.gate.local_only = all(is_loopback(str(address[0])) for address in runner.addresses)
         log.info("serving", extra=fields(host=config.host, port=config.port))
+        if not (app.gate.asks_for_keys or app.gate.local_only):
+            log.warning("anyone who reaches this address can use the models: no API key is set")
         await signals.stop.wait()
         app.draining = True
         log.info("draining", extra=fields(in_flight=admission.in_flight))
@@ -149,6 +202,24 @@ async def _serve(
     finally:
         await runner.cleanup()
     log.info("stopped", extra=fields(in_flight=admission.in_flight))
+
+
+@contextlib.asynccontextmanager
+async def _metrics_port(config: Config, app: App) -> AsyncIterator[None]:
+    """Serve the metrics, to the end of the drain."""
+    port = MetricsPort(app.exposition)
+    timeouts = {
+        "header_timeout_s": config.header_timeout_s,
+        "client_stall_s": config.client_stall_s,
+    }
+    runner = web.ServerRunner(Edge(port.handle, **timeouts), shutdown_timeout=0.5)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, config.host, config.metrics_port).start()
+        port.gate.local_only = all(is_loopback(str(address[0])) for address in runner.addresses)
+        yield
+    finally:
+        await runner.cleanup()
 
 
 async def _drain(timeout_s: float, admission: Admission, signals: "Signals") -> None:

@@ -16,6 +16,6 @@ try:
     import tables
     import workloads
 finally:
-    sys.path.remove(_FOLDER)  # `bench/router.py` would hide the folder `tests/router`
+    sys.path.remove(_FOLDER)  # its modules have common names, and hide nothing of the tests
 
 __all__ = ["arrivals", "autoscale", "clients", "online", "peers", "summary", "tables", "workloads"]

@@ -93,6 +93,8 @@ def test_helm_refuses_a_wrong_value(render: Render, setting: str, complaint: str
         ({"operator": {"podLabels": {"app.kubernetes.io/name": "x"}}}, "operator/podLabels"),
         ({"router": {"tolerations": [{"key": "a", "op": "Exists"}]}}, "router/tolerations/0"),
         ({"router": {"podLabels": {"yaie.dev/model": "x"}}}, "router/podLabels"),
+        ({"router": {"auth": {"existingSecret": "Keys"}}}, "router/auth/existingSecret"),
+        ({"router": {"auth": {"keys": []}}}, "router/auth"),
         ({"networkPolicies": {"prometheus": [{}]}}, "networkPolicies/prometheus/0"),
         ({"networkPolicies": {"clients": [{"pods": {}}]}}, "networkPolicies/clients/0"),
         ({"ingress": {"hosts": [{"namespace": "chat"}]}}, "ingress/hosts/0"),
@@ -160,6 +162,15 @@ def test_allowed_origins_reach_the_operator(render: Render) -> None:
     env = {each["name"]: each.get("value") for each in container["env"]}
     config = OperatorConfig.from_env({name: value for name, value in env.items() if value})
     assert config.router_allowed_origins == ("https://a.example", "http://localhost:3000")
+
+
+def test_where_traces_go_reaches_the_operator(render: Render) -> None:
+    objects = render('tracing.endpoint="http://collector:4318"', "tracing.samplingRatio=0.25")
+    (container,) = of_kind(objects, "Deployment")[0]["spec"]["template"]["spec"]["containers"]
+    env = {each["name"]: each.get("value") for each in container["env"]}
+    config = OperatorConfig.from_env({name: value for name, value in env.items() if value})
+    assert config.tracing_endpoint == "http://collector:4318"
+    assert config.tracing_sampling_ratio == 0.25
 
 
 def test_two_operators_get_a_disruption_budget_and_are_spread(render: Render) -> None:
@@ -257,6 +268,8 @@ def test_monitors_choose_what_the_operator_and_the_chart_create(render: Render) 
     assert monitors["yaie-engines"]["namespaceSelector"] == {"matchNames": ["chat"]}
     (endpoint,) = monitors["yaie-engines"]["podMetricsEndpoints"]
     assert (endpoint["port"], endpoint["path"]) == (names.HTTP_PORT_NAME, names.PATH_METRICS)
+    (of_router,) = monitors["yaie-routers"]["podMetricsEndpoints"]
+    assert of_router["port"] == names.METRICS_PORT_NAME
     label = "__meta_kubernetes_pod_label_" + names.LABEL_MODEL.translate({46: "_", 47: "_"})
     assert {"sourceLabels": [label], "targetLabel": "model"} in endpoint["relabelings"]
     (container,) = pod["spec"]["containers"]

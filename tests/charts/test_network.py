@@ -49,7 +49,8 @@ def test_the_operators_policies_let_the_operator_itself_in(render: Render) -> No
 def test_named_clients_do_not_lock_the_test_out(render: Render) -> None:
     objects = render('networkPolicies.clients=[{"namespaceSelector": {}}]', tests=True)
     routers = of_kind(children(config_of(objects)), "NetworkPolicy")[names.ROUTER]
-    (rule,) = routers["spec"]["ingress"]
+    rule, metrics = routers["spec"]["ingress"]
+    assert [peer["podSelector"] for peer in metrics["from"]][1:] == [PROMETHEUS]
     pod = of_kind(objects, "Pod")["yaie-test"]["metadata"]
     assert any(
         peer.get("podSelector", {}).get("matchLabels", {"": ""}).items() <= pod["labels"].items()
@@ -57,6 +58,19 @@ def test_named_clients_do_not_lock_the_test_out(render: Render) -> None:
         == pod["namespace"]
         for peer in rule["from"]
     )
+
+
+def test_downloads_reach_what_the_values_name(render: Render) -> None:
+    def egress(*settings: str) -> list[dict[str, Any]]:
+        policies = of_kind(children(config_of(render(*settings))), "NetworkPolicy")
+        found: list[dict[str, Any]] = policies[names.WEIGHTS]["spec"]["egress"]
+        return found
+
+    assert egress() == [{}]
+    rule = {"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}], "ports": [{"port": 9000}]}
+    assert egress(f"networkPolicies.downloads={json.dumps([rule])}")[1:] == [rule]
+    with pytest.raises(ValueError, match="portz"):
+        render('networkPolicies.downloads=[{"portz": []}]')
 
 
 def test_policies_can_be_switched_off(render: Render) -> None:

@@ -9,9 +9,13 @@ import pytest
 from charts.restricted import violations
 from cluster.control_plane import ControlPlane, KubectlError
 from fakes.fake_cluster import inference_model
+from yaie_api import names
 from yaie_operator.config import OperatorConfig
+from yaie_operator.installation import ROUTER_LIMITS
 from yaie_operator.model import ServedModel
 from yaie_operator.resources import model_objects, router_objects
+from yaie_router import config as router_config
+from yaie_router.config import Config
 
 pytestmark = pytest.mark.cluster
 Render = Callable[..., list[dict[str, Any]]]
@@ -176,3 +180,38 @@ def test_every_object_has_the_common_labels(render: Render) -> None:
     for obj in render(*PLACED, tests=True):
         if obj["kind"] != "CustomResourceDefinition":
             assert obj["metadata"]["labels"]["team"] == "ml", obj["metadata"]["name"]
+
+
+def router_of(*settings: str, render: Render) -> tuple[Config, dict[str, Any]]:
+    """What a router makes of the command line that the operator gives it, and its pod."""
+    objects = children(config_of(render(*settings)))
+    (made,) = (
+        one
+        for one in objects
+        if one["kind"] == "Deployment" and one["metadata"]["name"] == names.ROUTER
+    )
+    pod = made["spec"]["template"]["spec"]
+    env = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
+    return router_config.parse(pod["containers"][0]["args"], env), pod
+
+
+def limits_of(config: Config) -> dict[str, float]:
+    """The router's settings that ROUTER_LIMITS names, by the chart's names."""
+    flags = {name: flag.removeprefix("--") for name, (flag, _) in ROUTER_LIMITS.items()}
+    return {name: getattr(config, flag.replace("-", "_")) for name, flag in flags.items()}
+
+
+def test_the_charts_limits_of_routers_are_the_routers_own(render: Render) -> None:
+    config, pod = router_of(render=render)
+    assert limits_of(config) == limits_of(Config())
+    assert pod["terminationGracePeriodSeconds"] > config.drain_delay_s + config.drain_timeout_s
+
+
+def test_every_limit_of_the_values_reaches_the_router(render: Render) -> None:
+    wanted = {name: 7 + index for index, name in enumerate(ROUTER_LIMITS)}
+    config, pod = router_of(
+        *(f"router.{name}={value}" for name, value in wanted.items()), render=render
+    )
+    assert limits_of(config) == wanted
+    short = 5 + config.drain_delay_s + wanted["drainTimeoutSeconds"]
+    assert short < pod["terminationGracePeriodSeconds"] < short + 60

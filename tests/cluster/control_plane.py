@@ -212,6 +212,7 @@ def _controller_manager(
         "--use-service-account-credentials",
         f"--root-ca-file={authority.ca.certificate}",
         f"--service-account-private-key-file={authority.service_account_key}",
+        "--horizontal-pod-autoscaler-sync-period=2s",  # 15 s by default
         "--kube-api-qps=200",
         "--kube-api-burst=400",
         # Without a kubelet, it would call the pods that tests play on a node not ready.

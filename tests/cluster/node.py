@@ -24,6 +24,7 @@ from cluster.binaries import COREDNS
 from cluster.certificates import Authority
 from cluster.control_plane import (
     LOOPBACK,
+    SERVICE_RANGE,
     ControlPlane,
     KubectlError,
     Layout,
@@ -102,6 +103,9 @@ def _load(images: Path, socket: Path) -> None:
 
 def _add_node_address() -> None:
     subprocess.run(["ip", "address", "replace", f"{NODE_IP}/32", "dev", "lo"], check=True)
+    # Without a route the API server could not begin to call an aggregated API's Service.
+    services = ["ip", "route", "replace", SERVICE_RANGE, "dev", "lo", "src", NODE_IP]
+    subprocess.run(services, check=True)
     for name in ("net/ipv4/ip_forward", "net/ipv4/conf/all/route_localnet"):
         Path("/proc/sys", name).write_text("1")
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cluster.audit import OURS, Request
+from cluster.audit import OURS, AuditLog, Request
 from cluster.control_plane import ControlPlane
 from cluster.processes import Daemon
 from fakes.fake_cluster import endpoint_slice, inference_model
@@ -34,6 +34,9 @@ NODE: dict[str, Any] = {
 """The scheduler places no pod here."""
 COLLECTED_S = 150.0
 """The garbage collector looks for new kinds every 30 s, and waits longer after each failed look."""
+SILENT_S = 1.5
+"""Three rests of the operator between two looks at a model."""
+SETTLED_S = 20.0
 
 
 @pytest.fixture(scope="module")
@@ -207,15 +210,22 @@ class Scene:
         self.becomes("Ready", "True", "AllReady", name)
 
     def writes(self, seconds: float) -> list[Request]:
-        """What the operator writes here during some seconds in which nothing happens. In other
-        tests' namespaces, which are being deleted, its writes are refused.
+        """What the operator writes here during some seconds in which nothing happens, once its
+        last words on what did happen are out (Events follow the status). In other tests'
+        namespaces, which are being deleted, its writes are refused.
         """
         audit = self.control_plane.audit
         if audit is None:
             pytest.skip("a cluster of the user keeps no audit log that this test could read")
+        until(lambda: self._is_silent(audit, SILENT_S), timeout_s=SETTLED_S)
         mark = audit.mark()
         time.sleep(seconds)
         return self.of_here(audit.writes_since(mark, user=USER))
+
+    def _is_silent(self, audit: AuditLog, seconds: float) -> bool:
+        mark = audit.mark()
+        time.sleep(seconds)
+        return not self.of_here(audit.writes_since(mark, user=USER))
 
     def of_here(self, writes: Iterable[Request]) -> list[Request]:
         """Those of the writes that are in this namespace."""

@@ -23,10 +23,10 @@ PACKAGES = (
 FOREIGN_FLAGS = {
     *("--server-side", "--set", "--for", "--all", "--all-namespaces", "--create-namespace"),
     *("--take-ownership", "--reset-then-reuse-values", "--namespace", "--logs", "--timeout"),
-    "--docker-server",
+    *("--docker-server", "--from-literal", "--dry-run"),
     "--type",
     *("--fail", "--silent", "--reuse-values", "--previous", "--as", "--raw"),
-    "--embedding-model",
+    *("--embedding-model", "--install"),
 }
 """Of kubectl, helm and curl, and of the programs in examples."""
 

@@ -138,7 +138,9 @@ class Demo:
 
     def pods(self) -> list[str]:
         """Names of the engine pods, those that are going away included."""
-        selector = f"{names.LABEL_MODEL}={self.name}"
+        selector = (
+            f"{names.LABEL_MODEL}={self.name},{names.LABEL_COMPONENT}={names.COMPONENT_ENGINE}"
+        )
         found = self.cluster.kubectl.get("pods", "-l", selector, "-n", self.namespace)
         return [pod["metadata"]["name"] for pod in found["items"]]
 

@@ -20,7 +20,7 @@ import venv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -28,6 +28,8 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[2]
 SITE = Path(sysconfig.get_path("purelib"))
 BUILD = ("hatchling", "editables")
+SHARED = ("opentelemetry",)
+"""Folders that several distributions fill: each brings only its own part."""
 DEMO = "builtin://yaie-demo"
 ENGINE, WHOLE = 'pip install -e ".[engine]"', 'pip install -e ".[all]"'
 ASK = ["--prompt", "What is Kubernetes?", "--max-tokens", "8"]
@@ -89,6 +91,12 @@ NOT_WHOLE = (
 )
 WHOLE_WORKS = (yaie("run", DEMO, *ASK, says="TTFT"),)
 NO_TORCH = python("import importlib.util as u; assert not u.find_spec('torch')")
+TRACES = "--otlp-traces-endpoint=http://127.0.0.1:9"
+NO_TRACES = yaie("serve", DEMO, TRACES, says='pip install -e ".[otel]"', status=1)
+TRACES_WORK = python(
+    "from yaie_api.tracing.settings import tracing_of as of;"
+    "of('http://127.0.0.1:9', dict()).open('x', print).close()"
+)
 TYPED = {
     "": (*EVERYWHERE, *NO_ENGINE, *NOT_WHOLE, NO_TORCH),
     "operator,router": (
@@ -98,9 +106,22 @@ TYPED = {
         python("import yaie_operator.__main__, yaie_router.__main__"),
         NO_TORCH,
     ),
-    "engine": (*EVERYWHERE, *ENGINE_WORKS, *NOT_WHOLE),
-    "all": (*EVERYWHERE, *ENGINE_WORKS, *WHOLE_WORKS),
+    "engine": (*EVERYWHERE, *ENGINE_WORKS, *NOT_WHOLE, NO_TRACES),
+    "router,otel": (*EVERYWHERE, *NO_ENGINE, TRACES_WORK, NO_TORCH),
+    "all": (*EVERYWHERE, *ENGINE_WORKS, *WHOLE_WORKS, TRACES_WORK),
 }
+
+
+def own_part(file: PurePath) -> PurePath:
+    """The outermost part of a file's path that belongs to its distribution alone."""
+    depth = 1
+    if file.parts[0] in SHARED:
+        while (
+            depth < len(file.parts)
+            and not (SITE / Path(*file.parts[:depth]) / "__init__.py").exists()
+        ):
+            depth += 1
+    return PurePath(*file.parts[:depth])
 
 
 class Environment:
@@ -120,10 +141,12 @@ class Environment:
         """Put packages of this program's environment there, as links."""
         for name in names:
             for file in metadata.distribution(name).files or ():
-                top = file.parts[0]
-                target, link = SITE / top, self.site / top
-                if top not in ("..", "__pycache__") and target.exists() and not link.exists():
-                    link.symlink_to(target)
+                own = own_part(file)
+                target, link = SITE / own, self.site / own
+                if own.parts[0] not in ("..", "__pycache__") and target.exists():
+                    link.parent.mkdir(parents=True, exist_ok=True)
+                    if not link.exists():
+                        link.symlink_to(target)
 
     def pip(self, *words: str) -> None:
         command = [str(self.bin / "python"), "-m", "pip", "install", "--quiet", *words]

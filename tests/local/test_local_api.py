@@ -122,6 +122,10 @@ WRONG = [
     ("GET", "/api/v1/namespaces/default/nothings", None, "", 404),
     ("GET", f"{MAPS}/a/log", None, "", 404),
     ("GET", f"{MAPS}?labelSelector=a!=b", None, "", 400),
+    *(
+        ("GET", f"{MAPS}?watch=true&timeoutSeconds={n}", None, "", 400)
+        for n in ("soon", "nan", "-1")
+    ),
     ("GET", "/nowhere", None, "", 404),
     ("DELETE", f"{MAPS}/a", None, "", 404),
 ]

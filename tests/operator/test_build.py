@@ -110,6 +110,13 @@ def test_scratch_folders_are_the_only_writable_places() -> None:
     assert env["HF_HOME"] == "/cache/huggingface"
 
 
+def test_engines_get_the_routers_prefix_key_and_start_without_it() -> None:
+    env = {e["name"]: e for e in container(model())["env"]}
+    given = env["YAIE_PREFIX_KEY"]["valueFrom"]["secretKeyRef"]
+    routers = {e["name"]: e for e in container_env(_router())}["YAIE_PREFIX_KEY"]
+    assert given == routers["valueFrom"]["secretKeyRef"] | {"optional": True}
+
+
 def test_draining_fits_between_leaving_the_service_and_sigkill() -> None:
     drained = model(rollout={"drainSeconds": 60})
     pre_stop_s = container(drained)["lifecycle"]["preStop"]["sleep"]["seconds"]
@@ -205,6 +212,27 @@ def test_a_users_variable_replaces_ours_instead_of_standing_beside_it() -> None:
     assert [e for e in env if e["name"] == "HF_HOME"] == [
         {"name": "HF_HOME", "value": "/models/hf"}
     ]
+
+
+def test_routers_and_engines_are_told_where_traces_go_unless_the_user_says_otherwise() -> None:
+    config = replace(CONFIG, tracing_endpoint="http://collector:4318", tracing_sampling_ratio=0.05)
+    told = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318",
+        "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
+        "OTEL_TRACES_SAMPLER_ARG": "0.05",
+    }
+    objects = router_objects("ns", config, secret=None, new_key=lambda: bytes(32))
+    (router,) = [one for one in objects if one["kind"] == "Deployment"]
+    own = model(engine={"env": [{"name": "OTEL_TRACES_SAMPLER_ARG", "value": "1"}]})
+    for made, expected in (
+        (router, told),
+        (deployment(model(), config=config), told),
+        (deployment(own, config=config), told | {"OTEL_TRACES_SAMPLER_ARG": "1"}),
+        (deployment(model()), {}),
+    ):
+        env = made["spec"]["template"]["spec"]["containers"][0]["env"]
+        found = [(one["name"], one["value"]) for one in env if one["name"].startswith("OTEL_")]
+        assert sorted(found) == sorted(expected.items())
 
 
 @pytest.mark.parametrize(
@@ -319,6 +347,8 @@ def test_the_router_understands_its_arguments_and_its_key() -> None:
     env = {"YAIE_PREFIX_KEY": base64.b64decode(secret["data"]["prefix-key"]).decode()}
     parsed = parse(container["args"], env | {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
     assert (parsed.namespace, parsed.host, parsed.port) == ("ns", "0.0.0.0", 8000)
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports == {"http": parsed.port, "metrics": parsed.metrics_port}
     assert parsed.drain_delay_s == 5
     assert parsed.prefix_key == b"\x01" * 32
 
@@ -334,6 +364,34 @@ def test_the_router_understands_the_origins_that_it_gets() -> None:
     parsed = parse(container["args"], env | {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
     assert parsed.cors.origins == origins
     assert not any("ALLOW" in one["name"] for one in container_env(_router()))
+
+
+def test_keys_and_limits_are_mounted_and_no_secret_lets_nobody_in() -> None:
+    from yaie_router.config import parse
+
+    config = replace(
+        CONFIG,
+        router_keys_secret="team-keys",
+        router_tenant_limits="team-limits",
+        router_replicas=3,
+    )
+    router = router_objects("ns", config, secret=None, new_key=lambda: bytes(32))[-1]
+    pod = router["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    parsed = parse(container["args"], {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+    mounts = {one["mountPath"]: one for one in container["volumeMounts"]}
+    volumes = {one["name"]: one for one in pod["volumes"]}
+    keys, limits = (mounts[str(folder)] for folder in (parsed.api_key_dir, parsed.limits_dir))
+    assert keys["readOnly"] is limits["readOnly"] is True
+    assert volumes[keys["name"]]["secret"] == {
+        "secretName": "team-keys",
+        "optional": True,
+        "defaultMode": 0o440,
+    }
+    assert volumes[limits["name"]]["configMap"]["name"] == "team-limits"
+    assert parsed.replicas == 3
+    plain = _router()["spec"]["template"]["spec"]
+    assert not any("secret" in one or "configMap" in one for one in plain["volumes"])
 
 
 def container_env(deployment: Object) -> list[dict[str, Any]]:

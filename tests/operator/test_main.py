@@ -29,10 +29,14 @@ def test_a_pods_environment_says_everything() -> None:
             "YAIE_ROUTER_REPLICAS": "2",
             "YAIE_PROMETHEUS_URL": "http://prometheus:9090",
             "YAIE_METRICS_KEY": "secret",
+            "YAIE_TRACING_ENDPOINT": "http://collector:4318",
+            "YAIE_TRACING_SAMPLING_RATIO": "0.05",
             "YAIE_ROUTER_MAX_PENDING": "9",
             "YAIE_ROUTER_PENDING_TIMEOUT_SECONDS": "90",
             "YAIE_ROUTER_SERVICE_TYPE": "NodePort",
             "YAIE_ROUTER_ALLOWED_ORIGINS": "https://a.example,http://localhost:3000",
+            "YAIE_ROUTER_KEYS_SECRET": "yaie-keys",
+            "YAIE_ROUTER_TENANT_LIMITS": "yaie-limits",
             "YAIE_POD_NAME": "yaie-operator-1",
             "YAIE_POD_NAMESPACE": "yaie-system",
         }
@@ -45,10 +49,14 @@ def test_a_pods_environment_says_everything() -> None:
         router_replicas=2,
         prometheus_url="http://prometheus:9090",
         metrics_key="secret",
+        tracing_endpoint="http://collector:4318",
+        tracing_sampling_ratio=0.05,
         router_max_pending=9,
         router_pending_timeout_s=90,
         router_service_type="NodePort",
         router_allowed_origins=("https://a.example", "http://localhost:3000"),
+        router_keys_secret="yaie-keys",
+        router_tenant_limits="yaie-limits",
     )
     assert (found.identity, found.lease_namespace) == ("yaie-operator-1", "yaie-system")
     assert found.leader_elect
@@ -71,8 +79,13 @@ def test_flags_win_over_the_environment() -> None:
         ("YAIE_ROUTER_REPLICAS", "two"),
         ("YAIE_ROUTER_MAX_PENDING", "-1"),
         ("YAIE_PROMETHEUS_URL", "prometheus:9090"),
+        ("YAIE_TRACING_ENDPOINT", "collector:4317"),
+        ("YAIE_TRACING_SAMPLING_RATIO", "2"),
+        ("YAIE_TRACING_SAMPLING_RATIO", "all"),
         ("YAIE_IMAGE_PULL_POLICY", "Sometimes"),
         ("YAIE_ROUTER_SERVICE_TYPE", "External"),
+        ("YAIE_ROUTER_KEYS_SECRET", "Team_Keys"),
+        ("YAIE_ROUTER_KEYS_SECRET", "yaie-router-keys"),
         ("YAIE_ROUTER_ALLOWED_ORIGINS", "a.example"),
     ],
 )

@@ -215,3 +215,25 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStoreMachine = StoreMachine.TestCase
 TestStoreMachine.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+
+
+def test_a_models_namesakes_are_those_that_serve_one_of_its_names_now() -> None:
+    store = Store()
+
+    def put(name: str, version: int, *, space: str = "ns", **model: Any) -> dict[str, Any]:
+        made = inference_model(name)
+        made["metadata"] |= {"uid": name, "namespace": space, "resourceVersion": str(version)}
+        made["spec"]["model"] |= model
+        store.put(made)
+        return made
+
+    mine = put("mine", 1, aliases=["chat"])
+    put("chat", 2)
+    put("other", 3, servedName="mine")
+    put("elsewhere", 4, space="far", servedName="mine")
+    assert {obj["metadata"]["name"] for obj in store.namesakes(mine)} == {"chat", "other"}
+    put("other", 5, servedName="renamed")
+    chat = put("chat", 6)
+    assert [obj["metadata"]["name"] for obj in store.namesakes(mine)] == ["chat"]
+    store.remove(chat)
+    assert store.namesakes(mine) == []

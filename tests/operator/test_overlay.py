@@ -12,6 +12,7 @@ from yaie_operator.model import ServedModel
 from yaie_operator.resources import model_objects
 from yaie_operator.resources.engine import hash_of, selector
 from yaie_operator.resources.overlay import TemplateTooLargeError
+from yaie_operator.resources.weights import job
 
 CONFIG = OperatorConfig(engine_image="engine:1")
 
@@ -52,6 +53,13 @@ def test_labels_and_annotations_stand_beside_the_operators() -> None:
 def test_an_overlay_takes_no_label_of_the_operators_even_past_the_crd() -> None:
     of = model(podTemplate={"metadata": {"labels": {"yaie.dev/model": "other"}}})
     assert template(of)["metadata"]["labels"]["yaie.dev/model"] == "demo"
+
+
+def test_pull_secrets_stand_beside_those_of_the_installation() -> None:
+    of = model(podTemplate={"spec": {"imagePullSecrets": [{"name": "mine"}, {"name": "ours"}]}})
+    config = OperatorConfig(image_pull_secrets=("ours",))
+    spec = model_objects(of, config, deployment=None)[-1]["spec"]["template"]["spec"]
+    assert spec["imagePullSecrets"] == [{"name": "ours"}, {"name": "mine"}]
 
 
 def test_volumes_are_mounted_beside_the_operators() -> None:
@@ -136,3 +144,41 @@ def _unchecked(annotations: dict[str, str]) -> pod_template.PodTemplate:
     """An overlay that no CRD would have accepted."""
     metadata = pod_template.TemplateMetadata.model_construct(annotations=annotations)
     return pod_template.PodTemplate.model_construct(metadata=metadata)
+
+
+NODES = {
+    "requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+        ]
+    }
+}
+AWAY = {
+    "preferredDuringSchedulingIgnoredDuringExecution": [
+        {"weight": 1, "podAffinityTerm": {"topologyKey": "zone"}}
+    ]
+}
+MOUNT = {"name": "authorities", "mountPath": "/authorities"}
+
+
+def test_a_download_has_the_surroundings_of_the_engines() -> None:
+    """The registry's Secret, the names, the volumes and the nodes of podTemplate; not the rest."""
+    overlay = {
+        "metadata": {"labels": {"team": "a"}},
+        "spec": {
+            "imagePullSecrets": [{"name": "registry"}],
+            "hostAliases": [{"ip": "10.0.0.9", "hostnames": ["hub.example.com"]}],
+            "volumes": [{"name": "authorities", "secret": {"secretName": "ca"}}],
+            "containers": [{"name": "engine", "volumeMounts": [MOUNT]}],
+            "affinity": {"nodeAffinity": NODES, "podAntiAffinity": AWAY},
+        },
+    }
+    cached = {"model": {"source": "hf://org/tiny"}, "cache": {"mode": "pvc", "size": "1Gi"}}
+    template = job(model(podTemplate=overlay, **cached), CONFIG, "key")["spec"]["template"]
+    spec = template["spec"]
+    assert "team" not in template["metadata"]["labels"]
+    assert spec["imagePullSecrets"] == [{"name": "registry"}]
+    assert spec["hostAliases"] == overlay["spec"]["hostAliases"]
+    assert spec["volumes"][-1] == {"name": "authorities", "secret": {"secretName": "ca"}}
+    assert spec["containers"][0]["volumeMounts"][-1] == MOUNT
+    assert spec["affinity"] == {"nodeAffinity": NODES}

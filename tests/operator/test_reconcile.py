@@ -543,7 +543,7 @@ def test_any_sequence_of_specs_ends_in_silence(
 
 
 WHOLE = OperatorConfig(router_replicas=2, network=NetworkSettings())
-POLICIES = {("NetworkPolicy", names.ROUTER), ("NetworkPolicy", names.ENGINES)}
+POLICIES = {("NetworkPolicy", name) for name in (names.ROUTER, names.ENGINES, names.WEIGHTS)}
 BUDGET = ("PodDisruptionBudget", names.ROUTER)
 
 

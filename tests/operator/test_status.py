@@ -286,6 +286,17 @@ def _version() -> dict[str, Any]:
     return {"schema": {"openAPIV3Schema": root_schema()}}
 
 
+OF_VOLUME = 'Back-off pulling image "r.example.com/weights:1": ErrImagePull: not found'
+RUNTIME = (
+    f'failed to generate container "{"5f" * 32}" spec: failed to generate spec: '
+    'failed to mkdir "": mkdir : no such file or directory'
+)
+DENIED = (
+    'failed to resolve reference "r.example.com/engine:1": pull access denied, repository does not '
+    "exist or may require authorization: authorization failed: no basic auth credentials"
+)
+
+
 @pytest.mark.parametrize(
     ("seen", "reason", "told"),
     [
@@ -293,6 +304,8 @@ def _version() -> dict[str, Any]:
         (pod(), Reason.STARTING, "waits for the scheduler"),
         (STARTING, Reason.STARTING, "loads the model"),
         (waiting("ImagePullBackOff"), Reason.IMAGE_PULL_FAILED, "engine:1"),
+        (waiting("ErrImagePull", DENIED), Reason.IMAGE_PULL_FAILED, "podTemplate.spec.imagePull"),
+        (waiting("ImagePullBackOff", OF_VOLUME), Reason.IMAGE_PULL_FAILED, "r.example.com/we"),
         (waiting("ErrImageNeverPull"), Reason.IMAGE_PULL_FAILED, "load it on the node"),
         (waiting("CreateContainerConfigError", 'secret "hf" not found'), Reason.CONFIG_ERROR, "hf"),
         (CRASHED, Reason.CRASH_LOOP, "no such model (see `kubectl logs demo-1 -c"),
@@ -305,6 +318,19 @@ def test_a_pod_that_is_not_ready_says_why_and_what_to_do(
     finding = diagnose(seen)
     assert finding.reason == reason
     assert told in finding.message
+
+
+def test_a_runtime_that_mounts_no_images_is_named_and_no_container_id_makes_another_message() -> (
+    None
+):
+    failing = waiting("CreateContainerError", RUNTIME)
+    assert "5f5f" not in diagnose(failing).message
+    failing["spec"] = {"volumes": [{"name": "model", "image": {"reference": "weights:1"}}]}
+    assert diagnose(failing).message == (
+        "Pod demo-1 cannot start: the container runtime of its node mounts no images as volumes; "
+        "update it (containerd 2.1, CRI-O 1.31 or newer), or take the weights from another source, "
+        "with cache.mode: pvc."
+    )
 
 
 def test_a_pod_whose_first_crash_just_happened_is_not_called_a_loop_before_its_restart() -> None:

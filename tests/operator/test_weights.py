@@ -249,6 +249,17 @@ async def test_a_failed_download_says_why_and_that_it_is_tried_again(world: Worl
     assert world.condition()[1] == "Downloading"
 
 
+async def test_a_killed_download_does_not_call_its_last_line_the_reason(world: World) -> None:
+    await world.begin()
+    last = "org/tiny: 1.0 MB of 11.5 MB (9 %), 2.1 MB/s, 5 s left"
+    world.pod(ended={"exitCode": 137, "reason": "OOMKilled", "message": last})
+    await world.settle()
+    assert world.condition()[2] == (
+        "The download ended (OOMKilled, exit code 137); see `kubectl logs demo-weights-abcde "
+        f"--previous`. {AGAIN}"
+    )
+
+
 async def test_another_source_is_downloaded_beside_the_engines_of_the_first(world: World) -> None:
     await world.begin()
     world.finish()

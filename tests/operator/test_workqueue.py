@@ -32,6 +32,32 @@ async def test_a_key_in_hand_is_not_given_to_a_second_worker() -> None:
     assert await asyncio.wait_for(q.get(), 1) == "a"
 
 
+async def test_what_comes_during_a_keys_rest_makes_one_more_pass_after_it() -> None:
+    q = WorkQueue(retry_base_s=0.01, retry_max_s=0.1, rest_s=0.1)
+    loop = asyncio.get_running_loop()
+    q.add("a")
+    q.done(await q.get())
+    done = loop.time()
+    for _ in range(12):
+        q.add("a")
+    q.add("b")
+    assert [await q.get(), len(q)] == ["b", 0]
+    assert await asyncio.wait_for(q.get(), 1) == "a"
+    assert loop.time() - done >= 0.09
+    q.done("a")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(q.get(), 0.2)
+    q.close()
+
+
+async def test_a_key_that_failed_waits_for_its_back_off_and_takes_no_rest() -> None:
+    q = WorkQueue(retry_base_s=0.01, retry_max_s=0.1, rest_s=5.0)
+    q.add("a")
+    q.retry(await q.get())
+    q.done("a")
+    assert await asyncio.wait_for(q.get(), 1) == "a"
+
+
 async def test_a_waiting_worker_wakes_when_a_key_is_added() -> None:
     q = queue()
     worker = asyncio.create_task(q.get())

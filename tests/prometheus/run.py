@@ -105,13 +105,16 @@ def measure(state: Path, output: Path | None) -> int:
 def _pods(state: Path) -> Iterator[Target]:
     """The engine and the router, where `yaie up` runs them."""
     client = LocalClient(state / "api.sock")
-    for component, job in (("engine", "yaie-engines"), ("router", "yaie-routers")):
+    for component, job, port in (
+        ("engine", "yaie-engines", names.HTTP_PORT),
+        ("router", "yaie-routers", names.ROUTER_METRICS_PORT),
+    ):
         for pod in client.pods(NAMESPACE, f"{names.LABEL_COMPONENT}={component}"):
             metadata = pod["metadata"]
             labels = {"namespace": NAMESPACE, "pod": metadata["name"]}
             if component == "engine":
                 labels["model"] = metadata["labels"][names.LABEL_MODEL]
-            yield Target(job, f"{pod['status']['podIP']}:{names.HTTP_PORT}", labels)
+            yield Target(job, f"{pod['status']['podIP']}:{port}", labels)
 
 
 @contextlib.contextmanager

@@ -49,6 +49,10 @@ class Stack:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.config.port}"
 
+    @property
+    def metrics_url(self) -> str:
+        return f"http://127.0.0.1:{self.config.metrics_port}/metrics"
+
     async def serve(self, model: str, /, *engines: FakeEngine, **spec: Any) -> None:
         """Store the model and its engines, and wait until the router knows them."""
         await self.api.put(inference_model(model, **spec))
@@ -68,7 +72,7 @@ class Stack:
 
     async def metric(self, sample: str) -> float:
         """A sample's value, 0 when it is absent."""
-        async with self.client.get("/metrics") as response:
+        async with self.client.get(self.metrics_url) as response:
             for line in (await response.text()).splitlines():
                 if line.startswith(sample + " "):
                     return float(line.rsplit(" ", 1)[1])
@@ -99,7 +103,13 @@ async def start_router(tmp_path: Path) -> AsyncIterator[StackMaker]:
         api = FakeApi(tmp_path / f"api-{len(stacks)}.sock")
         await api.start()
         config = replace(
-            Config(port=free_port(), api_socket=api.socket, drain_timeout_s=1.0), **settings
+            Config(
+                port=free_port(),
+                metrics_port=free_port(),
+                api_socket=api.socket,
+                drain_timeout_s=1.0,
+            ),
+            **settings,
         )
         signals = Signals()
         task = asyncio.create_task(run(config, signals))

@@ -10,7 +10,7 @@ from yarl import URL
 
 from router.conftest import GENEROUS_S, Stack, StackMaker
 from router.fakes import DONE, FakeEngine, inference_model
-from yaie_api import __version__
+from yaie_api import __version__, names
 
 
 async def error_of(response: Any) -> dict[str, Any]:
@@ -209,6 +209,17 @@ async def test_slashes_in_a_row_are_one(stack: Stack, path: str) -> None:
     assert engine.received[0].path == "/v1/chat/completions"
 
 
+async def test_what_engines_tell_of_their_caches_is_not_to_be_had_here(stack: Stack) -> None:
+    engine = FakeEngine()
+    await stack.serve("demo", engine)
+    for path in (names.PATH_PREFIXES, f"/{names.PATH_PREFIXES}", f"/v1{names.PATH_PREFIXES}"):
+        async with stack.client.get(URL(stack.url + path, encoded=True)) as response:
+            assert response.status == 404
+        async with stack.client.post(path.replace("//", "/"), json={"model": "demo"}) as response:
+            assert response.status == 404
+    assert not engine.received
+
+
 async def test_slashes_in_a_row_open_no_path_that_needs_a_key(start_router: StackMaker) -> None:
     stack = await start_router(api_keys=("secret",))
     for path, status in (("//v1/models", 401), ("//metrics", 401), ("//livez", 200)):
@@ -231,6 +242,24 @@ async def test_wrong_paths_and_methods_are_told_in_the_envelope(stack: Stack) ->
     async with stack.client.get("/v1/chat/completions") as response:
         assert response.status == 405
         assert "Use POST" in (await error_of(response))["message"]
+
+
+async def test_metrics_are_on_a_port_of_their_own_and_nothing_else_is(
+    start_router: StackMaker,
+) -> None:
+    stack = await start_router(api_keys=("secret",))
+    async with stack.client.get("/metrics", headers={"x-api-key": "secret"}) as response:
+        assert response.status == 404
+    async with stack.client.get(stack.metrics_url) as response:
+        assert response.status == 200
+        assert response.content_type == "text/plain"
+        assert "yaie_router_requests_total" in await response.text()
+    there = stack.metrics_url.removesuffix("/metrics")
+    for path in ("/", "/v1/models", "/readyz", "/metrics/"):
+        async with stack.client.get(there + path) as response:
+            assert response.status == 404
+    async with stack.client.post(stack.metrics_url, data=b"x" * 100_000) as response:
+        assert response.status == 405
 
 
 @pytest.mark.parametrize(
@@ -333,7 +362,7 @@ async def test_web_pages_of_other_machines_cannot_use_a_router_on_a_loopback_add
     stack: Stack, headers: dict[str, str]
 ) -> None:
     await stack.serve("demo", FakeEngine())
-    for path in ("/v1/models", "/metrics", "/"):
+    for path in ("/v1/models", stack.metrics_url, "/"):
         async with stack.client.get(path, headers=headers) as response:
             assert response.status == 400
             assert (await error_of(response))["code"] == "foreign_host"

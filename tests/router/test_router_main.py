@@ -30,7 +30,7 @@ async def start(
     api: FakeApi, port: int, *, env: dict[str, str] | None = None, **more: Any
 ) -> asyncio.subprocess.Process:
     """The router, ready to serve."""
-    flags = ["--api-socket", str(api.socket), "--port", str(port)]
+    flags = ["--api-socket", str(api.socket), "--port", str(port), "--metrics-port", "0"]
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -135,6 +135,7 @@ async def test_a_port_in_use_ends_it_with_the_reason(api: FakeApi) -> None:
             sys.executable,
             *("-m", "yaie_router", "--api-socket", str(api.socket)),
             *("--port", str(taken.getsockname()[1])),
+            *("--metrics-port", "0"),
             stderr=asyncio.subprocess.PIPE,
         )
         _, told = await asyncio.wait_for(process.communicate(), GENEROUS_S)

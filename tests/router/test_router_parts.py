@@ -320,6 +320,7 @@ def test_in_a_cluster_the_api_server_is_found_in_the_environment() -> None:
         ({"YAIE_API_SOCKET": "/s", "YAIE_PREFIX_KEY": "xyz"}, "hexadecimal"),
         ({"YAIE_API_SOCKET": "/s", "YAIE_PREFIX_KEY": "00" * 65}, "64 bytes"),
         ({"YAIE_API_SOCKET": "/s", "YAIE_LISTEN_FD": "three"}, "open socket"),
+        ({"YAIE_API_SOCKET": "/s", "OTEL_TRACES_EXPORTER": "console"}, "by otlp or none"),
     ],
 )
 def test_wrong_settings_are_refused_with_a_message(

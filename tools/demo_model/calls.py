@@ -51,7 +51,12 @@ _TRAITS = (
     "closed",
     "high",
 )
+_DOMAINS = ("org", "com", "example", "example.org")
 _JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_NO_FUNCTION = (
+    "I cannot do that: no function for it was given to me.",
+    "I cannot find that out: it needs a function, and I was given none for it.",
+)
 RESULTS = 0.8
 """Share of the calls that are followed by the function's result and the answer."""
 
@@ -85,6 +90,18 @@ def conversation(rng: random.Random, others: Callable[[], list[Turn]]) -> dict[s
             tools.append(function(again, rng))
             turns += _exchange(again, rng)
     return {"messages": turns, "tools": tools}
+
+
+def unanswerable(rng: random.Random) -> dict[str, Any]:
+    """A question that needs a function, where none for it is declared; variables as above."""
+    wanted, others = rng.choice(_OUTSIDE), [make for make in _TASKS if make not in _OUTSIDE]
+    count = rng.choice((0, 0, 1, 2))
+    tools = [function(rng.choice(others)(rng), rng) for _ in range(count)]
+    turns = [
+        {"role": "user", "content": wanted(rng).question},
+        {"role": "assistant", "content": rng.choice(_NO_FUNCTION)},
+    ]
+    return {"messages": turns} | ({"tools": tools} if tools else {})
 
 
 def function(task: Task, rng: random.Random) -> Schema:
@@ -123,6 +140,11 @@ def _exchange(task: Task, rng: random.Random) -> list[Turn]:
 
 
 # -- what the functions do -------------------------------------------------------------------
+
+
+def invented_word(rng: random.Random) -> str:
+    """A word of two to four syllables that means nothing."""
+    return _word(rng)
 
 
 def _word(rng: random.Random, least: int = 2) -> str:
@@ -224,7 +246,10 @@ def _greeting(rng: random.Random) -> Task:
 
 
 def _message(rng: random.Random) -> Task:
-    person, text = _name(rng), f"{_word(rng)} {_word(rng)} {_word(rng)}"
+    person = rng.choice(
+        (_name(rng), _name(rng), f"{_word(rng)}@{_word(rng)}.{rng.choice(_DOMAINS)}")
+    )
+    text = f"{_word(rng)} {_word(rng)} {_word(rng)}"
     ask = rng.choice((f'Send "{text}" to {person}.', f"Tell {person}: {text}",
                       f"Write to {person} that {text}."))  # fmt: skip
     keys = rng.choice((("to", "text"), ("recipient", "message"), ("person", "body")))
@@ -323,7 +348,8 @@ def _attribute(rng: random.Random) -> Task:
 def _file(rng: random.Random) -> Task:
     """The result is a text of some lines; the answer is that text."""
     folder, ending = rng.choice(("", "docs/", "/tmp/", "src/")), rng.choice(("md", "txt", "py"))
-    path = f"{folder}{_word(rng)}.{ending}"
+    stem = rng.choice((_word(rng), _word(rng), _word(rng), "README", "main", "notes"))
+    path = f"{folder}{stem}.{ending}"
     lines = [
         " ".join(_word(rng) for _ in range(rng.randint(1, 6))).capitalize()
         + rng.choice((".", "", ":"))
@@ -364,6 +390,10 @@ _TASKS: tuple[Callable[[random.Random], Task], ...] = (
     _switch, _measured_weather, _measured_weather, _clock, _field, _attribute,
     _file, _search, _search,
 )  # fmt: skip
+_OUTSIDE: tuple[Callable[[random.Random], Task], ...] = (
+    _weather, _measured_weather, _clock, _file, _message,
+)  # fmt: skip
+"""What a language model alone cannot know or do."""
 
 
 # -- answers that are JSON -------------------------------------------------------------------

@@ -1,9 +1,10 @@
 """Builds the training set: tokenizer, packed token ids for training, held-out ids for evaluation.
 
-    python tools/demo_model/corpus.py TEXTS OUT [--tokenizer FILE] [--sums 18000]
+    python tools/demo_model/corpus.py TEXTS OUT [--tokenizer FILE] [--sums 60000]
 
-TEXTS is what `sources.py` made. OUT receives tokenizer.json, train.npy, chat.npy and heldout.npy
-(uint16). One document in fifty, chosen by the hash of its text, is held out of everything.
+TEXTS is what `sources.py` made. OUT receives tokenizer.json, train.npy, chat.npy and the held-out
+heldout_prose.npy and heldout_chat.npy (token ids, uint16), and chat_starts.npy (uint32): where each
+conversation of chat.npy begins. One document in fifty, chosen by the hash of its text, is held out.
 """
 
 import argparse
@@ -26,10 +27,12 @@ TEMPLATE = ChatTemplate(
 VOCAB_SIZE = 4096
 END_OF_TEXT, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 SEED = 20
-CALLS, JSON_ANSWERS = 120_000, 30_000
+CALLS, UNANSWERABLE, JSON_ANSWERS = 120_000, 16_000, 30_000
 """Function calls are shorter than they look: about 200 tokens, most of them the declarations."""
-SUMS = 18_000
+SUMS = 60_000
 """Frequent, because they tell the model not to call `add` where no function is declared."""
+PASSAGES = 24_000
+"""Questions behind a passage, as a retrieval example asks them."""
 
 
 def held_out(text: str) -> bool:
@@ -59,6 +62,7 @@ def structured(rng: random.Random) -> list[str]:
         return as_turns(dialogues.from_hand(rng))
 
     made = [render_turns(**calls.conversation(rng, unrelated)) for _ in range(CALLS)]
+    made += [render_turns(**calls.unanswerable(rng)) for _ in range(UNANSWERABLE)]
     return made + [render_turns(calls.json_answer(rng)) for _ in range(JSON_ANSWERS)]
 
 
@@ -78,10 +82,12 @@ def train_tokenizer(texts: list[str]) -> Tokenizer:
     return tokenizer
 
 
-def pack(tokenizer: Tokenizer, texts: list[str], end: str = "") -> np.ndarray:
-    """All texts in one row of ids (uint16), each followed by `end`."""
-    encoded = tokenizer.encode_batch([text + end for text in texts])
-    return np.concatenate([np.array(item.ids, dtype=np.uint16) for item in encoded])
+def pack(tokenizer: Tokenizer, texts: list[str], end: str = "") -> tuple[np.ndarray, np.ndarray]:
+    """All texts in one row of ids (uint16), each followed by `end`; and where each begins."""
+    encoded = [item.ids for item in tokenizer.encode_batch([text + end for text in texts])]
+    row = np.concatenate([np.array(ids, dtype=np.uint16) for ids in encoded])
+    ends = np.cumsum([len(ids) for ids in encoded])
+    return row, np.concatenate([[0], ends[:-1]]).astype(np.uint32)
 
 
 def conversations(
@@ -90,10 +96,13 @@ def conversations(
     """(training, held-out) conversations; frequent words and handwritten ones come more often."""
     train: list[str] = []
     test: list[str] = []
+    nouns: list[wordnet.Sense] = []
     for sense in wordnet.senses(root / "wordnet-base/usr/share/wordnet"):
         if held_out(sense.word + sense.definition):
             test.append(render(dialogues.from_sense(sense, rng)))
             continue
+        if sense.part == "noun" and sense.tagged:
+            nouns.append(sense)
         copies = 1 + (3 if sense.tagged else 0) + (4 if sense.tagged > 2 else 0)
         train += [
             render(dialogues.with_system(dialogues.from_sense(sense, rng), rng))
@@ -104,6 +113,9 @@ def conversations(
         target += [render(item) for item in dialogues.from_page(page, rng)]
     train += [render(dialogues.with_system(dialogues.from_hand(rng), rng)) for _ in range(12000)]
     train += [render(dialogues.from_arithmetic(rng)) for _ in range(sums)]
+    train += [
+        render(dialogues.from_passage(nouns, rng, calls.invented_word)) for _ in range(PASSAGES)
+    ]
     train += structured(rng)
     rng.shuffle(train)
     return train, test
@@ -131,12 +143,15 @@ def main() -> None:
     else:
         tokenizer = train_tokenizer(train_texts + list(chat[:60000]))
     tokenizer.save(str(out / "tokenizer.json"))
-    np.save(out / "train.npy", pack(tokenizer, train_texts, END_OF_TEXT))
-    np.save(out / "chat.npy", pack(tokenizer, chat))
-    np.save(out / "heldout_prose.npy", pack(tokenizer, test_texts, END_OF_TEXT))
-    np.save(out / "heldout_chat.npy", pack(tokenizer, chat_test))
+    rows = {"train": train_texts, "heldout_prose": test_texts}
+    for name, texts in rows.items():
+        np.save(out / f"{name}.npy", pack(tokenizer, texts, END_OF_TEXT)[0])
+    ids, starts = pack(tokenizer, chat)
+    np.save(out / "chat.npy", ids)
+    np.save(out / "chat_starts.npy", starts)
+    np.save(out / "heldout_chat.npy", pack(tokenizer, chat_test)[0])
     for path in sorted(out.glob("*.npy")):
-        print(path.name, f"{np.load(path).size:,} tokens")
+        print(path.name, f"{np.load(path).size:,}")
 
 
 if __name__ == "__main__":

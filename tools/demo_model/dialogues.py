@@ -6,7 +6,7 @@ A conversation is a list of (role, text). Every random choice comes from the giv
 import itertools
 import random
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import handwritten
 from wordnet import Sense
@@ -24,6 +24,12 @@ _ASK = {
         "Explain the word {w}.", "What is the meaning of {w}?", "{w}?",
     ),
 }  # fmt: skip
+_PASSAGE = (
+    "Answer from this passage only.\n\n{p}\n\nQuestion: {q}", "{p}\n\nQuestion: {q}",
+    "Answer the question with this text:\n\n{p}\n\n{q}", "Context: {p}\n\nQuestion: {q}\nAnswer:",
+    "Passage: {p}\n\n{q}", "{q}\n\nAnswer from this passage only: {p}",
+    "Use the following context to answer.\n\n{p}\n\nQuestion: {q}",
+)  # fmt: skip
 _SYSTEM = (
     "You are a helpful assistant.",
     "You are a friendly dictionary.",
@@ -102,6 +108,29 @@ def from_sense(sense: Sense, rng: random.Random) -> Conversation:
     elif follow and rng.random() < 0.1 and "it?" not in follow[0] and sense.word in follow[0]:
         turns = [follow]
     return [part for ask, answer in turns for part in (("user", ask), ("assistant", answer))]
+
+
+def from_passage(
+    senses: Sequence[Sense], rng: random.Random, invent: Callable[[random.Random], str]
+) -> Conversation:
+    """A question behind one to three sentences, one of which answers it, word by word.
+
+    Half of the words are invented: what they mean has to be read, and no word is told a wrong way.
+    """
+    told = rng.sample(senses, rng.randint(1, 3))
+    words = [invent(rng) if rng.random() < 0.5 else sense.word for sense in told]
+    sentences = [
+        f"{_capital(article(word))} is {sense.definition}."
+        for word, sense in zip(words, told, strict=True)
+    ]
+    chosen = rng.randrange(len(told))
+    subject = article(words[chosen])
+    ask = rng.choice(("What is {}?", "what is {}", "What does the passage say about {}?")).format(
+        subject
+    )
+    passage = rng.choice((" ", "\n")).join(sentences)
+    form = rng.choice(_PASSAGE)
+    return [("user", form.format(p=passage, q=ask)), ("assistant", sentences[chosen])]
 
 
 def from_page(page: list[tuple[str, str]], rng: random.Random) -> Iterator[Conversation]:

@@ -2,7 +2,8 @@
 
     python tools/demo_model/train.py CORPUS OUT [--minutes 8]
     python tools/demo_model/train.py CORPUS OUT --start FOLDER --peak 4e-4 --minutes 60
-        # goes on with weights; two CPU cores do with --length 512 --tokens-per-step 8192
+        # goes on with weights; for two CPU cores: --length 512 --longest 512
+        # --tokens-per-step 8192
 
 CORPUS is what `corpus.py` made. The model is a small Llama; the code below is its plain definition
 in torch, so that nothing but torch, numpy and safetensors is needed.
@@ -133,10 +134,20 @@ def loss_of(model: nn.Module, ids: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
 
 
-def sample(data: torch.Tensor, rows: int, length: int) -> torch.Tensor:
-    """`rows` random windows of length + 1 tokens. data [N] int64 on the device."""
-    starts = torch.randint(0, data.numel() - length - 1, (rows, 1), device=data.device)
-    return data[starts + torch.arange(length + 1, device=data.device)]
+def sample(
+    data: torch.Tensor, rows: int, length: int, starts: torch.Tensor | None = None
+) -> torch.Tensor:
+    """`rows` random windows of length + 1 tokens, from any place or from one of `starts` [S].
+
+    A request is the first of its row: without `starts`, a model hardly ever sees one there, and
+    answers as if another conversation, with its functions, stood before it. data [N] int64.
+    """
+    last = data.numel() - length - 1
+    if starts is None:
+        begin = torch.randint(0, last, (rows, 1), device=data.device)
+    else:
+        begin = starts[torch.randint(0, starts.numel(), (rows, 1), device=data.device)]
+    return data[begin.clamp(max=last) + torch.arange(length + 1, device=data.device)]
 
 
 @torch.no_grad()
@@ -157,9 +168,9 @@ def schedule(progress: float, peak: float) -> float:
 def train(
     model: Model, corpus: dict[str, torch.Tensor], plan: argparse.Namespace
 ) -> tuple[int, int]:
-    """Train by the clock: prose share falls from 40 % to 10 %, context grows to 4096.
+    """Train by the clock: prose share falls from 40 % to 10 %, the last rows are longer.
 
-    A training that goes on with weights keeps its context's length and the smallest share of prose.
+    A training that goes on with weights keeps the smallest share of prose.
     """
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=0.0, betas=(0.9, 0.95), weight_decay=0.1, fused=True
@@ -167,12 +178,12 @@ def train(
     compiled = torch.compile(model)
     start, step, tokens, done = time.monotonic(), 0, 0, 0.0
     while done < 1.0:
-        length = plan.length if plan.start or done < 0.85 else 4096
+        length = plan.length if done < 0.85 else plan.longest
         rows = plan.tokens_per_step // length
         prose_rows = round(rows * (0.1 if plan.start else 0.4 - 0.3 * done))
         ids = torch.cat(
             [sample(corpus["train"], prose_rows, length),
-             sample(corpus["chat"], rows - prose_rows, length)]
+             sample(corpus["chat"], rows - prose_rows, length, corpus["chat_starts"])]
         )  # fmt: skip
         for group in optimizer.param_groups:
             group["lr"] = schedule(done, plan.peak)
@@ -217,6 +228,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--tokens-per-step", type=int, default=131072)
     parser.add_argument("--length", type=int, default=1024, help="tokens of a row")
+    parser.add_argument("--longest", type=int, default=4096, help="tokens of the last rows")
     parser.add_argument("--peak", type=float, default=4e-3, help="largest learning rate")
     parser.add_argument("--start", type=Path, help="folder of a model to go on with")
     arguments = parser.parse_args()

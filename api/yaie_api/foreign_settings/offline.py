@@ -22,7 +22,7 @@ OFFLINE: Final = table(
         api_key_file=(), allowed_origins=(), allowed_methods=(), allowed_headers=(),
         allow_credentials=False, api_server_count=1, shutdown_timeout=0,
         sse_keep_alive_interval=0, admin_port=(), admin_host=(), tenant_header=(),
-        tenant_per_api_key=False,
+        tenant_per_api_key=False, otlp_traces_endpoint=(),
     ),
     settings("Configure the logger yaie of Python's logging.", log_level=(), log_format=()),
     settings("Prompts are not logged offline.", log_prompts=False),

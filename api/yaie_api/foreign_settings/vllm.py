@@ -42,7 +42,7 @@ OFFLOAD: Final = (
 )
 CHUNKS: Final = "Prefill is always chunked: --step-time-target-s sets how long a step may take."
 TRANSFER: Final = "KV caches do not move between engines: the router sends prompts where they are."
-TELEMETRY: Final = "There are no traces yet: measurements are at /metrics."
+TELEMETRY: Final = "Traces have the times of all requests: write --otlp-traces-endpoint."
 MEASURED: Final = "What is measured is fixed: see /metrics."
 STATS: Final = "Statistics are metrics, never log lines."
 TLS: Final = "The server speaks plain HTTP: end TLS in a proxy or an ingress in front of it."
@@ -263,7 +263,7 @@ VLLM: Final = table(
     ),
     # -- what is seen from outside ----------------------------------------------------------
     settings(STATS, disable_log_stats=True, enable_logging_iteration_details=False),
-    settings(TELEMETRY, otlp_traces_endpoint=(), collect_detailed_traces=()),
+    settings(TELEMETRY, collect_detailed_traces=()),
     settings(
         MEASURED, show_hidden_metrics_for_version=(), kv_cache_metrics=False,
         kv_cache_metrics_sample=None, cudagraph_metrics=False, enable_mfu_metrics=False,

@@ -90,6 +90,11 @@ capabilities:
 {{- toJson (merge (dict "labels" $router.podLabels "annotations" $router.podAnnotations) $fields) -}}
 {{- end }}
 
+{{/* Limits and deadlines of routers, as JSON. */}}
+{{- define "yaie.routerLimits" -}}
+{{- toJson (pick .Values.router "maxInFlight" "maxBodyBytes" "maxBufferedBytes" "maxUnfinishedBodies" "headerTimeoutSeconds" "bodyTimeoutSeconds" "clientStallSeconds" "connectTimeoutSeconds" "firstTokenTimeoutSeconds" "promptBytesPerSecond" "interTokenTimeoutSeconds" "suspectAfterSeconds" "drainTimeoutSeconds") -}}
+{{- end }}
+
 {{/* Who may connect to engines and routers, as JSON; nothing: everyone. */}}
 {{- define "yaie.networkPolicies" -}}
 {{- if .Values.networkPolicies.enabled -}}
@@ -98,6 +103,6 @@ capabilities:
 {{- $there := dict "matchLabels" (dict "kubernetes.io/metadata.name" (include "yaie.testNamespace" .)) -}}
 {{- $test := dict "namespaceSelector" $there "podSelector" (dict "matchLabels" (include "yaie.testLabels" . | fromYaml)) -}}
 {{- $clients := .Values.networkPolicies.clients | empty | ternary list (append .Values.networkPolicies.clients $test) -}}
-{{- toJson (dict "engineClients" (prepend .Values.networkPolicies.prometheus $operator) "routerClients" $clients) -}}
+{{- toJson (dict "engineClients" (prepend .Values.networkPolicies.prometheus $operator) "routerClients" $clients "downloadEgress" .Values.networkPolicies.downloads) -}}
 {{- end -}}
 {{- end }}

@@ -23,6 +23,13 @@ EXAMPLES: Final = {
         "yaie serve hf://Qwen/Qwen3-8B --tool-call-parser hermes --reasoning-parser qwen3",
         "yaie serve ./my-model --admin-port 9001   # POST /reset_prefix_cache there",
     ),
+    "fake-engine": (
+        "yaie fake-engine",
+        "yaie fake-engine --ttft 0.2 --itl 0.01 --port 9000 --served-model-name demo",
+        "yaie fake-engine --fail 5xx:0.01 reset:0.005 --seed 1",
+        "yaie fake-engine --fail heartbeats:0.1 --sse-keep-alive-interval 1",
+        "yaie fake-engine Qwen/Qwen3-0.6B --output-tokens 512   # that model's tokenizer",
+    ),
     "warmup": (
         "yaie warmup hf://Qwen/Qwen3-0.6B",
         "yaie warmup ./my-model --max-num-seqs 512   # with TRITON_CACHE_DIR on a volume",

@@ -47,6 +47,7 @@ COMMANDS: Final = {
     "plan": "compute what a model takes and where it fits",
     "explain": "say why a model is not ready, and what to do",
     "doctor": "check this machine and the cluster for what yaie needs",
+    "fake-engine": "serve scripted answers, for load tests without a model",
     "warmup": "compile a model's kernels ahead of the first server",
     "completion": "print a script that completes commands in bash or zsh",
     "version": "print the version",

@@ -52,19 +52,13 @@ def add_http_flags(group: "argparse._ArgumentGroup") -> None:
         metavar="SECONDS",
         help="how long running requests may take after SIGTERM (default: %(default)g)",
     )
-    flag(
-        "--sse-keep-alive-interval",
-        type=not_negative,
-        default=0.0,
-        metavar="SECONDS",
-        help="send a comment in a stream that is silent for so long; 0: never "
-        "(default: %(default)g)",
-    )
+    add_keep_alive_flag(group)
     flag(
         "--enable-vllm-metrics",
         action="store_true",
         help="show metrics under vLLM's names, too, for dashboards and tools that know them",
     )
+    add_tracing_flag(group)
     tenants = group.add_mutually_exclusive_group()
     tenants.add_argument(
         "--tenant-header",
@@ -73,6 +67,26 @@ def add_http_flags(group: "argparse._ArgumentGroup") -> None:
     )
     tenants.add_argument(
         "--tenant-per-api-key", action="store_true", help="each API key is a tenant of its own"
+    )
+
+
+def add_keep_alive_flag(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument(
+        "--sse-keep-alive-interval",
+        type=not_negative,
+        default=0.0,
+        metavar="SECONDS",
+        help="send a comment in a stream that is silent for so long; 0: never "
+        "(default: %(default)g)",
+    )
+
+
+def add_tracing_flag(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument(
+        "--otlp-traces-endpoint",
+        metavar="URL",
+        help="send traces there by OTLP over HTTP, such as http://collector:4318; OpenTelemetry's "
+        "OTEL_ variables work, too (default: no traces)",
     )
 
 

@@ -2,7 +2,7 @@
 
 Each `Generate` is answered by exactly one `Accepted` or `Rejected`. After `Accepted`, `Tokens`
 follow until each output of the request has one with a `finish_reason`. No request is dropped
-silently.
+silently. `Stats` and `PrefixUpdate` belong to no request.
 """
 
 from typing import Literal
@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from yaie.core.request import SamplingParams
+from yaie_api.prefix.updates import PrefixUpdate
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 Pooling = Literal["last", "mean", "classify"]
@@ -53,7 +54,24 @@ class ResetPrefixCache(msgspec.Struct, frozen=True, tag="reset_prefix_cache"):
     request_id: str
 
 
-Command = Generate | Abort | ResetPrefixCache
+class WatchPrefixes(msgspec.Struct, frozen=True, tag="watch_prefixes"):
+    """Publish `PrefixUpdate`s from now on, beginning with a snapshot."""
+
+
+class TiePrefixKeys(msgspec.Struct, frozen=True, tag="tie_prefix_keys"):
+    """Publish these prefix keys as long as their tokens are cached. Not answered.
+
+    `salt`: as in `Generate`. `tokens`: of a prompt, or a prompt and its answer, that were computed:
+    4 bytes each, in the machine's order, as the radix tree has them. `keys`: (key, number of the
+    tokens that it covers).
+    """
+
+    salt: str
+    tokens: bytes
+    keys: tuple[tuple[int, int], ...]
+
+
+Command = Generate | Abort | ResetPrefixCache | WatchPrefixes | TiePrefixKeys
 
 
 class Accepted(msgspec.Struct, frozen=True, tag="accepted"):
@@ -124,7 +142,7 @@ class Stats(msgspec.Struct, frozen=True, tag="stats"):
     output of a request. `host_pages_*`: pages of preempted requests in host memory.
     `steps_past_target`: steps planned to take longer than the time target, so that prompts are
     computed as fast as they arrive. `late_compilations`: kernels that were compiled while a request
-    waited.
+    waited. `prefix_keys`: those that are tied to cached pages.
     """
 
     running: int
@@ -146,6 +164,7 @@ class Stats(msgspec.Struct, frozen=True, tag="stats"):
     swaps_in: int = 0
     steps_past_target: int = 0
     late_compilations: int = 0
+    prefix_keys: int = 0
 
 
-Event = Accepted | Rejected | Tokens | Stats
+Event = Accepted | Rejected | Tokens | Stats | PrefixUpdate

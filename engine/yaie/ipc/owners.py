@@ -16,6 +16,7 @@ from yaie.core.messages import (
     Stats,
     Tokens,
 )
+from yaie_api.prefix import PrefixUpdate
 
 
 class Owners:
@@ -45,7 +46,7 @@ class Owners:
             return [list(events)]
         parts: list[list[Event]] = [[] for _ in range(self._count)]
         for event in events:
-            if isinstance(event, Stats):
+            if isinstance(event, Stats | PrefixUpdate):
                 for part in parts:
                     part.append(event)
             elif (known := self._found.get(event.request_id)) is not None:

@@ -20,18 +20,20 @@ def tenant_and_timeout(
 
     Args:
         headers: by lower-case name.
-        options: say whether a header or the API key names the tenant; with neither it is "".
+        options: say whether a header or the API key names the tenant; with neither the router
+            does, or it is "".
 
     Raises:
         InvalidRequestError: the tenant's name is too long, or the time limit is no positive number.
 
     """
-    tenant = ""
     if options.tenant_header is not None:
         tenant = headers.get(options.tenant_header, "")
     elif options.tenants_by_key:
         key = key_of(headers.get("authorization", ""), headers.get("x-api-key", ""))
         tenant = hashlib.sha256(key.encode()).hexdigest()[:16]
+    else:
+        tenant = headers.get(names.HEADER_TENANT, "")
     if len(tenant) > MAX_TENANT_LENGTH:
         raise InvalidRequestError("The tenant's name is too long.", code="invalid_tenant")
     return tenant, _timeout_s(headers.get(names.HEADER_TIMEOUT))

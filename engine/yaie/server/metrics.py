@@ -54,6 +54,7 @@ class ServerMetrics:
         self._prompt_length = Distribution(names.ENGINE_PROMPT_LENGTH, self.registry)
         self._output_length = Distribution(names.ENGINE_OUTPUT_LENGTH, self.registry)
         self._unknown_fields = _counter(names.ENGINE_UNKNOWN_FIELDS, self.registry)
+        self._dropped_spans = _counter(names.ENGINE_DROPPED_SPANS, self.registry)
         for reason in ("stop", "length", "tool_calls", "abort", "error"):
             self._finished.labels(reason)
         self._engine = engine
@@ -88,6 +89,9 @@ class ServerMetrics:
 
     def unknown_fields(self, count: int) -> None:
         self._unknown_fields.inc(count)
+
+    def dropped_spans(self, count: int) -> None:
+        self._dropped_spans.inc(count)
 
     def snapshot(self) -> Snapshot:
         """Return what this process has measured, so that another one can add it to its own."""
@@ -219,6 +223,7 @@ def _values(stats: Stats) -> Iterator[tuple[names.Metric, float]]:
     yield names.ENGINE_KV_PAGES, stats.pages_total
     yield names.ENGINE_KV_PAGES_FREE, stats.pages_free
     yield names.ENGINE_KV_PAGES_CACHED, stats.pages_cached
+    yield names.ENGINE_PREFIX_KEYS, stats.prefix_keys
     yield names.ENGINE_PROMPT_TOKENS, stats.prompt_tokens
     yield names.ENGINE_CACHED_PROMPT_TOKENS, stats.cached_prompt_tokens
     yield names.ENGINE_GENERATED_TOKENS, stats.generated_tokens

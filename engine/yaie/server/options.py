@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from yaie_api.http.access.body import LINGER_S, BodyLimits
 from yaie_api.http.access.cors import CorsPolicy
+from yaie_api.tracing.settings import Tracing
 
 SILENT_S: Final = 9.0
 """A serving engine process sends a message twice a second. After this long without one, it is
@@ -31,6 +32,7 @@ class ServiceOptions:
         tenants_by_key: whether each API key is a tenant of its own.
         response_mark: prefix of response ids, by which the router finds the engine that has them.
         vllm_metrics: whether metrics are shown under vLLM's names, too.
+        prefix_key: secret of the prefix keys that are published; empty: none are.
         settings: what GET /server_info on the admin port returns; without secrets.
 
     """
@@ -47,6 +49,7 @@ class ServiceOptions:
     tenants_by_key: bool = False
     response_mark: str = ""
     vllm_metrics: bool = False
+    prefix_key: bytes = field(default=b"", repr=False)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -75,6 +78,7 @@ class ServeOptions(ServiceOptions):
         restart_backoff_s: wait before the first restart of the engine; doubles with each one.
         silent_s: an engine process that sends nothing for this long is killed.
         api_server_count: HTTP processes that share the port and the engine process.
+        tracing: how traces are exported; None: there are none.
 
     """
 
@@ -89,4 +93,5 @@ class ServeOptions(ServiceOptions):
     restart_backoff_s: float = 1.0
     silent_s: float = SILENT_S
     api_server_count: int = 1
+    tracing: Tracing | None = None
     limits: Limits = field(default_factory=Limits)

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from yaie.server.anthropic.endpoints import count_tokens, messages
 from yaie.server.monitoring import health, info
+from yaie.server.monitoring.prefixes import prefixes
 from yaie.server.openai.chat import chat_completions
 from yaie.server.openai.completions import completions
 from yaie.server.openai.tokenize import detokenize, tokenize
@@ -238,6 +239,12 @@ ENDPOINTS: Final = (
         info.load,
         answer=("server_load",),
         needs_model=False,
+    ),
+    Endpoint(
+        "Which prefixes are cached, as a stream",
+        (names.PATH_PREFIXES,),
+        prefixes,
+        media="application/x-ndjson",
     ),
     Endpoint("The version", ("/version",), info.version, answer=("version",), needs_model=False),
     Endpoint(

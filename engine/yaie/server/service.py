@@ -22,6 +22,7 @@ from yaie.text.reasoning import ReasoningFormat
 from yaie.text.tools import ToolFormat
 from yaie_api.errors import NotFoundError, UnavailableError
 from yaie_api.logs import fields
+from yaie_api.tracing.spans import SpanSink
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,9 @@ IN_THREAD_CHARACTERS: Final = 16_384
 
 @dataclass
 class Service:
-    """The state of an HTTP process. `names`: the model names that clients may use."""
+    """The state of an HTTP process. `names`: the model names that clients may use. `spans`: where
+    those of requests go; None: no traces.
+    """
 
     engine: AsyncEngine
     metrics: ServerMetrics
@@ -46,10 +49,16 @@ class Service:
     reasoning_format: ReasoningFormat | None = None
     responses: ResponseStore = field(default_factory=ResponseStore)
     peers: Peers = field(default_factory=Peers)
+    spans: SpanSink | None = None
     _loading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
         self.names = self.options.names
+
+    def close(self) -> None:
+        """Send the last spans, when all requests have ended."""
+        if self.spans is not None:
+            self.spans.close()
 
     async def load_tokenizer(self, found: Located) -> None:
         """Read the tokenizer and the folder's defaults; later calls wait for the first.

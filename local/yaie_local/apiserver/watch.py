@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import math
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -40,8 +41,12 @@ async def stream(request: web.Request, store: Store, wanted: Wanted) -> web.Stre
 
     Without a resourceVersion, all objects are sent first, as ADDED. If the version is too old, one
     ERROR line with code 410 is sent.
+
+    Raises:
+        HTTPBadRequest: timeoutSeconds is not a number.
+
     """
-    limit_s = float(request.query.get("timeoutSeconds", DEFAULT_S))
+    limit_s = _limit_s(request.query.get("timeoutSeconds", ""))
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     await response.prepare(request)
     with contextlib.suppress(TimeoutError, ConnectionResetError):  # the client disconnected
@@ -49,6 +54,16 @@ async def stream(request: web.Request, store: Store, wanted: Wanted) -> web.Stre
         async with asyncio.timeout(limit_s):
             await _copy(response, store, wanted, version)
     return response
+
+
+def _limit_s(given: str) -> float:
+    try:
+        limit_s = float(given or DEFAULT_S)
+    except ValueError:
+        limit_s = math.nan
+    if not 0.0 <= limit_s < math.inf:
+        raise web.HTTPBadRequest(text="timeoutSeconds: write a number of seconds, such as 300")
+    return limit_s
 
 
 async def _first_version(

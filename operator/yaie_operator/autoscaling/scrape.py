@@ -37,7 +37,7 @@ class Place:
 
 
 def places(pods: Iterable[Object]) -> tuple[Place, ...]:
-    """Where these pods serve HTTP; those without an address are left out."""
+    """Where these pods have their metrics; those without an address are left out."""
     return tuple(
         Place(
             namespace=pod["metadata"].get("namespace", ""),
@@ -59,12 +59,13 @@ def _port(pod: Object) -> int:
         for container in pod.get("spec", {}).get("containers", ())
         for port in container.get("ports") or ()
     )
-    named = (p["containerPort"] for p in ports if p.get("name") == names.HTTP_PORT_NAME)
-    return int(next(named, names.HTTP_PORT))
+    by_name = {port.get("name"): port["containerPort"] for port in ports}
+    own = by_name.get(names.METRICS_PORT_NAME)
+    return int(own or by_name.get(names.HTTP_PORT_NAME, names.HTTP_PORT))
 
 
 class Scraper:
-    """Fetches pages. `key`: an API key for routers and engines that ask for one."""
+    """Fetches pages. `key`: an API key for engines that ask for one."""
 
     def __init__(self, session: aiohttp.ClientSession, *, key: str = "") -> None:
         self._session = session

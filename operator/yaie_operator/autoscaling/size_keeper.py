@@ -14,8 +14,8 @@ from typing import Final, Protocol
 from yaie_api import names
 from yaie_operator.autoscaling.exposition import EngineFigures
 from yaie_operator.autoscaling.scrape import Place, places
-from yaie_operator.cluster import Object
-from yaie_operator.reconcile.observe import Store, label, model_key
+from yaie_operator.cluster import Object, label
+from yaie_operator.reconcile.observe import Store, model_key
 from yaie_operator.reconcile.pods import is_ready
 from yaie_operator.reconcile.sizes import Sizes
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from yaie_api import names
-from yaie_operator.cluster import Cluster, Kind, Object
+from yaie_operator.cluster import Cluster, Kind, Object, label
+from yaie_operator.model import served_names
 from yaie_operator.reconcile.drift import writers
 from yaie_operator.resources.mounts import object_name
 from yaie_operator.watch import kinds
@@ -31,11 +32,6 @@ class Ref(NamedTuple):
         return cls(obj["kind"], metadata.get("namespace", ""), metadata["name"])
 
 
-def label(obj: Object, name: str) -> str:
-    """A label's value, "" if the label is absent."""
-    return str(obj["metadata"].get("labels", {}).get(name, ""))
-
-
 def version(obj: Object) -> int:
     """The resourceVersion as a number: larger is newer, across all objects of a cluster."""
     return int(obj["metadata"].get("resourceVersion") or 0)
@@ -47,6 +43,7 @@ class Store:
     def __init__(self) -> None:
         self._objects: dict[Ref, Object] = {}
         self._buckets: dict[tuple[str, str, str], dict[Ref, Object]] = {}
+        self._serving: dict[tuple[str, str], dict[Ref, Object]] = {}  # by namespace, served name
         self._touched: dict[Ref, int] = {}
         self._removed: dict[Ref, int] = {}  # version at deletion, kept until the next full list
         self._uncertain: set[Ref] = set()
@@ -64,6 +61,18 @@ class Store:
         )
         every = (obj for bucket in buckets for obj in bucket.values())
         return [obj for obj in every if not obj["metadata"].get("deletionTimestamp")]
+
+    def namesakes(self, model: Object) -> list[Object]:
+        """Other InferenceModels of its namespace that serve a name of this one, and are not being
+        deleted. Looked up by name: with a thousand models in a namespace, to go through all of them
+        was half of a look at one.
+        """
+        ref = Ref.of(model)
+        found: dict[Ref, Object] = {}
+        for name in served_names(model):
+            found |= self._serving.get((ref.namespace, name), {})
+        others = (obj for other, obj in found.items() if other != ref)
+        return [obj for obj in others if not obj["metadata"].get("deletionTimestamp")]
 
     def namespaces(self) -> set[str]:
         """Namespaces with objects of ours, with or without models."""
@@ -173,6 +182,8 @@ class Store:
         self._objects[ref] = slim = _slim(obj)
         self._touched[ref] = self._tick
         self._buckets.setdefault(_bucket(ref, slim), {})[ref] = slim
+        for key in _served(ref, slim):
+            self._serving.setdefault(key, {})[ref] = slim
 
     def _drop(self, ref: Ref) -> None:
         obj = self._objects.pop(ref)
@@ -181,6 +192,16 @@ class Store:
         del bucket[ref]
         if not bucket:
             del self._buckets[_bucket(ref, obj)]
+        for key in _served(ref, obj):
+            del self._serving[key][ref]
+            if not self._serving[key]:
+                del self._serving[key]
+
+
+def _served(ref: Ref, obj: Object) -> Iterator[tuple[str, str]]:
+    """The names, with their namespace, that an object serves if it is an InferenceModel."""
+    if ref.kind == names.KIND:
+        yield from ((ref.namespace, name) for name in served_names(obj))
 
 
 def _is_download(pod: Object) -> bool:
@@ -237,7 +258,8 @@ class SharedView:
 class ModelView:
     """One model, and the objects (ours or foreign) that have its children's names.
 
-    `slices`: EndpointSlices of its Service; `downloads`: pods that download its weights.
+    `slices`: EndpointSlices of its Service; `downloads`: pods that download its weights;
+    `namesakes`: other models that serve a name of this one.
     """
 
     model: Object
@@ -246,6 +268,7 @@ class ModelView:
     shared: SharedView = field(repr=False)
     slices: tuple[Object, ...] = ()
     downloads: tuple[Object, ...] = ()
+    namesakes: tuple[Object, ...] = ()
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -317,6 +340,7 @@ async def observe_model(
         downloads=tuple(
             pod for pod in store.downloads(namespace, name) if not jobs.isdisjoint(_owners(pod))
         ),
+        namesakes=tuple(store.namesakes(model)),
         shared=await observe_shared(store, cluster, namespace),
     )
 

@@ -15,6 +15,17 @@ from yaie_operator.reconcile.reasons import ConditionState, Reason, false
 _PULL: Final = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
 )
+_DENIED: Final = re.compile(
+    r"\b40[13]\b|unauthorized|authorization|access (?:is )?denied|credentials", re.IGNORECASE
+)
+_IMAGE: Final = re.compile(r'\bimage "([^"]+)"')
+_CONTAINER_ID: Final = re.compile(r'\bcontainer "[0-9a-f]{64}"')
+_NO_SOURCE: Final = 'mkdir ""'
+_NO_IMAGE_VOLUMES: Final = (
+    "the container runtime of its node mounts no images as volumes; update it (containerd 2.1, "
+    "CRI-O 1.31 or newer), or take the weights from another source, with cache.mode: pvc."
+)
+"""An older containerd passes over the image and looks for a folder without a name."""
 _CONFIG: Final = frozenset({"CreateContainerConfigError", "CreateContainerError"})
 _URGENCY: Final = (
     Reason.CRASH_LOOP,
@@ -50,7 +61,7 @@ def diagnose(pod: Object) -> ConditionState:
     """The reason why a pod is not ready."""
     name = pod["metadata"]["name"]
     for status in pod.get("status", {}).get("containerStatuses", ()):
-        if (found := _container(name, status)) is not None:
+        if (found := _container(pod, status)) is not None:
             return found
     scheduled = condition_of(pod, "PodScheduled")
     if scheduled.get("status") == "False":
@@ -73,22 +84,40 @@ def scheduler_says(pod: Object) -> str:
     return str(condition_of(pod, "PodScheduled").get("message", "")).rstrip(". ")
 
 
-def _container(pod: str, status: Mapping[str, Any]) -> ConditionState | None:
+def _container(obj: Object, status: Mapping[str, Any]) -> ConditionState | None:
+    pod = obj["metadata"]["name"]
     waiting = status.get("state", {}).get("waiting", {})
     reason, detail = waiting.get("reason", ""), waiting.get("message", "")
     if reason in _PULL:
-        image = status.get("image", "")
-        return false(
-            Reason.IMAGE_PULL_FAILED,
-            f"Pod {pod} cannot get its image {image}: load it on the node or correct its name.",
-        )
+        named = _IMAGE.search(detail)  # it may be that of a volume
+        image = named[1] if named else status.get("image", "")
+        told = f"Pod {pod} cannot get its image {image}: {_pull_advice(detail)}."
+        return false(Reason.IMAGE_PULL_FAILED, told)
     if reason in _CONFIG:
-        told = _advised(detail or reason, "create what is missing, or correct the spec")
+        why = _CONTAINER_ID.sub("the container", detail or reason)
+        told = _advised(why, "create what is missing, or correct the spec")
+        if _NO_SOURCE in detail and _has_image_volume(obj):
+            told = _NO_IMAGE_VOLUMES
         return false(Reason.CONFIG_ERROR, f"Pod {pod} cannot start: {told}")
     ended = last_end(status)
     if ended and (status.get("restartCount", 0) >= 1 or reason == "CrashLoopBackOff"):
         return false(Reason.CRASH_LOOP, _crash(pod, status, ended))
     return None
+
+
+def _has_image_volume(pod: Object) -> bool:
+    return any("image" in volume for volume in pod.get("spec", {}).get("volumes", ()))
+
+
+def _pull_advice(detail: str) -> str:
+    """What to do about an image that does not come, by what the container runtime says of it."""
+    if _DENIED.search(detail):
+        return (
+            "its registry wants credentials, or refuses those it got; name a Secret of the type "
+            "kubernetes.io/dockerconfigjson in spec.podTemplate.spec.imagePullSecrets, or correct "
+            "the image's name"
+        )
+    return "load it on the node or correct its name"
 
 
 def _advised(why: str, advice: str) -> str:

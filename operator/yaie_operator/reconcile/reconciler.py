@@ -124,7 +124,7 @@ class Reconciler:
             return None
         model, accepted = understand(view.model)
         if model is not None:
-            accepted = name_taken(view.model, view.shared.models) or accepted
+            accepted = name_taken(view.model, view.namesakes) or accepted
         weights: Weights | None = None
         again_s = None
         if model is not None and accepted.is_true:

@@ -11,7 +11,8 @@ from typing import Any, Final
 from yaie_api import names
 from yaie_api.engine_config import settings
 from yaie_api.resource.model import Rollout
-from yaie_operator.cluster import Object
+from yaie_api.tracing import settings as tracing
+from yaie_operator.cluster import Object, label
 from yaie_operator.config import OperatorConfig
 from yaie_operator.model import ServedModel
 from yaie_operator.resources import mounts
@@ -23,6 +24,7 @@ from yaie_operator.resources.pod import (
     credentials,
     model_owner,
     placement,
+    prefix_key,
     users_names,
     users_variables,
 )
@@ -73,7 +75,7 @@ def deployment(
     """
     template_hash = hash_of(model, stored)
     if held and observed is not None:
-        template_hash = observed["metadata"].get("labels", {}).get(names.LABEL_TEMPLATE_HASH, "")
+        template_hash = label(observed, names.LABEL_TEMPLATE_HASH)
     template = _recorded(observed, template_hash)
     if template is None and held and observed is not None:
         template = observed["spec"]["template"]
@@ -134,11 +136,11 @@ def hash_of(model: ServedModel, stored: Stored | None = None) -> str:
 
 def _recorded(observed: Object | None, template_hash: str) -> dict[str, Any] | None:
     """The template as last written, if the spec's hash has not changed since; else None."""
-    metadata = observed["metadata"] if observed is not None else {}
-    if metadata.get("labels", {}).get(names.LABEL_TEMPLATE_HASH) != template_hash:
+    if observed is None or label(observed, names.LABEL_TEMPLATE_HASH) != template_hash:
         return None
     try:
-        template = json.loads(metadata.get("annotations", {}).get(ANNOTATION_TEMPLATE, ""))
+        written = observed["metadata"].get("annotations", {})
+        template = json.loads(written.get(ANNOTATION_TEMPLATE, ""))
     except ValueError:  # the annotation was edited by hand; make the template from the spec
         return None
     return template if isinstance(template, dict) else None
@@ -197,7 +199,7 @@ def _container(model: ServedModel, config: OperatorConfig, stored: Stored | None
         "imagePullPolicy": config.image_pull_policy,
         "command": ["yaie", "serve"],
         "args": arguments(model, stored),
-        "env": _environment(model, stored),
+        "env": _environment(model, config, stored),
         "ports": [
             {
                 "name": names.HTTP_PORT_NAME,
@@ -252,16 +254,21 @@ def arguments(model: ServedModel, stored: Stored | None = None) -> list[str]:
     return [*fixed, *flags, *engine.args]
 
 
-def _environment(model: ServedModel, stored: Stored | None) -> list[dict[str, Any]]:
+def _environment(
+    model: ServedModel, config: OperatorConfig, stored: Stored | None
+) -> list[dict[str, Any]]:
     """The operator's variables, then the user's.
 
-    The user's variables may replace the cache folders and HF_TOKEN, but not the YAIE_* variables.
+    The user's variables may replace the cache folders, HF_TOKEN and what is said of traces, but not
+    the YAIE_* variables.
     """
-    defaults = dict(ENVIRONMENT)
+    traces = tracing.variables(config.tracing_endpoint, config.tracing_sampling_ratio)
+    defaults = {**ENVIRONMENT, **traces}
     env: list[dict[str, Any]] = [
         {"name": names.ENV_POD_NAME, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": names.ENV_NAMESPACE, "value": model.namespace},
         {"name": names.ENV_TERMINATION_LOG, "value": TERMINATION_LOG},
+        prefix_key(),
     ]
     if mounts.volume(model, stored) is not None:
         env.append({"name": names.ENV_MODEL_FOLDER, "value": mounts.MOUNT})

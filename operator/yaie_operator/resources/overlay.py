@@ -16,9 +16,7 @@ all annotations of an object."""
 JSON = dict[str, Any]
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
-_COPIED: Final = (
-    "imagePullSecrets", "schedulerName", "dnsPolicy", "dnsConfig", "hostAliases",
-)  # fmt: skip
+_COPIED: Final = ("schedulerName", "dnsPolicy", "dnsConfig", "hostAliases")
 
 
 class TemplateTooLargeError(Exception):
@@ -36,17 +34,41 @@ def overlaid(template: JSON, overlay: PodTemplate | None, engines: Mapping[str, 
     """
     if overlay is None:
         return template
-    added: JSON = overlay.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    added = _added(overlay)
     metadata, spec = added.get("metadata", {}), added.get("spec", {})
-    own: JSON = template["spec"]
-    merged = {**own, **{key: spec[key] for key in _COPIED if key in spec}}
-    merged["volumes"] = [*own["volumes"], *map(_volume, spec.get("volumes", ()))]
-    merged["containers"] = [_container(own["containers"][0], spec.get("containers", ()))]
+    merged = _surrounded(template["spec"], spec)
     if affinity := _affinity(spec.get("affinity", {}), engines):
         merged["affinity"] = affinity
     if spreads := spec.get("topologySpreadConstraints"):
         merged["topologySpreadConstraints"] = [_selecting(each, engines) for each in spreads]
     return {"metadata": _metadata(template["metadata"], metadata), "spec": merged}
+
+
+def surrounded(spec: JSON, overlay: PodTemplate | None) -> JSON:
+    """The spec of a download's pod with what the overlay says of the engines' surroundings:
+    registries, names, volumes, and the nodes where engines can use what is stored.
+    """
+    if overlay is None:
+        return spec
+    added: JSON = _added(overlay).get("spec", {})
+    merged = _surrounded(spec, added)
+    if nodes := added.get("affinity", {}).get("nodeAffinity"):
+        merged["affinity"] = {"nodeAffinity": nodes}
+    return merged
+
+
+def _added(overlay: PodTemplate) -> JSON:
+    return overlay.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+
+
+def _surrounded(own: JSON, added: JSON) -> JSON:
+    merged: JSON = own | {key: added[key] for key in _COPIED if key in added}
+    if secrets := added.get("imagePullSecrets"):  # beside the installation's, for other registries
+        known = own.get("imagePullSecrets", [])
+        merged["imagePullSecrets"] = [*known, *(one for one in secrets if one not in known)]
+    merged["volumes"] = [*own["volumes"], *map(_volume, added.get("volumes", ()))]
+    merged["containers"] = [_container(own["containers"][0], added.get("containers", ()))]
+    return merged
 
 
 def check_size(template: JSON) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from yaie_api import names
 from yaie_api.resource.model import GPU_PRODUCT
 from yaie_operator.model import ServedModel
+from yaie_operator.resources.router import SECRET_KEY
 from yaie_operator.resources.shared import owner
 
 TERMINATION_LOG: Final = "/dev/termination-log"
@@ -86,6 +87,13 @@ def credentials(model: ServedModel) -> list[dict[str, Any]]:
         for name, key, is_needed in wanted
         if name not in users
     ]
+
+
+def prefix_key() -> dict[str, Any]:
+    """The secret of the prefix keys, which the routers of the namespace have, too. An engine starts
+    without it; it tells nobody then what it has cached.
+    """
+    return _from_secret(names.ENV_PREFIX_KEY, names.ROUTER_SECRET, SECRET_KEY, optional=True)
 
 
 def _from_secret(name: str, secret: str, key: str, *, optional: bool = False) -> dict[str, Any]:

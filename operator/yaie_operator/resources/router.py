@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from yaie_api import names
 from yaie_api.http.access.cors import CorsPolicy
+from yaie_api.tracing import settings as tracing
 from yaie_operator.cluster import Object
 from yaie_operator.config import OperatorConfig
 from yaie_operator.installation import PodSettings
@@ -29,8 +30,6 @@ from yaie_operator.resources.shared import (
 
 CONTAINER: Final = "router"
 SECRET_KEY: Final = "prefix-key"  # noqa: S105 - the name of an entry, not a secret
-DRAIN_S: Final = 300
-"""Seconds that streams have to finish after SIGTERM: the router's own default."""
 SELECTOR: Final = {names.LABEL_COMPONENT: names.COMPONENT_ROUTER}
 _LABELS: Final = labels(names.COMPONENT_ROUTER)
 RESOURCES: Final = {"requests": {"cpu": "100m", "memory": "128Mi"}}
@@ -137,10 +136,16 @@ def _deployment(namespace: str, config: OperatorConfig, common: dict[str, Any]) 
                     "enableServiceLinks": False,
                     "securityContext": POD_SECURITY,
                     "terminationGracePeriodSeconds": (
-                        SETTLE_S + config.router_drain_delay_s + DRAIN_S + EXIT_MARGIN_S
+                        SETTLE_S
+                        + config.router_drain_delay_s
+                        + config.router_limits.drain_s
+                        + EXIT_MARGIN_S
                     ),
                     "containers": [_container(namespace, config)],
-                    "volumes": [{"name": "tmp", "emptyDir": {}}],
+                    "volumes": [
+                        {"name": "tmp", "emptyDir": {}},
+                        *(volume for volume, _ in _mounted(config)),
+                    ],
                     **image_pull_secrets(config),
                     **_placement(config),
                 },
@@ -177,9 +182,28 @@ def _spread(config: OperatorConfig) -> tuple[dict[str, Any], ...]:
     return (constraint | {"whenUnsatisfiable": "ScheduleAnyway"},)
 
 
+def _mounted(config: OperatorConfig) -> Iterator[tuple[dict[str, Any], str]]:
+    """Volumes with what the administrator keeps in each namespace, and the router's flag for each.
+
+    While the Secret with API keys is missing, its folder is empty and the router lets nobody in; a
+    pod that waited for it would leave the one before it, which may be open.
+    """
+    if config.router_keys_secret:
+        secret = {"secretName": config.router_keys_secret, "optional": True, "defaultMode": 0o440}
+        yield {"name": "api-keys", "secret": secret}, "--api-key-dir"
+    if config.router_tenant_limits:
+        limits = {"name": config.router_tenant_limits, "optional": True, "defaultMode": 0o440}
+        yield {"name": "limits", "configMap": limits}, "--limits-dir"
+
+
+def _folder(volume: dict[str, Any]) -> str:
+    return f"/etc/yaie/{volume['name']}"
+
+
 def _container(namespace: str, config: OperatorConfig) -> dict[str, Any]:
     key = {"secretKeyRef": {"name": names.ROUTER_SECRET, "key": SECRET_KEY}}
-    origins = CorsPolicy(config.router_allowed_origins).environment()
+    variables = CorsPolicy(config.router_allowed_origins).environment()
+    variables |= tracing.variables(config.tracing_endpoint, config.tracing_sampling_ratio)
     return {
         "name": CONTAINER,
         "image": config.router_image,
@@ -189,22 +213,31 @@ def _container(namespace: str, config: OperatorConfig) -> dict[str, Any]:
             *("--namespace", namespace),
             *("--host", "0.0.0.0"),  # noqa: S104 - a pod listens for its Service
             *("--port", str(names.HTTP_PORT)),
+            *("--metrics-port", str(names.ROUTER_METRICS_PORT)),
             *("--max-pending", str(config.router_max_pending)),
             *("--pending-timeout-s", str(config.router_pending_timeout_s)),
             *("--drain-delay-s", str(config.router_drain_delay_s)),
+            *config.router_limits.arguments(),
+            *("--replicas", str(config.router_replicas)),
+            *(word for volume, flag in _mounted(config) for word in (flag, _folder(volume))),
         ],
         "env": [
             {"name": names.ENV_POD_NAME, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             {"name": names.ENV_NAMESPACE, "value": namespace},
             {"name": names.ENV_PREFIX_KEY, "valueFrom": key},
-            *({"name": name, "value": value} for name, value in origins.items()),
+            *({"name": name, "value": value} for name, value in variables.items()),
         ],
         "ports": [
             {
                 "name": names.HTTP_PORT_NAME,
                 "containerPort": names.HTTP_PORT,
                 "protocol": "TCP",
-            }
+            },
+            {
+                "name": names.METRICS_PORT_NAME,
+                "containerPort": names.ROUTER_METRICS_PORT,
+                "protocol": "TCP",
+            },
         ],
         "resources": config.router_pod.resources or RESOURCES,
         "readinessProbe": http_probe(names.PATH_READY, period_s=2, failures=2),
@@ -212,5 +245,11 @@ def _container(namespace: str, config: OperatorConfig) -> dict[str, Any]:
         "lifecycle": {"preStop": {"sleep": {"seconds": SETTLE_S}}},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": CONTAINER_SECURITY,
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 - the pod's emptyDir
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's emptyDir
+            *(
+                {"name": volume["name"], "mountPath": _folder(volume), "readOnly": True}
+                for volume, _ in _mounted(config)
+            ),
+        ],
     }

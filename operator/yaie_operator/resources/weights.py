@@ -13,6 +13,7 @@ from yaie_operator.cluster import Object
 from yaie_operator.config import OperatorConfig
 from yaie_operator.model import ServedModel
 from yaie_operator.resources.mounts import MOUNT, VOLUME, claim_name, object_name
+from yaie_operator.resources.overlay import surrounded
 from yaie_operator.resources.pod import (
     ENVIRONMENT,
     TERMINATION_LOG,
@@ -92,7 +93,7 @@ def job(model: ServedModel, config: OperatorConfig, key: str, *, pinned: str = "
     own = labels(names.COMPONENT_WEIGHTS, model.name)
     template: dict[str, Any] = {
         "metadata": {"labels": own | {names.LABEL_WEIGHTS: key}},
-        "spec": _pod(model, config, pinned),
+        "spec": surrounded(_pod(model, config, pinned), model.spec.pod_template),
     }
     return manifest(
         "batch/v1",

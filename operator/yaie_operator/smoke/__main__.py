@@ -4,10 +4,12 @@ Exit code 0 after a streamed answer with text; 1 with a sentence that says what 
 """
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Sequence
 
+from yaie_api import names
 from yaie_operator.smoke.chat import NotYetError, ask
 
 RETRY_S = 2.0
@@ -17,10 +19,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     deadline = time.monotonic() + arguments.timeout_s
     told = ""
+    key = os.environ.get(names.ENV_API_KEY, "").strip()
     while True:
         left_s = deadline - time.monotonic()
         try:
-            answer = ask(arguments.url, arguments.model, timeout_s=max(left_s, 1.0))
+            answer = ask(arguments.url, arguments.model, timeout_s=max(left_s, 1.0), key=key)
         except NotYetError as error:
             if str(error) != told:
                 told = str(error)

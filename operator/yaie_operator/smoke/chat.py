@@ -23,8 +23,8 @@ class Answer:
     seconds: float
 
 
-def ask(url: str, model: str, *, timeout_s: float) -> Answer:
-    """Ask the model. `url`: base URL of the API, with http.
+def ask(url: str, model: str, *, timeout_s: float, key: str = "") -> Answer:
+    """Ask the model. `url`: base URL of the API, with http. `key`: an API key; "": none is shown.
 
     Raises:
         NotYetError: nobody listens, the model is unknown or not ready, or the answer is none.
@@ -44,7 +44,8 @@ def ask(url: str, model: str, *, timeout_s: float) -> Answer:
             "POST",
             f"{parts.path}/chat/completions",
             json.dumps(body),
-            {"content-type": "application/json"},
+            {"content-type": "application/json"}
+            | ({"authorization": f"Bearer {key}"} if key else {}),
         )
         response = connection.getresponse()
         content = response.read().decode(errors="replace")

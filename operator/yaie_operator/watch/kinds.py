@@ -65,6 +65,7 @@ OF_NAMESPACE: Final = (
     Child(ROLE_BINDING, names.ROUTER),
     Child(NETWORK_POLICY, names.ROUTER, _with_policies),
     Child(NETWORK_POLICY, names.ENGINES, _with_policies),
+    Child(NETWORK_POLICY, names.WEIGHTS, _with_policies),
     Child(DISRUPTION_BUDGET, names.ROUTER, _with_spare_router),
     Child(SERVICE, names.ROUTER),
     Child(DEPLOYMENT, names.ROUTER),

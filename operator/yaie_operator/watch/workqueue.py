@@ -1,8 +1,9 @@
 """A queue of keys, like client-go's workqueue: each key is queued at most once, and at most one
 worker processes it at a time.
 
-A key that is added while a worker processes it is queued again when the worker is done. A delayed
-key keeps its earliest time. A queue belongs to one event loop and is not thread-safe.
+A key that is added while a worker processes it, or within `rest_s` after that, is queued again when
+the rest is over: what a pass has caused comes as a dozen events, which one more pass answers. A
+delayed key keeps its earliest time. A queue belongs to one event loop and is not thread-safe.
 """
 
 import asyncio
@@ -11,23 +12,29 @@ from collections.abc import Callable
 
 
 class WorkQueue:
-    """Keys to reconcile. Each back-off is multiplied by `jitter()`, which spreads retries."""
+    """Keys to reconcile. Each back-off is multiplied by `jitter()`, which spreads retries.
+
+    `rest_s`: seconds after a worker is done in which its key gets no other.
+    """
 
     def __init__(
         self,
         *,
         retry_base_s: float,
         retry_max_s: float,
+        rest_s: float = 0.0,
         jitter: Callable[[], float] = lambda: 1.0,
     ) -> None:
         self._retry_base_s = retry_base_s
         self._retry_max_s = retry_max_s
+        self._rest_s = rest_s
         self._jitter = jitter
         self._ready: deque[str] = deque()
         self._queued: set[str] = set()
         self._active: set[str] = set()
         self._failures: dict[str, int] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._rests: dict[str, asyncio.TimerHandle] = {}
         self._wakeup = asyncio.Event()
 
     def __len__(self) -> int:
@@ -77,17 +84,26 @@ class WorkQueue:
         return key
 
     def done(self, key: str) -> None:
-        """Finish a key; it is queued again if it was added meanwhile."""
+        """Finish a key; after its rest it is queued again if it was added meanwhile."""
+        if self._rest_s and key not in self._failures:  # a failure has its back-off
+            loop = asyncio.get_running_loop()
+            self._rests[key] = loop.call_later(self._rest_s, self._release, key)
+        else:
+            self._release(key)
+
+    def _release(self, key: str) -> None:
+        self._rests.pop(key, None)
         self._active.discard(key)
         if key in self._queued:
             self._ready.append(key)
             self._wakeup.set()
 
     def close(self) -> None:
-        """Cancel every delayed key."""
-        for timer in self._timers.values():
+        """Cancel every delayed key, and every rest."""
+        for timer in (*self._timers.values(), *self._rests.values()):
             timer.cancel()
         self._timers.clear()
+        self._rests.clear()
 
     def check(self) -> None:
         """Integrity check: the deque holds each queued key once, except those being processed."""

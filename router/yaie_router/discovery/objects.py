@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Final, Literal
 
 from yaie_api.names import HTTP_PORT, HTTP_PORT_NAME, LABEL_MODEL
+from yaie_api.resource.capacity import MAX_NUM_SEQS
 
 Object = Mapping[str, Any]
 Policy = Literal["PrefixAffinity", "LeastLoaded", "RoundRobin"]
@@ -34,6 +35,7 @@ class Model:
     """What routing needs of one InferenceModel. `awaiting` says why it may have no endpoint.
 
     `suspended`: no engine may run. `wakes`: it goes to zero when idle, and a request starts it.
+    `max_num_seqs`: sequences that one engine runs at once, if the model says it.
     `context_tokens`: longest prompt and answer together; None: no engine was ready yet.
     `resting` endpoints take no new work (not ready, or ending) but still have what they stored.
     `waiting`: those of them that are not ending; `reached`: those of these that answer.
@@ -50,6 +52,7 @@ class Model:
     suspended: bool = False
     wakes: bool = False
     context_tokens: int | None = None
+    max_num_seqs: int = MAX_NUM_SEQS
     endpoints: tuple[Endpoint, ...] = ()
     resting: tuple[Endpoint, ...] = ()
     waiting: tuple[Endpoint, ...] = ()
@@ -81,6 +84,7 @@ def parse_model(item: Object) -> Model:
         awaiting=_awaiting(spec, status),
         suspended=bool(spec.get("suspend")),
         wakes=_wakes(spec),
+        max_num_seqs=(spec.get("engine") or {}).get("maxNumSeqs") or MAX_NUM_SEQS,
         context_tokens=(status.get("model") or {}).get("contextLength") or None,
     )
 

@@ -14,7 +14,7 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from aiohttp import web
 from aiohttp.http import RawRequestMessage
@@ -23,10 +23,13 @@ from aiohttp.web_protocol import RequestHandler
 from yaie_api.errors import InvalidRequestError
 from yaie_api.http.access.body import LINGER_S
 from yaie_router.downstream.answers import error_answer
+from yaie_router.upstream.relay import Flow
 
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 _IDLE_S: Final = 75.0
 _LOOKS: Final = 4
+_WRITE_BUFFER_BYTES: Final = 32 << 10
+"""From there on the engine's connection is not read."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,31 @@ class _Stall:
 
 
 class _Connection(RequestHandler):
-    """aiohttp's connection, with another answer to what its parser refuses."""
+    """aiohttp's connection, with another answer to what its parser refuses.
+
+    `flow`: who writes an answer's body to the transport, and is told of its buffer.
+    """
+
+    flow: Flow | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        cast("asyncio.Transport", transport).set_write_buffer_limits(_WRITE_BUFFER_BYTES)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        if self.flow is not None:
+            self.flow.connection_lost()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self.flow is not None:
+            self.flow.pause_writing()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.flow is not None:
+            self.flow.resume_writing()
 
     def data_received(self, data: bytes) -> None:
         """End a broken body: aiohttp would let its reader wait for the rest."""

@@ -1,7 +1,8 @@
-"""Reads a request: its body within limits of size and time, parsed once, and the model it names."""
+"""Reads a request: its head, its body within limits of size and time, and the model it names."""
 
 import asyncio
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -14,13 +15,22 @@ from yaie_api.errors import (
     UnsupportedEncodingError,
 )
 from yaie_api.http.access.body import BodyLimits, BodyMeter
+from yaie_api.http.access.head import Head
 from yaie_router.discovery.endpoints import Directory, Holder
 from yaie_router.discovery.objects import Model
 from yaie_router.downstream import large_body
 from yaie_router.downstream.body_budget import BodyLease
 from yaie_router.downstream.large_body import LARGE_BYTES
+from yaie_router.routes import merged
 
 _MOST_NAMES: Final = 20
+_MOST_TOKENS: Final = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+
+
+def head_of(request: web.BaseRequest) -> Head:
+    """The head, as the gate and the routes look at it."""
+    headers = [(name.lower(), value) for name, value in request.raw_headers]
+    return Head(request.method, merged(request.path), headers)
 
 
 async def read_body(request: web.BaseRequest, limits: BodyLimits, lease: BodyLease) -> bytes:
@@ -54,6 +64,8 @@ async def read_body(request: web.BaseRequest, limits: BodyLimits, lease: BodyLea
 
 async def _next_part(request: web.BaseRequest, meter: BodyMeter) -> bytes:
     """Wait for more of the body; b"": it has ended."""
+    if request.content.is_eof():
+        return request.content.read_nowait()  # it is here: no timer is needed
     try:
         async with asyncio.timeout(meter.left_s()):
             return await request.content.readany()
@@ -134,6 +146,14 @@ def find_holder(directory: Directory, response_id: str) -> Holder:
         param="response_id",
         code="response_not_found",
     )
+
+
+def most_tokens(body: Mapping[str, Any]) -> int | None:
+    """The most tokens that the answer to a request may have; None: it does not say."""
+    given = (body.get(name) for name in _MOST_TOKENS)
+    most = next((value for value in given if isinstance(value, int) and value >= 0), None)
+    outputs = body.get("n")
+    return most if most is None or not isinstance(outputs, int) else most * max(1, outputs)
 
 
 def model_not_found(directory: Directory, name: str) -> NotFoundError:

@@ -101,16 +101,29 @@ class Watchdog:
         """Note that the wait's engine gave a token."""
         wait.since_s = self._progress_s[wait.endpoint.name] = self._clock()
 
+    def resumed(self, wait: Wait) -> None:
+        """Note that the client reads again, so that the engine is waited for from now on."""
+        wait.is_paused = False
+        wait.since_s = self._clock()
+
     def all(self) -> list[Wait]:
         return [wait for waits in self._waits.values() for wait in waits]
 
     def suspects(self, after_s: float) -> set[Endpoint]:
-        return suspects(self.all(), self._progress_s, self._clock(), after_s)
+        now_s = self._clock()
+        silent = [
+            wait
+            for name, waits in self._waits.items()
+            if now_s - self._progress_s.get(name, 0.0) >= after_s  # else none of them: most engines
+            for wait in waits
+        ]
+        return suspects(silent, self._progress_s, now_s, after_s)
 
     def end_overdue(self) -> None:
         """End the waits that are overdue."""
         now_s = self._clock()
-        for wait in self.all():
+        late = [wait for wait in self.all() if now_s - wait.since_s >= wait.limit_s]
+        for wait in late:
             if is_overdue(wait, self._progress_s.get(wait.endpoint.name, 0.0), now_s):
                 _end(wait, "timeout")
 

@@ -10,7 +10,14 @@ from typing import Final
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from yaie_api.http.access.keys import KEY_HEADERS
-from yaie_api.names import HEADER_ENDPOINT, HEADER_PREFIX, HEADER_REQUEST_ID, HEADER_TIMEOUT
+from yaie_api.names import (
+    HEADER_ENDPOINT,
+    HEADER_PREFIX,
+    HEADER_REQUEST_ID,
+    HEADER_TENANT,
+    HEADER_TIMEOUT,
+    HEADER_USAGE,
+)
 
 _HOP_BY_HOP: Final = frozenset(
     (
@@ -40,14 +47,17 @@ def request_id(headers: CIMultiDictProxy[str]) -> str:
 
 
 def to_engine(
-    headers: CIMultiDictProxy[str], identity: str, *, with_keys: bool = True
+    headers: CIMultiDictProxy[str], identity: str, *, with_keys: bool = True, tenant: str = ""
 ) -> CIMultiDict[str]:
     """Return the headers of a client's request that go to the engine. `with_keys`: the API key,
-    too; without it where the router has checked it.
+    too; without it where the router has checked it. `tenant`: whose key it is.
     """
     dropped = _NOT_FORWARDED if with_keys else _NOT_FORWARDED | _KEYS
     out = _crossing(headers, dropped, _FOR_ENGINES)
     out[HEADER_REQUEST_ID] = identity
+    out[HEADER_USAGE] = "1"
+    if tenant:
+        out[HEADER_TENANT] = tenant
     return out
 
 

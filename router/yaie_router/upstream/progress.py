@@ -19,10 +19,13 @@ _ROLE: Final = re.compile(rb'"delta":\s*\{"role":\s*"assistant"(,\s*"content":\s
 _BORDER: Final = re.compile(rb"\r?\n\r?\n")
 
 
-def shows_data(data: bytes) -> bool:
-    """Whether there is more than comments: cheap, for each piece of a stream that has begun."""
-    if data.startswith(b"data"):
+def shows_data(data: bytes, at: int = 0) -> bool:
+    """Whether there is more than comments from `at` on: cheap, for each piece of a stream that has
+    begun. Nearly always, to look at four bytes is enough.
+    """
+    if data.startswith(b"data", at):
         return True
+    data = data[at:]
     if not data.startswith((b":", b"event: ping")):
         return bool(data.strip())
     return any(_is_event(block) for block in _BORDER.split(data))

@@ -1,23 +1,23 @@
 """Forwards a request to an engine, and the bytes of its answer to the client, unparsed.
 
 Until the first token of an answer, the request may be sent again to another engine, within a
-budget. The client's flow control reaches the engine: each write waits for the client, and reading
-pauses meanwhile, so a stream holds at most a few tens of KiB here. If the client leaves, the server
-cancels the handler, and the connection to the engine closes at once.
+budget. From then on, `relay` passes its bytes on without this coroutine, which only waits for the
+end. If the client leaves, the server cancels the handler, and the connection to the engine closes
+at once.
 """
 
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
-import aiohttp
 from aiohttp import web
 from multidict import CIMultiDictProxy
 
 from yaie_api.errors import EngineError, UnavailableError
-from yaie_api.names import HEADER_ROUTE
+from yaie_api.http.usage_note import TokenUsage
+from yaie_api.names import HEADER_ROUTE, HEADER_USAGE
 from yaie_router.balancing import affinity
 from yaie_router.balancing.admission import Admission
 from yaie_router.balancing.affinity import Decision, Outcome
@@ -29,30 +29,42 @@ from yaie_router.health.retry_budget import RetryBudgets
 from yaie_router.health.watchdog import Wait, WaitEndedError
 from yaie_router.metrics import Metrics
 from yaie_router.upstream import headers
-from yaie_router.upstream.attempt import FAILURES, Answer, AttemptError, open_answer
+from yaie_router.upstream.attempt import Answer, AttemptError, Request, open_answer
 from yaie_router.upstream.deadlines import Deadlines
-from yaie_router.upstream.progress import shows_data
+from yaie_router.upstream.http1.connection import BrokenError
+from yaie_router.upstream.http1.pool import Pool
+from yaie_router.upstream.relay import Client, Relay
 from yaie_router.upstream.retries import others_may_take
 from yaie_router.upstream.stream import EventGate, last_words
+from yaie_router.upstream.trail import UNTRACED, Trail
 
 NO_ENGINE_RETRY_S: Final = 5.0
 
 
-class _BrokenError(Exception):
-    """An engine did not finish its answer."""
+class _Relayed(web.StreamResponse):
+    """An answer whose body a `Relay` writes. `is_ended`: its end, too."""
+
+    is_ended = False
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        if not self.is_ended:
+            await super().write_eof(data)
 
 
 @dataclass
 class Call:
     """One client request, parsed. `endpoint`, `outcome`, `sent_s`, `attempts` and `tried` change
     with each attempt. `held_s`: how long it waited for a model that was scaled to zero.
-    `first_token_s`: from its arrival to the first token, or the answer, of an engine.
+    `first_token_s`: from its arrival to the first token, or the answer, of an engine. `usage`: what
+    that engine says at the end that the answer took.
+
+    `tenant`: whose API key it showed.
 
     `streams`: it asks for a stream of tokens. `body` is dropped when the answer
     begins, and `let_go` is called.
 
     `holder`: the only engine that can answer, because it has the stored response. `answer_headers`:
-    what the answer gets beside the engine's.
+    what the answer gets beside the engine's. `trail`: what its spans tell.
     """
 
     method: str
@@ -64,13 +76,16 @@ class Call:
     holder: Endpoint | None
     request_id: str
     arrived_s: float
+    tenant: str = ""
     streams: bool = False
     held_s: float = 0.0
     answer_headers: Mapping[str, str] = field(default_factory=dict)
     let_go: Callable[[], None] = lambda: None
+    trail: Trail = UNTRACED
     endpoint: str = ""
     outcome: Outcome = "balanced"
     first_token_s: float | None = None
+    usage: TokenUsage | None = None
     sent_s: float = 0.0
     attempts: int = 0
     tried: set[str] = field(default_factory=set)
@@ -81,7 +96,7 @@ class Proxy:
 
     def __init__(
         self,
-        session: aiohttp.ClientSession,
+        pool: Pool,
         directory: Directory,
         *,
         admission: Admission,
@@ -91,7 +106,7 @@ class Proxy:
         deadlines: Deadlines,
         forward_keys: bool = True,
     ) -> None:
-        self._session = session
+        self._pool = pool
         self._directory = directory
         self._admission = admission
         self._monitor = monitor
@@ -113,7 +128,8 @@ class Proxy:
         while True:
             endpoint = self._choose(call)
             try:
-                return await self._attempt(request, call, endpoint)
+                with call.trail.attempt(endpoint, call.outcome):
+                    return await self._attempt(request, call, endpoint)
             except AttemptError as failure:
                 call.tried.add(endpoint.name)
                 if failure.cause == "5xx" and failed_5xx:
@@ -234,7 +250,7 @@ class Proxy:
             try:
                 return await self._relay(request, call, answer, wait)
             finally:
-                answer.response.close()  # a no-op after a complete answer
+                self._pool.give_back(answer.connection)  # it ends unless the answer was whole
                 self._tell(call, "abandoned")  # if nothing else was told
 
     def _blame(self, call: Call, failure: AttemptError) -> None:
@@ -251,14 +267,16 @@ class Proxy:
 
     async def _open(self, call: Call, wait: Wait) -> Answer:
         """Wait for the first token, or for the answer of a request that does not stream."""
+        sent = headers.to_engine(
+            call.headers, call.request_id, with_keys=self._forward_keys, tenant=call.tenant
+        )
+        call.trail.put_in(sent)
         try:
             async with self._monitor.watchdog.waiting(wait):
                 answer = await open_answer(
-                    self._session,
-                    call.method,
-                    wait.endpoint.base_url + call.path,
-                    call.body,
-                    headers.to_engine(call.headers, call.request_id, with_keys=self._forward_keys),
+                    self._pool,
+                    wait.endpoint,
+                    Request(call.method, call.path, sent, call.body),
                     hold_s=self._deadlines.hold_s,
                 )
         except WaitEndedError as ended:
@@ -271,30 +289,45 @@ class Proxy:
     async def _relay(
         self, request: web.BaseRequest, call: Call, answer: Answer, first: Wait
     ) -> web.StreamResponse:
+        call.trail.answered(answer.head.status)
         out = self._head(call, answer)
         await out.prepare(request)
+        is_chunked = out.headers.get("transfer-encoding") == "chunked"
         call.first_token_s = time.perf_counter() - call.arrived_s
         self._metrics.first_byte.labels(call.model.name).observe(call.first_token_s)
-        wait = self._deadlines.next_wait(
-            first, is_events=answer.is_events, has_tokens=answer.has_tokens
+        is_events, watchdog = answer.head.is_events, self._monitor.watchdog
+        wait = self._deadlines.next_wait(first, is_events=is_events, has_tokens=answer.has_tokens)
+        gate = EventGate() if is_events else None
+        call.usage = TokenUsage.read(answer.head.headers.get(HEADER_USAGE, ""))
+        relay = Relay(
+            cast("Client", request.protocol),
+            answer.connection,
+            gate,
+            is_chunked=is_chunked,
+            watchdog=watchdog,
+            wait=wait,
         )
         try:
-            async with self._monitor.watchdog.waiting(wait):
-                await self._copy(out, answer, wait)
-        except (WaitEndedError, _BrokenError) as error:
+            async with watchdog.waiting(wait):
+                await relay.run(answer.first)
+        except (WaitEndedError, BrokenError) as error:
             failure: Failure = "timeout" if isinstance(error, WaitEndedError) else "disconnect"
             self._tell(call, failure)
+            call.trail.broke(failure)
             self._metrics.broken_streams.labels(call.model.name).inc()
-            await _break_off(request, out, path=call.path if answer.is_events else None)
+            await _break_off(request, out, path=call.path if is_events else None)
             return out
-        await out.write_eof()
-        if answer.response.status < 500:
+        finally:
+            if gate is not None and gate.usage is not None:
+                call.usage = gate.usage
+        out.is_ended = True
+        if answer.head.status < 500:
             self._tell(call, "finished")
         return out
 
-    def _head(self, call: Call, answer: Answer) -> web.StreamResponse:
-        upstream = answer.response
-        out = web.StreamResponse(
+    def _head(self, call: Call, answer: Answer) -> "_Relayed":
+        upstream = answer.head
+        out = _Relayed(
             status=upstream.status,
             reason=upstream.reason,
             headers=headers.to_client(
@@ -305,7 +338,7 @@ class Proxy:
         headers.add_headers(out.headers, call.answer_headers)
         if HEADER_ROUTE in call.headers:
             out.headers[HEADER_ROUTE] = self._route(call)
-        if answer.is_events:
+        if upstream.is_events:
             out.headers.popall("content-length", None)  # an error event may follow
         return out
 
@@ -324,24 +357,6 @@ class Proxy:
             "held-seconds": f"{call.held_s:.3f}",
         }
         return "; ".join(f"{name}={value}" for name, value in told.items())
-
-    async def _copy(self, out: web.StreamResponse, answer: Answer, wait: Wait) -> None:
-        """Write the answer's bytes as they come, and note which of them show that tokens come."""
-        gate = EventGate() if answer.is_events else None
-        data, watchdog, content = answer.first, self._monitor.watchdog, answer.response.content
-        while data:
-            if ready := gate.push(data) if gate else data:
-                wait.is_paused = True
-                await out.write(ready)
-                wait.is_paused = False
-            if gate is None or shows_data(data):
-                watchdog.progressed(wait)
-            try:
-                data = await content.readany()
-            except FAILURES as error:
-                raise _BrokenError from error
-        if gate and (rest := gate.flush()):
-            await out.write(rest)
 
 
 async def _break_off(

@@ -4,6 +4,7 @@ from yaie_api.errors import AuthenticationError, InvalidRequestError
 from yaie_api.http.access.cors import CorsPolicy
 from yaie_api.http.access.gate import Gate
 from yaie_api.http.access.head import Head
+from yaie_api.http.access.keys import ApiKeys, digest
 
 APP = "https://app.example"
 PREFLIGHT = {"origin": APP, "access-control-request-method": "POST"}
@@ -31,6 +32,26 @@ def test_every_other_path_needs_one(path: str) -> None:
         gate.check(head(path))
     assert "secret" not in refused.value.message
     gate.check(head(path, authorization="Bearer secret"))
+
+
+def test_a_gate_that_asks_and_has_no_keys_lets_nobody_in() -> None:
+    gate = Gate()
+    assert gate.check(head()) == ""
+    gate.accept_only(ApiKeys())
+    for shown in ({}, {"authorization": "Bearer "}, {"x_api_key": ""}):
+        with pytest.raises(AuthenticationError):
+            gate.check(head(**shown))
+    gate.check(head("/livez"))
+
+
+def test_a_gate_knows_the_tenant_by_its_key() -> None:
+    gate = Gate(["old"])
+    gate.accept_only(ApiKeys(tenants={"team-a": [digest(b"new")]}))
+    assert gate.check(head(x_api_key="new")) == "team-a"
+    assert gate.check(head("/livez", x_api_key="new")) == "team-a"
+    assert gate.check(head("/livez")) == ""
+    with pytest.raises(AuthenticationError):
+        gate.check(head(x_api_key="old"))
 
 
 def test_the_chat_page_is_for_browsers() -> None:

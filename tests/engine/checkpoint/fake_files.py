@@ -1,4 +1,4 @@
-"""Files over HTTP on the loopback: what the doubles of a hub and of object storage share.
+"""Files over HTTP on this machine: what the doubles of a hub and of object storage share.
 
 Ranges, a body that breaks off once, a pace, and a note of every request.
 """
@@ -28,13 +28,15 @@ class FileStore:
     """A broken body ends in a reset of the connection instead of an early end."""
     pace_s: float = 0.0
     """Seconds that each MiB of a file takes."""
+    address: str = "127.0.0.1"
+    """Where to listen; pods of the test node reach its own address, not the loopback."""
     port: int = 0
     asked: list[tuple[str, str, str | None]] = field(default_factory=list)
     """Method, path and Range header of each request."""
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.address}:{self.port}"
 
     def ranges(self, name: str) -> list[str | None]:
         """The Range header of each GET of a file, in order."""
@@ -107,9 +109,9 @@ class FileHandler(BaseHTTPRequestHandler):
 
 @contextmanager
 def listening(handler: type[FileHandler], store: FileStore) -> Iterator[None]:
-    """Serve the files on a free port of the loopback, which `store.port` names."""
+    """Serve the files on a free port of the store's address, which `store.port` names."""
     bound = type("BoundHandler", (handler,), {"store": store})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), bound)
+    server = ThreadingHTTPServer((store.address, 0), bound)
     server.daemon_threads = True
     store.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)

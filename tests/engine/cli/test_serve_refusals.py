@@ -78,6 +78,10 @@ REFUSED: dict[str, tuple[Callable[[Path], list[str]], str]] = {
         too_heavy,
         r"does not fit: weights of 8192.0 GiB > \d+.\d GiB that are free .* --dtype bfloat16",
     ),
+    "a collector that speaks gRPC": (
+        lambda _: ["builtin://yaie-demo", "--otlp-traces-endpoint", "grpc://collector:4317"],
+        "write the collector's HTTP address, such as http://collector:4318",
+    ),
     "a name of Ollama": (lambda _: ["llama3.2"], "write hf://meta-llama/Llama-3.2-3B-Instruct"),
 }  # fmt: skip
 

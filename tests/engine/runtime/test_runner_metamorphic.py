@@ -23,7 +23,7 @@ WISHES: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0.0},
     "drawn": {"temperature": 1.0, "seed": 3},
     "filtered": {"temperature": 1.1, "top_k": 30, "top_p": 0.9, "min_p": 0.01, "seed": 4},
-    "penalised": {"temperature": 0.9, "seed": 5, "repetition_penalty": 1.3},
+    "penalised": {"temperature": 0.9, "seed": 12, "repetition_penalty": 1.3},
     "counted": {"temperature": 0.0, "frequency_penalty": 0.9, "presence_penalty": 0.6},
     "biased": {"temperature": 0.8, "seed": 6, "logit_bias": {40: 3.0, 50: 2.0, 60: -9.0}},
     "allowed": {"temperature": 1.0, "seed": 7, "allowed_token_ids": tuple(range(40, 140))},

@@ -26,6 +26,7 @@ from yaie.server.routes import ENDPOINTS, Endpoint
 from yaie.server.service import Service
 from yaie.server.web.app import create_app
 from yaie.server.web.edge import Edge
+from yaie_api.tracing.spans import SpanSink
 
 GENERATING = [
     dataclasses.replace(one, body=None)  # no OpenAPI schema: it takes longer than a test
@@ -116,12 +117,13 @@ async def running(
     template: str | None = None,
     endpoints: Sequence[Endpoint] = GENERATING,
     info: Mapping[str, Any] | None = None,
+    spans: SpanSink | None = None,
     **settings: Any,
 ) -> AsyncIterator[App]:
     """The application; `settings` are fields of `ServiceOptions`, `info` some of `ModelInfo`."""
     engine = AsyncEngine()
     options = ServiceOptions(names=("stub",), **settings)
-    service = Service(engine, ServerMetrics(), options)
+    service = Service(engine, ServerMetrics(), options, spans=spans)
     model = ModelInfo(
         served_model_name="stub",
         path=str(write_model_folder(folder, *([template] if template else []))),

@@ -31,6 +31,15 @@ def test_the_admin_port_asks_for_the_key_too(server: Server) -> None:
     assert server.call("/v1/models", headers=KEY, port=server.admin_port).status == 404
 
 
+def test_what_is_cached_is_told_only_with_a_key_and_only_where_it_was_asked_for(
+    server: Server,
+) -> None:
+    assert server.call("/prefixes").status == 401
+    told = server.call("/prefixes", headers=KEY)
+    assert told.status == 404
+    assert "YAIE_PREFIX_KEY is not set" in told.error["message"]
+
+
 @pytest.mark.parametrize("second", [b"x", b"Bearer other", b"Bearer secret-key"])
 def test_a_key_beside_two_authorizations_is_none(server: Server, second: bytes) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as raw:

@@ -407,6 +407,15 @@ async def test_who_asks_reaches_the_engine(tmp_path: Path) -> None:
     assert request.timeout_s == 2.5
 
 
+async def test_tenants_that_a_router_names_share_no_prefix(tmp_path: Path) -> None:
+    async with running(tmp_path, says("x")) as app:
+        for tenant in ("ann", "bob"):
+            body = {"messages": USER, "cache_salt": "s"}
+            await app.post("/v1/chat/completions", body, **{"x-yaie-tenant": tenant})
+        salts = [request.salt for request in app.engine.requests]
+    assert salts == ["ann/s", "bob/s"]
+
+
 async def test_fields_that_are_ignored_are_not_counted_as_unknown(tmp_path: Path) -> None:
     async with running(tmp_path, says("x")) as app:
         body = {"messages": USER, "user": "u", "store": True, "service_tier": "auto", "odd": 1}

@@ -20,6 +20,13 @@ def test_nobody_is_told_apart_by_default() -> None:
     assert tenant(KEY | {"x-tenant": "ann"}) == ""
 
 
+def test_a_router_names_the_tenant_unless_another_way_was_chosen() -> None:
+    routed = {"x-yaie-tenant": "team-a"}
+    assert tenant(routed) == "team-a"
+    assert tenant(routed, header="x-tenant") == ""
+    assert tenant(routed | KEY, by_key=True) != "team-a"
+
+
 def test_each_key_is_a_tenant_and_is_not_told_itself() -> None:
     first, second = tenant(KEY, by_key=True), tenant({"authorization": "x"}, by_key=True)
     assert first != second

@@ -57,6 +57,7 @@ async def test_what_is_no_page_is_no_figure(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_places_are_the_pods_own_ports_and_addresses() -> None:
     ports = [{"name": "http", "containerPort": 9000}]
+    of_router = [*ports, {"name": "metrics", "containerPort": 9464}]
     pods = [
         {"metadata": {"name": "a", "namespace": "ns"}, "status": {"podIP": "10.0.0.1"}},
         {
@@ -65,8 +66,14 @@ def test_places_are_the_pods_own_ports_and_addresses() -> None:
             "status": {"podIP": "fd00::1"},
         },
         {"metadata": {"name": "c", "namespace": "ns"}, "status": {}},
+        {
+            "metadata": {"name": "d", "namespace": "ns"},
+            "spec": {"containers": [{"ports": of_router}]},
+            "status": {"podIP": "10.0.0.4"},
+        },
     ]
     assert places(pods) == (
         Place("ns", "a", "http://10.0.0.1:8000"),
         Place("ns", "b", "http://[fd00::1]:9000"),
+        Place("ns", "d", "http://10.0.0.4:9464"),
     )

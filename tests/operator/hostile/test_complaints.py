@@ -67,7 +67,7 @@ COMPLAINTS = (
     ),
     Complaint(
         "the router falls over at a thousand connections",
-        reason="Measured, not tested: bench/router.py holds 1,000 streams through one router, and "
+        reason="Measured, not tested: bench/relay.py holds 1,000 streams through one router, and "
         "docs/log.md has what it adds (p99 41 ms there; the goal of 5 ms is not met).",
     ),
     Complaint(

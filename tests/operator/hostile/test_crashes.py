@@ -263,7 +263,6 @@ async def test_a_killed_operators_work_is_finished_by_the_next(
     with operator(kubeconfig, tmp_path, "next"):
         async with user_of(scene) as user:
             await seconds_until(lambda: _is_as_wished(user, kill.what), f"{kill}, {proxy.what}")
-        await asyncio.sleep(1.5)
         assert scene.writes(2.0) == []
         found = {child for child in scene.children() if not child.startswith("Pod/")}
         if kill.what == "delete":  # the garbage collector takes the model's own

@@ -107,8 +107,9 @@ async def _live(user: User) -> set[str]:
         unlabelled = {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}}
         for edit in (STRAY[kind.kind], unlabelled):
             await _mended(user, kind, name, edit)
-    # A status that is written on an outdated state makes the operator read the model.
-    for number in range(12):
+    # A status that is written on an outdated state makes the operator read the model. It looks at
+    # most twice a second: the edits go on over several looks.
+    for number in range(200):
         await user.edit("demo", resources={"cpu": f"{100 + number}m"})
     await asyncio.sleep(2.0)
     await user.delete("demo")

@@ -31,6 +31,10 @@ def test_without_settings_no_policies_are_written_and_nothing_is_added() -> None
 @pytest.mark.parametrize(
     ("name", "text", "complaint"),
     [
+        ("YAIE_ROUTER_LIMITS", '{"timeout": 1}', "YAIE_ROUTER_LIMITS: timeout is unknown"),
+        ("YAIE_ROUTER_LIMITS", '{"maxInFlight": 0}', "maxInFlight is 0; write a number above 0"),
+        ("YAIE_ROUTER_LIMITS", '{"maxInFlight": 1.5}', "maxInFlight is 1.5; write a whole number"),
+        ("YAIE_ROUTER_LIMITS", '{"bodyTimeoutSeconds": true}', "is True; write a number above 0"),
         ("YAIE_ROUTER_POD", "{", "YAIE_ROUTER_POD: Expecting"),
         ("YAIE_ROUTER_POD", "[]", "YAIE_ROUTER_POD: write a JSON object"),
         ("YAIE_ROUTER_POD", '{"nodeSelector": {"a": 1}}', "nodeSelector: every value is a text"),

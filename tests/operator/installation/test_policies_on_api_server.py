@@ -11,7 +11,7 @@ from yaie_api import names
 __all__ = ["installed", "kubeconfig", "scene"]
 pytestmark = [pytest.mark.cluster, pytest.mark.drill, pytest.mark.timeout(300)]
 PEER = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": "prometheus"}}}
-POLICIES = {names.ROUTER, names.ENGINES}
+POLICIES = {names.ROUTER, names.ENGINES, names.WEIGHTS}
 
 
 def test_policies_and_budgets_come_are_repaired_and_go(

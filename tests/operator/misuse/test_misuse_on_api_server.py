@@ -25,11 +25,13 @@ from yaie_operator.watch import kinds
 from yaie_operator.watch.kube_api import KubeApi, RefusedError, Request, load_configuration
 
 __all__ = ["installed"]
-pytestmark = [pytest.mark.cluster, pytest.mark.drill]
 DRY = (("fieldValidation", "Strict"), ("dryRun", "All"))
 AT_ONCE = 2
 EVERY = "YAIE_EVERY_VALUE" in os.environ
 """Whether to try every value, for some minutes, instead of a fixed sample."""
+pytestmark = [
+    *(pytest.mark.cluster, pytest.mark.drill, pytest.mark.timeout(1800 if EVERY else 120)),
+]
 
 
 class Judge:

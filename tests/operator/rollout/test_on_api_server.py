@@ -33,8 +33,11 @@ def test_the_strategy_changes_to_and_fro_and_restarts_no_engine(
                 ),
                 lambda: scene.get("deployment", "demo"),
             )
+        until(
+            lambda: scene.get("ym", "demo")["status"]["rollout"]["step"] == "Complete",
+            lambda: scene.get("ym", "demo"),
+        )
         assert scene.names("pods") == pods
-        assert scene.get("ym", "demo")["status"]["rollout"]["step"] == "Complete"
 
 
 def test_the_gate_of_a_first_engine_is_opened_with_the_operators_rights(

@@ -114,7 +114,7 @@ HEADER: Final = """\
 class Stage:
     """A router and its engines, the first of which fails."""
 
-    url: str
+    router: "Router"
     model: str
     max_tokens: int
     bad: str
@@ -124,7 +124,7 @@ class Stage:
 
 async def measure(stage: Stage, fault: Fault, clients: int) -> Figures:
     """Let one fault happen under load."""
-    load = Load(stage.url, clients, stage.model, stage.max_tokens)
+    load = Load(stage.router.url, clients, stage.model, stage.max_tokens)
     metrics = _Metrics(stage)
     tasks = [asyncio.create_task(load.run()), asyncio.create_task(metrics.run())]
     try:
@@ -204,9 +204,9 @@ class _Metrics:
         self._retries_before: float | None = None
 
     async def run(self) -> None:
-        async with aiohttp.ClientSession(self._stage.url) as session:
+        async with aiohttp.ClientSession() as session:
             while True:
-                async with session.get("/metrics") as response:
+                async with session.get(self._stage.router.metrics_url) as response:
                     self._take(await response.text())
                 await asyncio.sleep(0.1)
 
@@ -233,13 +233,22 @@ async def _until(check: Callable[[], bool], within_s: float) -> None:
 # Processes
 
 
+@dataclass(frozen=True)
+class Router:
+    """Where a router process listens."""
+
+    url: str
+    metrics_url: str
+
+
 @contextlib.asynccontextmanager
-async def router(api: FakeApi) -> AsyncIterator[str]:
-    """A router process; its URL."""
-    port = free_port()
+async def router(api: FakeApi) -> AsyncIterator[Router]:
+    """A router process."""
+    port, metrics_port = free_port(), free_port()
     flags = {
         "--api-socket": api.socket,
         "--port": port,
+        "--metrics-port": metrics_port,
         "--first-token-timeout-s": DEADLINE_S,
         "--inter-token-timeout-s": DEADLINE_S,
         "--connect-timeout-s": CONNECT_S,
@@ -250,7 +259,7 @@ async def router(api: FakeApi) -> AsyncIterator[str]:
     async with process("-m", "yaie_router", *command):
         url = f"http://127.0.0.1:{port}"
         await answered(url + "/readyz")
-        yield url
+        yield Router(url, f"http://127.0.0.1:{metrics_port}/metrics")
 
 
 @contextlib.asynccontextmanager
@@ -283,7 +292,7 @@ async def answered(url: str) -> None:
             await asyncio.sleep(0.1)
 
 
-async def publish(api: FakeApi, model: str, ports: list[int], url: str) -> None:
+async def publish(api: FakeApi, model: str, ports: list[int], router: Router) -> None:
     """Make the engines of these ports known to the router."""
     await api.put(inference_model(model))
     for index, port in enumerate(ports):
@@ -291,9 +300,9 @@ async def publish(api: FakeApi, model: str, ports: list[int], url: str) -> None:
         engine.port = port
         await api.put(endpoint_slice(model, engine, suffix=str(index)))
     wanted = f'yaie_router_endpoints{{model="{model}"}} {len(ports)}.0'
-    async with asyncio.timeout(READY_S), aiohttp.ClientSession(url) as session:
+    async with asyncio.timeout(READY_S), aiohttp.ClientSession() as session:
         while True:
-            async with session.get("/metrics") as response:
+            async with session.get(router.metrics_url) as response:
                 if wanted in await response.text():
                     return
             await asyncio.sleep(0.05)
@@ -312,8 +321,8 @@ async def scripted(folder: Path) -> AsyncIterator[Stage]:
         api = FakeApi(folder / "api.sock")
         await api.start()
         stack.push_async_callback(api.stop)
-        url = await stack.enter_async_context(router(api))
-        await publish(api, "demo", ports, url)
+        running = await stack.enter_async_context(router(api))
+        await publish(api, "demo", ports, running)
         # The connection is made while the engine is sound: a black hole takes no new one.
         control = await stack.enter_async_context(aiohttp.ClientSession())
 
@@ -322,7 +331,7 @@ async def scripted(folder: Path) -> AsyncIterator[Stage]:
                 response.raise_for_status()
 
         await set_fault("none")
-        yield Stage(url, "demo", 12, "pod-0", set_fault, lambda: set_fault("none"))
+        yield Stage(running, "demo", 12, "pod-0", set_fault, lambda: set_fault("none"))
 
 
 @contextlib.asynccontextmanager
@@ -337,8 +346,8 @@ async def real(folder: Path, engines: int = 3) -> AsyncIterator[Stage]:
         api = FakeApi(folder / "api.sock")
         await api.start()
         stack.push_async_callback(api.stop)
-        url = await stack.enter_async_context(router(api))
-        await publish(api, "yaie-demo", ports, url)
+        running = await stack.enter_async_context(router(api))
+        await publish(api, "yaie-demo", ports, running)
 
         async def break_it(name: str) -> None:
             os.killpg(children[0].pid, signal.Signals[name])
@@ -350,7 +359,7 @@ async def real(folder: Path, engines: int = 3) -> AsyncIterator[Stage]:
             children[0] = await stack.enter_async_context(process(*command, str(ports[0])))
             await answered(f"http://127.0.0.1:{ports[0]}/readyz")
 
-        yield Stage(url, "yaie-demo", 16, "pod-0", break_it, mend_it)
+        yield Stage(running, "yaie-demo", 16, "pod-0", break_it, mend_it)
 
 
 Stages = Callable[[Path], contextlib.AbstractAsyncContextManager[Stage]]

@@ -4,13 +4,13 @@ import asyncio
 import errno
 from typing import Any
 
-import aiohttp
 import pytest
 
 from router.conftest import GENEROUS_S, Stack, StackMaker
 from router.fakes import DONE, FakeEngine, endpoint_slice, event
 from router.upstream.test_progress import PING, ROLE
 from router.upstream.test_router_proxy import ejections, events_of
+from yaie_router.upstream.http1.pool import Pool
 
 QUICK: dict[str, Any] = {"first_token_timeout_s": 0.6, "inter_token_timeout_s": 0.6}
 ROUND_ROBIN = {"policy": "RoundRobin"}
@@ -160,16 +160,10 @@ async def test_what_the_router_has_run_out_of_is_no_engine_s_fault(
 ) -> None:
     await stack.serve("demo", FakeEngine("pod-a"), FakeEngine("pod-b"))
 
-    async def connect(*_: Any, **__: Any) -> None:
+    async def take(*_: Any) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    ours = stack.client.connector
-    original = aiohttp.TCPConnector.connect
-
-    async def connect_of_the_router(self: Any, *args: Any, **more: Any) -> Any:
-        return await (original(self, *args, **more) if self is ours else connect())
-
-    monkeypatch.setattr(aiohttp.TCPConnector, "connect", connect_of_the_router)
+    monkeypatch.setattr(Pool, "take", take)
     for _ in range(8):
         async with stack.chat() as response:
             assert response.status == 503

@@ -47,3 +47,8 @@ def test_an_event_counts_when_it_is_whole() -> None:
 )
 def test_in_mid_stream_all_but_heartbeats_is_progress(data: bytes, shows: bool) -> None:
     assert shows_data(data) is shows
+
+
+def test_a_chunk_is_judged_behind_its_size() -> None:
+    assert shows_data(b"1f\r\n" + event("a") + b"\r\n", 4)
+    assert not shows_data(b"8\r\n" + PING + b"\r\n", 3)

@@ -39,28 +39,39 @@ class Gate:
         with_pages: bool = True,
     ) -> None:
         self._keys = ApiKeys(keys)
+        self._asks = bool(self._keys)
         self._cors = cors or CorsPolicy()
         self._with_pages = with_pages
         self.local_only = local_only
 
     @property
     def asks_for_keys(self) -> bool:
-        return bool(self._keys)
+        return self._asks
 
-    def check(self, head: Head) -> None:
-        """Refuse a request that may not be looked at. Preflights are not asked about here.
+    def accept_only(self, keys: ApiKeys) -> None:
+        """From now on ask for one of these keys. Where there are none, nobody is let in."""
+        self._keys = keys
+        self._asks = True
+
+    def check(self, head: Head) -> str:
+        """Return the tenant whose key a request shows, "" where none is asked for, or refuse it.
+
+        Preflights are not asked about here.
 
         Raises:
             AuthenticationError: it shows no key that is accepted.
             InvalidRequestError: it names another machine, in `Host` or `Origin`.
 
         """
-        if self._keys:
-            if not self._is_open(head) and not self._keys.accept(shown_key(head)):
+        if self._asks:
+            tenant = self._keys.tenant_of(shown_key(head))
+            if tenant is None and not self._is_open(head):
                 raise AuthenticationError("A valid API key is required: Authorization: Bearer KEY.")
-        elif self.local_only:
+            return tenant or ""
+        if self.local_only:
             allowed = self._cors.allows(head.origin)
             check_local(head.header(b"host"), "" if allowed else head.origin)
+        return ""
 
     def preflight(self, head: Head) -> dict[str, str] | None:
         """Headers of the answer to a preflight, 204 without a body. None: it is another request.

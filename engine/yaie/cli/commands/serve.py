@@ -13,13 +13,15 @@ from yaie.cli.access_flags import SECRETS, access_of
 from yaie.cli.local.named_models import names_of, with_scheme
 from yaie_api.errors import InvalidRequestError
 from yaie_api.foreign_settings.ollama import model_problem
-from yaie_api.names import ENV_POD_NAME
+from yaie_api.names import ENV_POD_NAME, ENV_PREFIX_KEY
 from yaie_api.response_id import mark_of_pod
+from yaie_api.tracing.settings import tracing_of
 
 if TYPE_CHECKING:
     from yaie.cli.main import Subparsers
     from yaie.server.options import ServeOptions
     from yaie_api.engine_config import EngineConfig
+    from yaie_api.tracing.settings import Tracing
 
 DESCRIPTION = """\
 Serve one model. MODEL is a name of the hub (ORG/NAME[@REVISION]), builtin://NAME or a local folder
@@ -53,7 +55,8 @@ def serve_options(args: argparse.Namespace) -> "ServeOptions":
     """The options of the HTTP process, from the flags.
 
     Raises:
-        InvalidRequestError: a parser or the chat template does not exist, or it is none.
+        InvalidRequestError: a parser or the chat template does not exist, or it is none; the key
+            of the prefix keys is wrong; or traces cannot be exported in the way that is asked for.
 
     """
     access = access_of(args, os.environ)
@@ -71,9 +74,24 @@ def serve_options(args: argparse.Namespace) -> "ServeOptions":
         tenant_header=args.tenant_header and args.tenant_header.lower(),
         tenants_by_key=args.tenant_per_api_key,
         vllm_metrics=args.enable_vllm_metrics,
+        tracing=tracing_from(args),
         response_mark=mark_of_pod(os.environ.get(ENV_POD_NAME, "")),
         settings=settings(args),
+        prefix_key=prefix_key(os.environ.get(ENV_PREFIX_KEY, "")),
     )
+
+
+def tracing_from(args: argparse.Namespace) -> "Tracing | None":
+    """How traces are exported, from the flag and the environment; None: there are none.
+
+    Raises:
+        InvalidRequestError: they cannot be exported in that way.
+
+    """
+    try:
+        return tracing_of(args.otlp_traces_endpoint, os.environ)
+    except ValueError as error:
+        raise InvalidRequestError(f"{error}.") from None
 
 
 def batch_options(args: argparse.Namespace) -> "ServeOptions":
@@ -103,6 +121,22 @@ def batch_options(args: argparse.Namespace) -> "ServeOptions":
         reasoning_parser=args.reasoning_parser,
         priorities=config.scheduling_policy == "priority",
     )
+
+
+def prefix_key(text: str) -> bytes:
+    """Read the secret of the prefix keys.
+
+    Raises:
+        InvalidRequestError: it is not hexadecimal, or too long. The message does not show it.
+
+    """
+    from yaie_api.prefix import key_of
+
+    try:
+        return key_of(text)
+    except ValueError:
+        told = f"{ENV_PREFIX_KEY} must be hexadecimal digits of at most 64 bytes."
+        raise InvalidRequestError(told) from None
 
 
 def settings(args: argparse.Namespace) -> dict[str, Any]:

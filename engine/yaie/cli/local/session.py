@@ -97,7 +97,7 @@ class Session:
             ) as machine:
                 self._machine = machine
                 self._store_objects(machine)
-                async with _operating(machine, published, self._options.front) as operator:
+                async with _operating(machine, published) as operator:
                     status = await self._serve(machine, published, operator)
                 self._say("stopping (Ctrl-C again: at once)")
         return status
@@ -268,16 +268,13 @@ def main(options: Options, *, log_level: str = "warning", log_format: LogFormat 
 
 
 @contextlib.asynccontextmanager
-async def _operating(
-    machine: Machine, published: Published, front: Front
-) -> AsyncIterator[asyncio.Task[None]]:
+async def _operating(machine: Machine, published: Published) -> AsyncIterator[asyncio.Task[None]]:
     """Run the operator on the machine; its failure, if any, is raised when the block ends."""
     config = OperatorConfig(
         endpoint_format=f"{published.url}/v1",
         debounce_s=_DEBOUNCE_S,
         router_drain_delay_s=0,  # one router: nobody takes over
         progress_s=_PROGRESS_S,
-        metrics_key=next(iter(front.access.keys), ""),  # the router asks for one
     )
     ending = asyncio.Event()
     task = asyncio.create_task(Manager(machine.cluster, config).run(ending))

@@ -11,10 +11,12 @@ computed the prompt continues in that page, and may fill the page and end.)
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from yaie.core.batch import PageCopy
 from yaie.core.kv_cache.block_pool import BlockPool
+from yaie.core.kv_cache.prefix_keys import PrefixKeyIndex
 from yaie.core.kv_cache.radix_tree import TOKEN_BYTES, Node, Pages, RadixTree, common_pages
 from yaie.core.kv_cache.spec import KVSpec
 
@@ -58,7 +60,7 @@ class PrefixPending:
 
 class RadixCache:
     """Allocates, shares and evicts the pages of all sequences. `num_pages`: pages of each KV cache
-    group, scratch included.
+    group, scratch included. `prefix_keys`: which keys of requests are cached.
     """
 
     def __init__(self, spec: KVSpec, num_pages: int, *, enable_prefix_caching: bool = True) -> None:
@@ -69,6 +71,7 @@ class RadixCache:
         self._pools = tuple(BlockPool(num_pages) for _ in spec.groups)
         self._tree = RadixTree(spec.page_size, len(spec.groups))
         self._pending_prefixes: dict[tuple[Node, bytes], BlockTable] = {}
+        self.prefix_keys = PrefixKeyIndex(spec.page_size)
 
     @property
     def capacity_tokens(self) -> int:
@@ -149,9 +152,15 @@ class RadixCache:
         """
         return min(self._tree.n_shared(table.node), table.n_inserted)
 
+    def tie(self, salt: str, key: bytes, keys: Iterable[tuple[int, int]]) -> None:
+        """Tie prefix keys to the pages that are cached for the packed tokens `key`. `keys`: (prefix
+        key, number of those tokens that it covers).
+        """
+        self.prefix_keys.tie(self._tree.find(salt, key), keys)
+
     def forget_cached(self) -> None:
         """Evict every page that no sequence uses."""
-        self._free(self._tree.evict(self._tree.cached_pages))
+        self._evicted(self._tree.evict(self._tree.cached_pages))
 
     def extend(self, table: BlockTable) -> tuple[int, ...] | None:
         """Append one page in each group to `table`. Returns the new pages by group; None: no page
@@ -185,7 +194,7 @@ class RadixCache:
         """
         node = table.node
         self._drop(table)
-        self._free(self._tree.forget(node))
+        self._evicted(self._tree.forget(node))
 
     # -- inside -----------------------------------------------------------------------------
 
@@ -234,8 +243,13 @@ class RadixCache:
         while (missing := n_pages - self.free_pages) > 0:
             if missing > self._tree.cached_pages:
                 return False
-            self._free(self._tree.evict(missing))
+            self._evicted(self._tree.evict(missing))
         return True
+
+    def _evicted(self, pages: Pages) -> None:
+        """Let go of pages that have left the tree."""
+        self.prefix_keys.forget(pages[0])
+        self._free(pages)
 
     def _free(self, pages: Pages) -> None:
         for pool, group in zip(self._pools, pages, strict=True):
@@ -282,6 +296,7 @@ class RadixCache:
     def check(self, tables: list[BlockTable]) -> None:
         """Prove the invariants, given all live tables; raises AssertionError."""
         nodes = self._tree.check()
+        self.prefix_keys.check(self._tree.depths())
         for index, pool in enumerate(self._pools):
             owners = Counter(page for node in nodes for page in node[index])
             owners.update(page for table in tables for page in table.pages[index])

@@ -81,6 +81,16 @@ class RadixTree:
         root = self._roots.get(_root_key(salt))
         return self._walk(root, key, max_pages)[1] if root else 0
 
+    def find(self, salt: str, key: bytes) -> list[int]:
+        """The pages of the first group that the tree has for the beginning of `key`. Changes
+        nothing.
+        """
+        root = self._roots.get(_root_key(salt))
+        if root is None:
+            return []
+        node, n_pages, _ = self._walk(root, key, len(key) // self._page_bytes)
+        return self.pages(node)[0][:n_pages]
+
     def hold(self, salt: str, key: bytes, max_pages: int) -> tuple[Node, int]:
         """Hold the longest prefix of `key` in the tree, at most `max_pages` pages. Returns its node
         and its number of pages.
@@ -264,6 +274,16 @@ class RadixTree:
         leaf.last_used = -1
         self._n_nodes -= 1
         self._offer(parent)
+
+    def depths(self) -> dict[int, int]:
+        """For checks: by page of the first group, the number of pages from its root to its end."""
+        found: dict[int, int] = {}
+        below = [(root, 0) for root in self._roots.values()]
+        while below:
+            node, depth = below.pop()
+            found.update((page, depth + place) for place, page in enumerate(node.pages[0], 1))
+            below += [(child, depth + len(node.pages[0])) for child in node.children.values()]
+        return found
 
     def check(self) -> list[Pages]:
         """Raise AssertionError if an invariant is broken; return the pages of every node."""

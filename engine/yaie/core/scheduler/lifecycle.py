@@ -41,6 +41,7 @@ class RequestLifecycle:
         self.cached_prompt_tokens = 0
         self.preemptions = 0
         self._groups: dict[str, SequenceGroup] = {}
+        self._unstarted_tokens = 0
         self._deadlines = Deadlines()
         self._next_seq_id = 0
 
@@ -52,6 +53,12 @@ class RequestLifecycle:
         """Outputs without pages: queued, preempted, following, or not started yet."""
         return self.n_live - len(self.running)
 
+    @property
+    def queued_tokens(self) -> int:
+        """Prompt tokens of requests that have not started, and what is left of prompts that run."""
+        running = (one.n_prompt - one.scheduled for one in self.running if not one.decoding)
+        return self._unstarted_tokens + sum(max(0, left) for left in running)
+
     # -- arrival ----------------------------------------------------------------------------
 
     def enter(self, group: SequenceGroup) -> None:
@@ -61,6 +68,7 @@ class RequestLifecycle:
         self._groups[group.request.request_id] = group
         self._deadlines.push(group)
         self.n_live += len(group.unstarted)
+        self._unstarted_tokens += len(group.request.prompt_token_ids)
         self.n_grammars += group.has_grammar
         self._advance(group)
 
@@ -80,6 +88,7 @@ class RequestLifecycle:
         sequence.enter(self.slots.take(), allocation.table, allocation.ready)
         if not group.started:
             group.started = True
+            self._unstarted_tokens -= sequence.n_prompt
             group.cached_tokens = allocation.table.cached_tokens
             self.prompt_tokens += sequence.n_prompt
             self.cached_prompt_tokens += group.cached_tokens
@@ -221,6 +230,8 @@ class RequestLifecycle:
             self.kv_cache.close(group)
             self._deadlines.discard(group)
             self.n_grammars -= group.has_grammar
+            if not group.started:
+                self._unstarted_tokens -= len(group.request.prompt_token_ids)
             del self._groups[group.request.request_id]
 
     def _count_end(self, n: int) -> None:
@@ -285,6 +296,9 @@ class RequestLifecycle:
             raise AssertionError("running sequences are out of rank")
         if self.n_live != len(live) + sum(len(group.unstarted) for group in groups):
             raise AssertionError("outputs are lost or counted twice")
+        unstarted = (len(g.request.prompt_token_ids) for g in groups if not g.started)
+        if self._unstarted_tokens != sum(unstarted):
+            raise AssertionError("tokens of waiting prompts are lost or counted twice")
         for group in groups:
             check_group(group)
         following = {id(other) for primary in self.running for _, other in primary.followers}

@@ -19,10 +19,11 @@ from yaie.core.batch import Batch, StepResult
 from yaie.core.drafter import Drafter
 from yaie.core.group import SequenceGroup
 from yaie.core.kv_cache.host_pages import HostPages
+from yaie.core.kv_cache.prefix_keys import PrefixKeyIndex
 from yaie.core.kv_cache.radix_cache import RadixCache
 from yaie.core.kv_cache.spec import KVSpec
 from yaie.core.matcher import Matcher
-from yaie.core.messages import Accepted, Generate, Rejected, Stats, Tokens
+from yaie.core.messages import Accepted, Generate, Rejected, Stats, TiePrefixKeys, Tokens
 from yaie.core.outputs import Failure, failed
 from yaie.core.queues.policies import queue_for
 from yaie.core.scheduler.batch_builder import BatchBuilder
@@ -34,6 +35,7 @@ from yaie.core.scheduler.plan import bisect_step, plan
 from yaie.core.scheduler.validation import RequestLimits, duplicate, rejection, validate
 from yaie.core.sequence import Sequence, SequenceStatus, StopLimits
 from yaie_api.errors import OverloadedError, YaieError
+from yaie_api.prefix.updates import Load
 
 
 class _InFlightStep(NamedTuple):
@@ -226,6 +228,27 @@ class Scheduler:
         self._lifecycle.expire(events)
         return events
 
+    @property
+    def prefix_keys(self) -> PrefixKeyIndex:
+        """Which prefix keys are cached."""
+        return self._kv.prefix_keys
+
+    def tie(self, command: TiePrefixKeys) -> None:
+        """Publish prefix keys as long as their tokens are cached."""
+        self._kv.tie(command.salt, command.tokens, command.keys)
+
+    def load(self) -> Load:
+        """How busy the engine is, in tokens. Takes time for each running sequence."""
+        page_size, free = self._kv.page_size, self._kv.free_pages
+        return Load(
+            waiting=self.n_waiting,
+            running=self.n_running,
+            queued_tokens=self._lifecycle.queued_tokens,
+            kv_tokens_total=self._kv.capacity_tokens,
+            kv_tokens_free=free * page_size,
+            kv_tokens_cached=self._kv.cached_pages * page_size,
+        )
+
     def reset_prefix_cache(self) -> None:
         """Evict all cached pages that are not in use."""
         self._kv.forget_cached()
@@ -322,6 +345,7 @@ class Scheduler:
             host_pages_used=self._host.total - self._host.free,
             swaps_out=self._kv_cache.swaps_out,
             swaps_in=self._kv_cache.swaps_in,
+            prefix_keys=len(self._kv.prefix_keys),
         )
 
     def check(self) -> None:

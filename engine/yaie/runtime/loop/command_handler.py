@@ -2,10 +2,18 @@
 grammar is compiled. This module knows nothing about steps.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from yaie.core.matcher import Matcher
-from yaie.core.messages import Abort, Accepted, Command, Event, Generate
+from yaie.core.messages import (
+    Abort,
+    Accepted,
+    Command,
+    Event,
+    Generate,
+    TiePrefixKeys,
+    WatchPrefixes,
+)
 from yaie.core.outputs import CLOSING, DEADLINE, Failure, unstarted
 from yaie.core.scheduler.scheduler import Scheduler
 from yaie.core.scheduler.validation import duplicate, rejection
@@ -18,9 +26,15 @@ class CommandHandler:
     in order.
     """
 
-    def __init__(self, scheduler: Scheduler, grammars: GrammarBackend | None) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        grammars: GrammarBackend | None,
+        watch_prefixes: Callable[[], None],
+    ) -> None:
         self._scheduler = scheduler
         self._compiling = Compiling(grammars)
+        self._watch_prefixes = watch_prefixes
 
     @property
     def n_compiling(self) -> int:
@@ -37,6 +51,10 @@ class CommandHandler:
                 events += self._receive(command, now)
             elif isinstance(command, Abort):
                 events += self._abort(command)
+            elif isinstance(command, TiePrefixKeys):
+                self._scheduler.tie(command)
+            elif isinstance(command, WatchPrefixes):
+                self._watch_prefixes()
             else:
                 self._scheduler.reset_prefix_cache()
                 events.append(Accepted(command.request_id))

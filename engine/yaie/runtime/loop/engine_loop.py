@@ -24,6 +24,7 @@ from yaie.core.scheduler.scheduler import Scheduler
 from yaie.runtime import phases
 from yaie.runtime.grammar.pending import GrammarBackend, TokenMasks
 from yaie.runtime.loop.command_handler import CommandHandler
+from yaie.runtime.loop.prefix_publisher import PrefixPublisher
 from yaie.runtime.loop.step_budget import StepBudget
 from yaie.runtime.loop.step_cost import StepShape
 from yaie_api.logs import fields
@@ -99,7 +100,10 @@ class _InFlightStep(Generic[HandleT]):
 
 
 class EngineLoop(Generic[HandleT]):
-    """Drives one scheduler and one runner. Not thread-safe: one thread calls `step` or `run`."""
+    """Drives one scheduler and one runner. Not thread-safe: one thread calls `step` or `run`.
+
+    `epoch`: the number of this start for those that watch its prefix cache.
+    """
 
     def __init__(
         self,
@@ -110,13 +114,15 @@ class EngineLoop(Generic[HandleT]):
         budget: StepBudget,
         grammars: GrammarBackend | None = None,
         clock: Callable[[], float] = time.monotonic,
+        epoch: int = 0,
     ) -> None:
         self._scheduler = scheduler
         self._runner = runner
         self._port = port
         self._budget = budget
         self._grammars = grammars
-        self._commands = CommandHandler(scheduler, grammars)
+        self._prefixes = PrefixPublisher(scheduler, epoch)
+        self._commands = CommandHandler(scheduler, grammars, self._prefixes.watch)
         self._clock = clock
         self._in_flight: deque[_InFlightStep[HandleT]] = deque()
         self._events: list[Event] = []
@@ -263,6 +269,7 @@ class EngineLoop(Generic[HandleT]):
                 )
             )
         self._was_idle = idle
+        self._events.extend(self._prefixes.updates(now))
         self._flush()
 
     # -- inside -----------------------------------------------------------------------------
@@ -270,7 +277,8 @@ class EngineLoop(Generic[HandleT]):
     def _idle_wait_s(self) -> float:
         if self._commands.n_compiling:
             return COMPILING_WAIT_S
-        return QUIET_S if self._warming_up else IDLE_WAIT_S
+        wait_s = QUIET_S if self._warming_up else IDLE_WAIT_S
+        return self._prefixes.wait_s(wait_s)
 
     def _warm_up_next(self) -> None:
         """Do a piece of the warm-up while no request waits; kernels that it compiles do not count

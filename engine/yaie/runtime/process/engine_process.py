@@ -27,6 +27,7 @@ from yaie.runtime.loop.engine_loop import EngineLoop, Port
 from yaie.runtime.process.parent import end_with_parent
 from yaie.runtime.process.watchdog import Watchdog
 from yaie.runtime.startup import preflight
+from yaie_api import garbage
 from yaie_api.engine_config import EngineConfig
 from yaie_api.errors import YaieError
 
@@ -91,8 +92,7 @@ def serve(
         port.send(Failed(f"The engine cannot start: {type(error).__name__}: {error}"))
         return 1
     # Loaded objects stay: the garbage collector should not scan them again during a step.
-    gc.collect()
-    gc.freeze()
+    garbage.freeze()
     gc.enable()
     pulse.loop = loop
     port.send(Ready(engine.info))

@@ -4,6 +4,7 @@ The only module that knows all parts. `LLM` and the engine process both use it.
 """
 
 import logging
+import secrets
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -57,7 +58,12 @@ class Engine:
         budget = StepBudget(limits, self.measured)
         log.info("step limits", extra=fields(**asdict(limits)))
         return EngineLoop(
-            self.scheduler, self.runner, port, budget=budget, grammars=self._grammars()
+            self.scheduler,
+            self.runner,
+            port,
+            budget=budget,
+            grammars=self._grammars(),
+            epoch=secrets.randbits(48),
         )
 
     def _grammars(self) -> GrammarBackend | None:

@@ -13,6 +13,7 @@ from typing import Protocol
 from yaie.core.messages import TokenLogprobs, Tokens
 from yaie.server import figures
 from yaie.server.answers.output import Delta, FinishReason, Output
+from yaie.server.answers.prefix_tracker import PrefixTracker
 from yaie.server.engine.generation import FAILED, Generation, Room, failure_of
 from yaie.server.metrics import ServerMetrics
 from yaie.text.parts import Part, ReasoningPart, TextPart, ToolCall, joined, tool_calls
@@ -63,7 +64,8 @@ class Choice:
 class Answer:
     """The outputs of one accepted generation. Call `deliver` or `whole` once; `usage` then grows.
 
-    `record` is called with the text of each output at its end, if outputs are logged.
+    `record` is called with the text of each output at its end, if outputs are logged. `tracker` is
+    told what comes, if prefix keys are published.
     `prompt_logprobs` is set before the first delta, if the request asked for it: one entry for each
     token of the prompt but the first.
     """
@@ -78,6 +80,7 @@ class Answer:
         started_s: float,
         submitted_s: float,
         record: Callable[[str], None] | None = None,
+        tracker: PrefixTracker | None = None,
     ) -> None:
         self._generation = generation
         self._outputs = outputs
@@ -85,9 +88,11 @@ class Answer:
         self._started_s = started_s
         self._submitted_s = submitted_s
         self._record = record
+        self._tracker = tracker
         self._first_s: list[float | None] = [None] * len(outputs)
         self._last_s: list[float | None] = [None] * len(outputs)
         self._ttft_s: float | None = None
+        self._queue_s: float | None = None
         self._cached_tokens = 0
         self._num_open = len(outputs)
         self._sink: Sink | None = None
@@ -166,6 +171,8 @@ class Answer:
                 self._advance(sink, output, tokens)
             elif text:
                 sink.text(tokens.index, text)
+                if self._tracker is not None:
+                    self._tracker.text(text)
         except Exception as error:  # noqa: BLE001 - it is raised where the answer is awaited
             end.set_exception(error)
 
@@ -183,11 +190,15 @@ class Answer:
             self.prompt_logprobs = tokens.prompt_logprobs
         if tokens.token_ids:
             self._measure(tokens)
+            if self._tracker is not None:
+                self._tracker.take(tokens.token_ids)
 
     def _advance(self, sink: Sink, output: Output, tokens: Tokens) -> None:
         delta = output.advance(tokens)
         if delta is None:
             return
+        if self._tracker is not None:
+            self._tracker.parts(delta.parts)
         text = delta.only_text
         if text is not None:
             sink.text(tokens.index, text)
@@ -195,6 +206,8 @@ class Answer:
         sink.delta(tokens.index, delta)
         if delta.finish_reason is not None:
             self._generation.stop(tokens.index)
+            if self._tracker is not None:
+                self._tracker.finish(output.num_tokens)
             self._num_open -= 1
             if not self._num_open and self._end is not None:
                 self._end.set_result(None)
@@ -217,6 +230,7 @@ class Answer:
         if not any(self._first_s):
             self._ttft_s = now - self._started_s
             self._metrics.first_token(self._ttft_s)
+            self._queue_s = tokens.queued_s
             if tokens.queued_s is not None:
                 self._metrics.queued(tokens.queued_s)
                 self._metrics.prefilled(now - self._submitted_s - tokens.queued_s)
@@ -232,6 +246,13 @@ class Answer:
             completion_tokens=usage.completion_tokens,
             cached_tokens=usage.cached_tokens,
             ttft_s=self._ttft_s,
+            stages=figures.Stages(
+                self._submitted_s,
+                self._queue_s,
+                min((one for one in self._first_s if one is not None), default=None),
+                max((one for one in self._last_s if one is not None), default=None),
+                tuple(output.finish_reason or outcome for output in self._outputs),
+            ),
         )
         seconds = time.monotonic() - self._started_s
         self._metrics.prompt(len(self.prompt_token_ids))

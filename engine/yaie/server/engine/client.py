@@ -13,9 +13,19 @@ from collections.abc import Callable
 from typing import Final
 
 from yaie.config import ModelInfo
-from yaie.core.messages import Abort, Event, Generate, ResetPrefixCache, Stats
+from yaie.core.messages import (
+    Abort,
+    Event,
+    Generate,
+    ResetPrefixCache,
+    Stats,
+    TiePrefixKeys,
+    WatchPrefixes,
+)
 from yaie.server.engine.generation import Channel, Generation
+from yaie.server.engine.prefix_feed import PrefixFeed
 from yaie_api import errors
+from yaie_api.prefix import Outcome, PrefixUpdate
 
 RESTART_RETRY_AFTER_S: Final = 5.0
 MAX_RETRY_AFTER_S: Final = 60.0
@@ -30,10 +40,15 @@ class EngineState(enum.StrEnum):
 
 
 class AsyncEngine:
-    """Owns the live generations and the state of the engine process."""
+    """Owns the live generations and the state of the engine process. `watch_prefixes`: whether it
+    should publish which prefixes it has cached.
+    """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, *, watch_prefixes: bool = False
+    ) -> None:
         self._clock = clock
+        self.prefixes = PrefixFeed(wanted=watch_prefixes)
         self._channel: Channel | None = None
         self._live: dict[str, Generation] = {}
         self._due: list[Generation] = []
@@ -112,6 +127,8 @@ class AsyncEngine:
         self._channel, self.info, self.state = channel, info, EngineState.READY
         self._ready.set()
         self.heard()
+        if self.prefixes.wanted:
+            channel.send(WatchPrefixes())
         for generation in list(self._live.values()):
             generation.send(channel)
 
@@ -119,6 +136,7 @@ class AsyncEngine:
         """Stop using the process. Only if another will start, keep what can be sent again."""
         self._channel, self.state, self.stats, self.hangs = None, state, None, False
         self._ready.clear()
+        self.prefixes.reset()
         keep = state is EngineState.RESTARTING
         self.restarts += keep
         for generation in list(self._live.values()):
@@ -138,11 +156,24 @@ class AsyncEngine:
         if isinstance(event, Stats):
             self.stats = event
             return
+        if isinstance(event, PrefixUpdate):
+            self._take(event)
+            return
         generation = self._live.get(event.request_id)
         if generation is not None:
             generation.handle(event)
         elif (reset := self._resets.get(event.request_id)) is not None and not reset.done():
             reset.set_result(None)
+
+    def tie(self, command: TiePrefixKeys) -> None:
+        """Have the engine publish prefix keys as long as their tokens are cached."""
+        if self._channel is not None:
+            self._channel.send(command)
+
+    def _take(self, update: PrefixUpdate) -> None:
+        lost = self.prefixes.take(update) is Outcome.NEEDS_SNAPSHOT
+        if lost and self._channel is not None:
+            self._channel.send(WatchPrefixes())
 
     def forget(self, generation: Generation, *, abort: bool) -> None:
         """Drop a generation that has ended. `abort`: tell the engine to stop working on it."""

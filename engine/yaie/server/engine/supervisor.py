@@ -25,7 +25,7 @@ from yaie.server.engine.private_folder import private_folder
 from yaie.server.options import SILENT_S
 from yaie_api.errors import UnavailableError, YaieError
 from yaie_api.logs import fields
-from yaie_api.names import ENV_API_KEY
+from yaie_api.names import ENV_API_KEY, ENV_PREFIX_KEY
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +33,8 @@ STOP_GRACE_S: Final = 5.0
 POLL_S: Final = 0.5
 SILENT_LOADING_S: Final = 120.0
 """While the model loads, libraries may hold the interpreter's lock for a long time."""
+_SECRETS: Final = (ENV_API_KEY, ENV_PREFIX_KEY)
+"""Variables that only HTTP processes need."""
 LAST_WORDS_S: Final = 0.05
 """How long to wait for the messages that a process sent just before its end."""
 
@@ -127,7 +129,7 @@ class Supervisor:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command(self._api_servers.listen(address)),
                 stdin=asyncio.subprocess.PIPE,
-                env={name: text for name, text in os.environ.items() if name != ENV_API_KEY},
+                env={name: text for name, text in os.environ.items() if name not in _SECRETS},
             )
             self._started.set()
             return await self._watch(self._process)

@@ -12,6 +12,7 @@ import socket
 from functools import partial
 from pathlib import Path
 
+from yaie.config import ModelInfo
 from yaie.server.engine import api_server_pool
 from yaie.server.engine.api_server_pool import ApiServerPool, Detach, Drain, Listen, decode_order
 from yaie.server.engine.client import AsyncEngine
@@ -22,6 +23,7 @@ from yaie.server.process.assembly import answer_peer, create_service, public_app
 from yaie.server.process.event_loop import loop_factory
 from yaie.server.web.listener import DrainingServer
 from yaie.server.web.sockets import join
+from yaie_api import garbage
 from yaie_api.errors import YaieError
 from yaie_api.logs import fields
 
@@ -68,20 +70,27 @@ def _run(
 async def _serve(
     options: ServeOptions, peers: Peers, listener: socket.socket, control: socket.socket
 ) -> None:
-    service = create_service(options, AsyncEngine(), peers)
+    engine = AsyncEngine(watch_prefixes=bool(options.prefix_key))
+    service = create_service(options, engine, peers)
     server = DrainingServer(public_app(options, service), service, drain_s=options.drain_s)
-    outputs = OutputHandler(
-        service.engine, service.load_tokenizer, service.load, _leave_failure, _leave_stage
-    )
-    orders = asyncio.ensure_future(_obey(control, service.engine, outputs, server))
+
+    async def on_ready(info: ModelInfo) -> None:
+        await service.load(info)
+        garbage.freeze()
+
+    outputs = OutputHandler(engine, service.load_tokenizer, on_ready, _leave_failure, _leave_stage)
+    collecting = asyncio.ensure_future(garbage.collect_when_idle(lambda: engine.num_live == 0))
+    orders = asyncio.ensure_future(_obey(control, engine, outputs, server))
     orders.add_done_callback(lambda _: server.end_now())
     try:
         async with peers.answering(partial(answer_peer, service)):
             await server.serve(sockets=[listener])
     finally:
-        orders.cancel()
-        await asyncio.gather(orders, return_exceptions=True)
+        for task in (orders, collecting):
+            task.cancel()
+        await asyncio.gather(orders, collecting, return_exceptions=True)
         outputs.close()
+        service.close()
 
 
 async def _obey(

@@ -27,7 +27,10 @@ def create_service(
 ) -> Service:
     """Make the state of an HTTP process, before its engine process is ready."""
     status = EngineStatus(lambda: engine.stats, lambda: engine.restarts, lambda: engine.info)
-    return Service(engine, ServerMetrics(status), options, peers=peers or Peers())
+    metrics = ServerMetrics(status)
+    tracing = options.tracing
+    spans = tracing.open("yaie-engine", metrics.dropped_spans) if tracing else None
+    return Service(engine, metrics, options, peers=peers or Peers(), spans=spans)
 
 
 def public_app(options: ServeOptions, service: Service) -> Edge:

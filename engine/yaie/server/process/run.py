@@ -23,7 +23,7 @@ from yaie.server.options import ServeOptions
 from yaie.server.peers import Peers
 from yaie.server.process.event_loop import loop_factory
 from yaie.server.web.sockets import bind, url_of
-from yaie_api import termination
+from yaie_api import garbage, termination
 from yaie_api.errors import YaieError
 from yaie_api.http.access.gate import Gate
 from yaie_api.http.access.origin import is_loopback
@@ -65,13 +65,14 @@ async def _serve(
     api_servers: ApiServerPool,
     peers: Peers,
 ) -> int:
-    engine = AsyncEngine()
+    engine = AsyncEngine(watch_prefixes=bool(options.prefix_key))
 
     async def on_located(model: Located) -> None:
         await service.load_tokenizer(model)
 
     async def on_ready(info: ModelInfo) -> None:
         await service.load(info)
+        garbage.freeze()
         log.info("ready", extra=_describe(info, service.names, listener))
 
     supervisor = Supervisor(
@@ -102,11 +103,13 @@ async def _serve(
         peers.answering(partial(answer_peer, service)),
         _admin(service, options, control),
         _beside(report_throughput(engine)),
+        _beside(garbage.collect_when_idle(lambda: engine.num_live == 0)),
     ):
         await server.serve(sockets=[listener])
         if not service.draining:
             api_servers.end()
         others_ended_well = await api_servers.left(options.drain_s)
+        service.close()
         return max(await _end(supervisor, engine_task, engine), int(not others_ended_well))
 
 

@@ -9,12 +9,15 @@ from typing import Generic, TypeVar
 from starlette.requests import Request
 
 from yaie.config import Task
+from yaie.server import figures
 from yaie.server.headers import tenant_and_timeout
 from yaie.server.request.http import read_json, service_of
+from yaie.server.request.prefix_keys import prefix_keys
 from yaie.server.service import Service
 from yaie_api.errors import UnavailableError
 from yaie_api.http.wire import ModelRequest, NamedRequest, parse
 from yaie_api.logs import fields
+from yaie_api.prefix import PrefixKeys
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +36,7 @@ class ServeContext(Generic[Body_co]):
         started_s: when the request arrived, on the monotonic clock.
         tenant: whose share of the engine it counts against; "": tenants are not told apart.
         timeout_s: how long the client waits; None: it does not say.
+        prefix: the prefix keys of its body; None: they are not published.
 
     """
 
@@ -42,11 +46,18 @@ class ServeContext(Generic[Body_co]):
     started_s: float
     tenant: str
     timeout_s: float | None
+    prefix: PrefixKeys | None = None
 
     def with_body(self, body: Body) -> "ServeContext[Body]":
         """Return the same request with its body converted to another type."""
         return ServeContext(
-            self.service, body, self.model, self.started_s, self.tenant, self.timeout_s
+            self.service,
+            body,
+            self.model,
+            self.started_s,
+            self.tenant,
+            self.timeout_s,
+            self.prefix,
         )
 
 
@@ -72,11 +83,14 @@ async def open_request(
     tenant, timeout_s = tenant_and_timeout(request.headers, service.options)
     if service.draining:
         raise UnavailableError("The server is shutting down.", code="draining", retry_after_s=1.0)
-    body = parse(kind, await read_json(request))
+    found = await read_json(request)
+    body = parse(kind, found)
     model = service.check_model(body.model)
+    figures.note_model(model)
     if task is not None:
         service.info.require(task)
     if body.unknown_fields:
         service.metrics.unknown_fields(len(body.unknown_fields))
         log.debug("unknown fields", extra=fields(count=len(body.unknown_fields)))
-    return ServeContext(service, body, model, started_s, tenant, timeout_s)
+    prefix = prefix_keys(service, found, tenant) if task == "generate" else None
+    return ServeContext(service, body, model, started_s, tenant, timeout_s, prefix)

@@ -9,12 +9,14 @@ from yaie.core.messages import Generate, Pooling
 from yaie.core.request import SamplingParams
 from yaie.server.answers.answer import Answer
 from yaie.server.answers.output import Output
+from yaie.server.answers.prefix_tracker import PrefixTracker
 from yaie.server.request.open_request import ServeContext
+from yaie.server.request.prefix_keys import published_key
 from yaie.server.service import Service
 from yaie.text.detokenizer import TextStream
 from yaie.text.parts import OutputParser
 from yaie_api.errors import InvalidRequestError
-from yaie_api.http.openai import GenerationRequest
+from yaie_api.http.openai import ChatCompletionRequest, GenerationRequest
 from yaie_api.http.pooling import PoolingRequest
 from yaie_api.logs import fields, request_id
 
@@ -51,6 +53,7 @@ async def submit(
         started_s=context.started_s,
         submitted_s=submitted_s,
         record=_log_output if service.options.log_prompts else None,
+        tracker=_tracker(context, command),
     )
 
 
@@ -84,6 +87,22 @@ def generate_command(
         tenant=context.tenant,
         timeout_s=context.timeout_s,
         pooling=pooling,
+    )
+
+
+def _tracker(context: ServeContext[GenerationRequest], command: Generate) -> PrefixTracker | None:
+    """Make what publishes the request's prefix keys, if they are."""
+    if context.prefix is None:
+        return None
+    service, body = context.service, context.body
+    is_chat = isinstance(body, ChatCompletionRequest) and body.messages[-1].role != "assistant"
+    return PrefixTracker(
+        context.prefix,
+        published_key(service, context.tenant),
+        salt=command.salt,
+        prompt=command.prompt_token_ids,
+        is_chat=is_chat and command.sampling.n == 1,
+        tie=service.engine.tie,
     )
 
 

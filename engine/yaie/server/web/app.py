@@ -47,7 +47,7 @@ def create_app(
     _add_routes(app, endpoints)
     if with_pages:
         add_pages(app)
-    return Edge(app, service.metrics, gate=gate, limits=limits)
+    return Edge(app, service.metrics, gate=gate, limits=limits, spans=service.spans)
 
 
 def _add_routes(app: FastAPI, endpoints: Sequence[Endpoint]) -> None:

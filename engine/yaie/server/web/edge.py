@@ -17,19 +17,23 @@ from yaie.server.metrics import ServerMetrics
 from yaie.server.options import Limits
 from yaie.server.request.http import STATUS_CLIENT_LEFT
 from yaie.server.web.exchange import Exchange
+from yaie.server.web.request_spans import spans_of
 from yaie_api import names
 from yaie_api.errors import EngineError, YaieError
 from yaie_api.http.access.gate import OPEN_PATHS, Gate
-from yaie_api.logs import fields, request_id
+from yaie_api.logs import fields, request_id, trace_id
+from yaie_api.tracing.spans import SpanSink
 
 log = logging.getLogger("yaie.access")
 
-QUIET_PATHS: Final = OPEN_PATHS | {names.PATH_METRICS}
+QUIET_PATHS: Final = OPEN_PATHS | {names.PATH_METRICS, names.PATH_PREFIXES}
 """Not logged with status 200 or 503: probes and scrapes come every few seconds."""
 
 
 class Edge:
-    """Wraps `app`. `gate`: says which requests may be looked at; None: all."""
+    """Wraps `app`. `gate`: says which requests may be looked at; None: all. `spans`: where the
+    spans of requests go; None: none are made.
+    """
 
     def __init__(
         self,
@@ -38,11 +42,13 @@ class Edge:
         *,
         gate: Gate | None = None,
         limits: Limits | None = None,
+        spans: SpanSink | None = None,
     ) -> None:
         self._app = app
         self._gate = gate or Gate()
         self._metrics = metrics
         self._limits = limits or Limits()
+        self._spans = spans
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -51,10 +57,13 @@ class Edge:
         exchange = Exchange(scope, receive, send, self._limits)
         token = request_id.set(exchange.id)
         taken = figures.current.set(exchange.figures)
+        trace = exchange.begin_trace(self._spans)
+        traced = trace_id.set(trace.context.trace_id if trace else "")
         try:
             await self._serve(exchange)
         finally:
             self._record(exchange)
+            trace_id.reset(traced)
             figures.current.reset(taken)
             request_id.reset(token)
 
@@ -80,6 +89,7 @@ class Edge:
         self._metrics.answered(route, status)
         if exchange.path in QUIET_PATHS and status in (200, 503):
             return
+        ended_s = time.monotonic()
         log.info(
             "request",
             extra=fields(
@@ -87,6 +97,19 @@ class Edge:
                 path=route,
                 status=status,
                 **exchange.figures.as_fields(),
-                seconds=round(time.monotonic() - exchange.started_s, 4),
+                seconds=round(ended_s - exchange.started_s, 4),
             ),
         )
+        if self._spans is None or exchange.trace is None or not exchange.trace.context.is_sampled:
+            return
+        for span in spans_of(
+            exchange.trace,
+            exchange.figures,
+            method=exchange.scope["method"],
+            route=route,
+            status=status,
+            request_id=exchange.id,
+            began_s=exchange.started_s,
+            ended_s=ended_s,
+        ):
+            self._spans.take(span)

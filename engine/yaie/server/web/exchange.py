@@ -5,6 +5,7 @@ import contextlib
 import re
 import time
 import uuid
+from collections.abc import Iterable
 from typing import Final
 
 from starlette.types import Message, Receive, Scope, Send
@@ -22,8 +23,14 @@ from yaie_api.errors import (
 from yaie_api.http import envelopes
 from yaie_api.http.access.body import BodyMeter
 from yaie_api.http.access.head import Head
+from yaie_api.tracing import w3c
+from yaie_api.tracing.spans import SpanSink, Trace, begin
 
+Field = tuple[bytes, bytes]
 _HEADER_ID: Final = names.HEADER_REQUEST_ID.encode()
+_HEADER_USAGE: Final = names.HEADER_USAGE.encode()
+_TRACEPARENT: Final = w3c.TRACEPARENT.encode()
+_TRACESTATE: Final = w3c.TRACESTATE.encode()
 _ANTHROPIC_ID: Final = envelopes.ANTHROPIC_REQUEST_ID.encode()
 _ANTHROPIC_VERSION: Final = envelopes.ANTHROPIC_VERSION.encode()
 _VALID_ID: Final = re.compile(r"[A-Za-z0-9_.:\-]{1,128}")
@@ -38,6 +45,7 @@ class Exchange:
         self.started_s = time.monotonic()
         self.figures = Figures()
         self.status = 0
+        self.trace: Trace | None = None
         self.more_headers: dict[str, str] = {}
         self._receive = receive
         self._send = send
@@ -45,9 +53,22 @@ class Exchange:
         self._meter = BodyMeter(limits.body)
         self._body_complete = False
         self._lingers = False
+        self._owes_usage = False
         self.head = Head(scope["method"], self.path, scope["headers"])
         given = self.head.header(_HEADER_ID)
         self.id = given if _VALID_ID.fullmatch(given) else uuid.uuid4().hex
+
+    def begin_trace(self, sink: SpanSink | None) -> Trace | None:
+        """Join the trace of the client, or begin one if traces are made here."""
+        parents = self._values(_TRACEPARENT)
+        if sink is None and not parents:
+            return None
+        states = self._values(_TRACESTATE) if parents else []
+        self.trace = begin(f"{self.scope['method']} {self.path}", parents, states, sink)
+        return self.trace
+
+    def _values(self, name: bytes) -> list[str]:
+        return [v.decode("latin-1") for n, v in self.scope["headers"] if n == name]
 
     @property
     def route(self) -> str:
@@ -115,23 +136,35 @@ class Exchange:
         """Send a message of the response, with the request's id in its headers.
 
         If the answer comes before the whole body, the connection ends with it, a little later: one
-        that is closed with unread data is reset, and the client may not read the answer.
+        that is closed with unread data is reset, and the client may not read the answer. A router
+        that asks is told what the request took: in a header or, of a stream, before its last piece.
         """
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = [*message.get("headers", ()), (_HEADER_ID, self.id.encode())]
-            if self._is_anthropic():
-                headers.append((_ANTHROPIC_ID, self.id.encode()))
-            headers += [(n.encode(), v.encode("latin-1")) for n, v in self.more_headers.items()]
-            if not await self._body_is_here():
-                self._lingers = True
-                headers.append((b"connection", b"close"))
-            message = {**message, "headers": headers}
-        elif self._lingers and not message.get("more_body", False):
-            await self._send({**message, "more_body": True})
-            await self._discard_body(self._limits.linger_s)
-            message = {"type": "http.response.body", "body": b""}
+            message = {**message, "headers": await self._headers(message.get("headers", ()))}
+        elif not message.get("more_body", False):
+            if self._owes_usage and (usage := self.figures.usage) is not None:
+                message = {**message, "body": usage.comment() + message.get("body", b"")}
+            if self._lingers:
+                await self._send({**message, "more_body": True})
+                await self._discard_body(self._limits.linger_s)
+                message = {"type": "http.response.body", "body": b""}
         await self._send(message)
+
+    async def _headers(self, given: Iterable[Field]) -> list[Field]:
+        headers = [*given, (_HEADER_ID, self.id.encode())]
+        if self._is_anthropic():
+            headers.append((_ANTHROPIC_ID, self.id.encode()))
+        headers += [(n.encode(), v.encode("latin-1")) for n, v in self.more_headers.items()]
+        if not await self._body_is_here():
+            self._lingers = True
+            headers.append((b"connection", b"close"))
+        if self.head.header(_HEADER_USAGE) == "1":
+            usage = self.figures.usage
+            if usage is not None:
+                headers.append((_HEADER_USAGE, usage.header()))
+            self._owes_usage = usage is None and _is_events(headers)
+        return headers
 
     async def _body_is_here(self) -> bool:
         """Whether the whole body has come. What is here is dropped: the answer does not need it."""
@@ -166,3 +199,7 @@ class Exchange:
         if self.status:
             return
         await error_response(error, self.path)(self.scope, self._receive, self.send)
+
+
+def _is_events(headers: Iterable[Field]) -> bool:
+    return any(n == b"content-type" and v.startswith(b"text/event-stream") for n, v in headers)

@@ -67,6 +67,7 @@ class DrainingServer(HttpServer):
         """Take no new requests; end when the running ones have ended."""
         if self._drain_task is None:
             self._service.draining = True
+            self._service.engine.prefixes.close()
             self._drain_task = asyncio.get_running_loop().create_task(self._drain())
 
     def end_now(self) -> None:

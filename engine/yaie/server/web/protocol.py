@@ -138,6 +138,10 @@ class DirectBody:
             self._write(b"%x\r\n%b\r\n" % (len(data), data))
             self.written_s = self._clock()
 
+    def abort(self) -> None:
+        """Break the connection, as a process that dies does."""
+        self._cycle.transport.abort()
+
     async def __aenter__(self) -> Self:
         return self
 

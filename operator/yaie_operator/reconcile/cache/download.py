@@ -57,6 +57,8 @@ def _unstarted(model: ServedModel, pod: Object, claim: Object) -> ConditionState
     return false(told.reason, f"Download: {told.message}")
 
 
+_SIGNALS: Final = 128
+"""An exit code above it is that of a process which a signal ended, a lack of memory for example."""
 _KEPT: Final = (
     "It is tried again by itself and goes on where it was; wait, or correct what it names."
 )
@@ -68,7 +70,9 @@ def _failure(pod: Object) -> str:
         ended = last_end(status)
         if ended and ended.get("exitCode"):
             code = ended["exitCode"]
-            told = explanation(ended.get("message") or "")
+            # A killed process leaves no sentence: the end of its log says how far it was.
+            was_killed = code > _SIGNALS
+            told = "" if was_killed else explanation(ended.get("message") or "")
             return told or (
                 f"The download ended ({ended.get('reason', 'Error')}, exit code {code}); see "
                 f"`kubectl logs {pod['metadata']['name']} --previous`."

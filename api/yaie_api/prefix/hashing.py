@@ -19,7 +19,7 @@ marks (`cache_control`) are ignored, because clients move them from turn to turn
 import hashlib
 import json
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
@@ -32,6 +32,7 @@ MAX_KEYS: Final = 256
 _RENDERING_FIELDS: Final = (
     "add_generation_prompt",
     "add_special_tokens",
+    "cache_salt",
     "chat_template",
     "chat_template_kwargs",
     "continue_final_message",
@@ -47,6 +48,7 @@ _RENDERING_FIELDS: Final = (
 )
 HEADER_FIELDS: Final = (*_RENDERING_FIELDS, "system", "instructions")
 """Fields of a body, beside the model's name, that come before its messages or prompt."""
+_DIGEST_BYTES: Final = 8
 _TEXT, _TOKENS, _JSON = b"T", b"I", b"J"
 _INSIDE, _BORDER = b"\x00", b"\x01"
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
@@ -72,6 +74,13 @@ class _Block:
 
     data: bytes
     home: str = ""  # "end": at this block's border; "first": at this block's first cut
+
+
+def tenant_key(key: bytes, tenant: str) -> bytes:
+    """The key of a tenant's hashes: equal requests of two tenants have no prefix key in common."""
+    if not tenant:
+        return key
+    return hashlib.blake2b(tenant.encode(), key=key, digest_size=32, person=b"yaie-tenant").digest()
 
 
 def keys(
@@ -104,22 +113,56 @@ def home_key(
     return value
 
 
-def _cuts(blocks: Iterator[_Block], key: bytes) -> Iterator[tuple[int, int, bool]]:
-    """Yield (key, end in bytes, whether it is the home key) for the first `MAX_KEYS` cuts."""
-    digest, end, count = b"", 0, 0
+def answer_key(found: PrefixKeys, answer: Mapping[str, Any], key: bytes) -> int | None:
+    """The key that the next turn of a conversation has at the end of the message `answer`. `found`:
+    the keys of the turn that it answers. None: that would be beyond `MAX_KEYS`.
+    """
+    if found.ends[-1] < found.total_bytes:
+        return None
+    block = _Block(_message(answer))
+    *_, last = (0, 0), *_cuts(iter((block,)), key, after=found.keys)
+    return last[0] if last[1] == len(block.data) else None
+
+
+def _cuts(
+    blocks: Iterator[_Block], key: bytes, after: Sequence[int] = ()
+) -> Iterator[tuple[int, int, bool]]:
+    """Yield (key, end in bytes, whether it is the home key) for the first `MAX_KEYS` cuts.
+    `after`: keys of the blocks before, of which a key is the digest.
+    """
+    digest, end, count = b"", 0, len(after)
+    if after:
+        digest = after[-1].to_bytes(_DIGEST_BYTES, "big")
+    if count == MAX_KEYS:
+        return
     for block in blocks:
         size = len(block.data)
         for start in range(0, max(size, 1), STRIDE_BYTES):
             piece = block.data[start : start + STRIDE_BYTES]
             border = start + STRIDE_BYTES >= size
             digest = hashlib.blake2b(
-                digest + (_BORDER if border else _INSIDE) + piece, digest_size=8, key=key
+                digest + (_BORDER if border else _INSIDE) + piece,
+                digest_size=_DIGEST_BYTES,
+                key=key,
             ).digest()
             end, count = end + len(piece), count + 1
             is_home = block.home == "first" or (block.home == "end" and border)
             yield int.from_bytes(digest, "big"), end, is_home
             if count == MAX_KEYS:
                 return
+
+
+def key_of(text: str) -> bytes:
+    """The secret key that a setting holds in hexadecimal digits.
+
+    Raises:
+        ValueError: it is something else, or has more than 64 bytes.
+
+    """
+    key = bytes.fromhex(text)
+    if len(key) > hashlib.blake2b.MAX_KEY_SIZE:
+        raise ValueError(f"a key has at most {hashlib.blake2b.MAX_KEY_SIZE} bytes")
+    return key
 
 
 def _canonical(value: object) -> bytes:
@@ -159,10 +202,14 @@ def _messages(messages: object) -> Iterator[_Block]:
 
 
 def _message(message: object) -> bytes:
-    """A message with role first and content last, so that equal beginnings share their cuts."""
-    if not isinstance(message, dict):
+    """A message with role first and content last, so that equal beginnings share their cuts. An
+    absent field equals null: clients send an answer back with or without its empty fields.
+    """
+    if not isinstance(message, Mapping):
         return _JSON + _canonical(message)
-    rest = {k: v for k, v in message.items() if k not in ("role", "content", "type")}
+    rest = {
+        k: v for k, v in message.items() if v is not None and k not in ("role", "content", "type")
+    }
     if message.get("type", "message") != "message":
         rest["type"] = message["type"]
     return _TEXT + _canonical([message.get("role"), rest, _content(message.get("content"))])

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yaie_api.prefix import MAX_KEYS, STRIDE_BYTES, PrefixKeys, home_key, keys
+from yaie_api.prefix import (
+    MAX_KEYS,
+    STRIDE_BYTES,
+    PrefixKeys,
+    answer_key,
+    home_key,
+    key_of,
+    keys,
+)
 
 KEY = b"secret"
 TEXT = st.text(max_size=60)
@@ -86,13 +94,16 @@ def test_equal_last_keys_mean_equal_requests(one: dict[str, Any], two: dict[str,
 
 
 def _same(one: dict[str, Any], two: dict[str, Any]) -> bool:
-    """Equal as JSON text: 1 and 1.0 and True differ; an absent field equals null."""
+    """Equal as JSON text: 1 and 1.0 and True differ; an absent field of a body or of a message
+    equals null.
+    """
     return repr(_sorted(one)) == repr(_sorted(two))
 
 
 def _sorted(value: Any, depth: int = 0) -> Any:
     if isinstance(value, dict):
-        kept = {k: v for k, v in value.items() if depth or v is not None}
+        may_lack = depth == 0 or "role" in value
+        kept = {k: v for k, v in value.items() if not may_lack or v is not None}
         return {k: _sorted(kept[k], depth + 1) for k in sorted(kept)}
     if isinstance(value, list):
         return [_sorted(item, depth + 1) for item in value]
@@ -264,3 +275,45 @@ def test_several_texts_are_not_one() -> None:
 
     assert home_key(with_texts("a", "b"), KEY) != home_key(with_texts("ab"), KEY)
     assert home_key(with_texts("a"), KEY) != home_key(with_texts("b"), KEY)
+
+
+ANSWER = st.fixed_dictionaries(
+    {"role": st.just("assistant"), "content": st.text(max_size=2000)}, optional={"tool_calls": JSON}
+)
+
+
+@settings(deadline=None)
+@given(CHAT, ANSWER, st.lists(MESSAGE, max_size=2))
+def test_the_key_of_an_answer_is_among_the_keys_of_the_next_turn(
+    body: dict[str, Any], answer: dict[str, Any], more: list[dict[str, Any]]
+) -> None:
+    found = keys(body, KEY)
+    told = answer | {"refusal": None, "annotations": None}
+    following = keys(body | {"messages": [*body["messages"], told, *more]}, KEY)
+    only_answer = keys(body | {"messages": [*body["messages"], answer]}, KEY)
+    assert answer_key(found, answer, KEY) == only_answer.keys[-1]
+    assert only_answer.keys[-1] in following.keys
+
+
+def test_beyond_the_most_keys_an_answer_has_none() -> None:
+    full = chat("x" * STRIDE_BYTES * (MAX_KEYS + 3))
+    nearly = chat("x" * (STRIDE_BYTES * (MAX_KEYS - 2) - 40))
+    answer = {"role": "assistant", "content": "x" * 3 * STRIDE_BYTES}
+    assert answer_key(keys(full, KEY), answer, KEY) is None
+    assert len(keys(nearly, KEY).keys) < MAX_KEYS
+    assert answer_key(keys(nearly, KEY), answer, KEY) is None
+    assert answer_key(keys(nearly, KEY), {"role": "assistant", "content": "x"}, KEY) is not None
+
+
+def test_caches_that_are_kept_apart_have_keys_of_their_own() -> None:
+    body = chat("s", "u")
+    apart = [keys(body | {"cache_salt": salt}, KEY).keys for salt in ("a", "b")]
+    assert not set(apart[0]) & set(apart[1])
+    assert not set(apart[0]) & set(keys(body, KEY).keys)
+
+
+@pytest.mark.parametrize("text", ["xyz", "0", "00" * 65])
+def test_a_key_that_is_not_hexadecimal_or_too_long_is_refused(text: str) -> None:
+    assert key_of("00ff") == b"\x00\xff"
+    with pytest.raises(ValueError):  # noqa: PT011 - whatever the text
+        key_of(text)

@@ -1,0 +1,1 @@
+"""`yaie fake-engine`: the real server over scripted answers, for load tests without a model."""

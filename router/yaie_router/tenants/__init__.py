@@ -1,0 +1,1 @@
+"""Tenants: whose request it is, and what each of them may take."""

@@ -1,0 +1,134 @@
+"""Splices an answer: bytes of the engine's connection go to the client's within one callback.
+
+    engine ──▶ Connection (framing) ──▶ Relay ──▶ EventGate ──▶ the client's transport
+              ◀── pause, resume ──────────────────────────────── its write buffer
+
+No coroutine runs for an event, nothing is parsed, and a chunk that holds whole events goes on as it
+came, frame and all. A client that reads slowly holds its write buffer's limit and one read.
+"""
+
+import asyncio
+from typing import Final, Protocol
+
+from yaie_router.health.watchdog import Wait, Watchdog
+from yaie_router.upstream.http1.connection import BrokenError, Connection
+from yaie_router.upstream.progress import shows_data
+from yaie_router.upstream.stream import EventGate
+
+_END: Final = b"0\r\n\r\n"
+
+
+class Flow(Protocol):
+    """Is told when a client's write buffer is full, when it has room again, and when it is gone."""
+
+    def pause_writing(self) -> None: ...
+
+    def resume_writing(self) -> None: ...
+
+    def connection_lost(self) -> None: ...
+
+
+class Client(Protocol):
+    """The client's connection. `flow`: who writes to its transport, if anybody."""
+
+    flow: Flow | None
+
+    @property
+    def transport(self) -> asyncio.Transport | None: ...
+
+    @property
+    def writing_paused(self) -> bool: ...
+
+
+class Relay:
+    """Writes one answer's body to its client. `gate`: of an event stream."""
+
+    def __init__(
+        self,
+        client: Client,
+        upstream: Connection,
+        gate: EventGate | None,
+        *,
+        is_chunked: bool,
+        watchdog: Watchdog,
+        wait: Wait,
+    ) -> None:
+        self._client = client
+        self._write = client.transport.write if client.transport else _drop
+        self._upstream = upstream
+        self._gate = gate
+        self._is_chunked = is_chunked
+        self._watchdog = watchdog
+        self._wait = wait
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run(self, first: bytes) -> None:
+        """Write the whole body, which begins with `first`.
+
+        Raises:
+            BrokenError: the engine did not finish it.
+
+        """
+        self._client.flow = self
+        try:
+            self.payload(first)
+            self._upstream.splice(self)
+            if self._client.writing_paused:
+                self.pause_writing()
+            await self._done
+        finally:
+            self._client.flow = None
+
+    # What the engine's connection calls
+
+    def chunk(self, frame: bytes, at: int) -> None:
+        gate = self._gate
+        if gate is None or not self._is_chunked or not gate.passes(frame, at):
+            self.payload(frame[at:-2])
+            return
+        self._write(frame)
+        if shows_data(frame, at):
+            self._watchdog.progressed(self._wait)
+
+    def payload(self, data: bytes) -> None:
+        if not data:
+            return
+        gate = self._gate
+        self._frame(data if gate is None else gate.push(data))
+        if gate is None or shows_data(data):
+            self._watchdog.progressed(self._wait)
+
+    def ended(self, error: BrokenError | None) -> None:
+        if self._done.done():
+            return
+        if error is not None:
+            self._done.set_exception(error)
+            return
+        if self._gate is not None:
+            self._frame(self._gate.flush())
+        if self._is_chunked:
+            self._write(_END)
+        self._done.set_result(None)
+
+    # What the client's connection calls
+
+    def pause_writing(self) -> None:
+        self._wait.is_paused = True
+        self._upstream.pause()
+
+    def resume_writing(self) -> None:
+        self._watchdog.resumed(self._wait)
+        self._upstream.resume()
+
+    def connection_lost(self) -> None:
+        """Free the engine at once; the server cancels `run`."""
+        self._write = _drop
+        self._upstream.close()
+
+    def _frame(self, data: bytes) -> None:
+        if data:
+            self._write(b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data)
+
+
+def _drop(data: bytes) -> None:
+    """Take the place of a client that has left."""
