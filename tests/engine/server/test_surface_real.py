@@ -135,6 +135,27 @@ def test_a_required_call_is_made_whole_and_streamed(client: openai.OpenAI) -> No
     assert chunks[-1].choices[0].finish_reason == "tool_calls"
 
 
+def test_the_built_in_model_calls_a_function_that_names_its_schema_s_draft(
+    client: openai.OpenAI,
+) -> None:
+    """Zod, and so most JavaScript clients, put `$schema` first."""
+    function = WEATHER["function"]
+    draft = {"$schema": "http://json-schema.org/draft-07/schema#"}
+    declared = {**function, "parameters": {**draft, **function["parameters"]}}
+    tools: Any = [
+        {"type": "function", "function": declared},
+        {"type": "function", "function": {"name": "now"}},
+    ]
+    answer = client.chat.completions.create(
+        model="demo", messages=USER, tools=tools, max_tokens=60, temperature=0
+    )
+    (call,) = answer.choices[0].message.tool_calls or ()
+    assert (call.function.name, json.loads(call.function.arguments)) == (  # type: ignore[union-attr]
+        "get_weather",
+        {"city": "Paris"},
+    )
+
+
 def test_a_required_call_that_is_cut_off_leaves_no_tag(server: Server) -> None:
     """At first there is nothing, then a call with a part of its arguments."""
     named = []
