@@ -62,8 +62,8 @@ class Relay:
         self._wait = wait
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def run(self, first: bytes) -> None:
-        """Write the whole body, which begins with `first`.
+    async def run(self) -> None:
+        """Write what comes of the body from now on; its beginning has been written.
 
         Raises:
             BrokenError: the engine did not finish it.
@@ -71,7 +71,6 @@ class Relay:
         """
         self._client.flow = self
         try:
-            self.payload(first)
             self._upstream.splice(self)
             if self._client.writing_paused:
                 self.pause_writing()

@@ -80,8 +80,9 @@ class Scene:
         )
 
     async def begin(self, first: bytes = b"") -> "asyncio.Task[None]":
-        task = asyncio.create_task(self.relay.run(first))
+        task = asyncio.create_task(self.relay.run())
         await asyncio.sleep(0)
+        self.relay.payload(first)
         return task
 
     def chunk(self, payload: bytes) -> bytes:
