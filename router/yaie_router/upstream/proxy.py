@@ -168,7 +168,7 @@ class Proxy:
             seconds = time.perf_counter() - call.arrived_s - call.held_s
             self._metrics.decision.observe(seconds)
         call.outcome = decision.outcome
-        self._metrics.picks.labels(call.model.name, decision.outcome).inc()
+        self._metrics.picks_of[call.model.name, decision.outcome].inc()
         return decision.endpoint
 
     def _pick(self, call: Call) -> Decision:
@@ -313,7 +313,7 @@ class Proxy:
         if not is_whole:
             await out.begin(request, opening)
         call.first_token_s = time.perf_counter() - call.arrived_s
-        self._metrics.first_byte.labels(call.model.name).observe(call.first_token_s)
+        self._metrics.first_byte_of[(call.model.name,)].observe(call.first_token_s)
         wait = self._deadlines.next_wait(first, is_events=is_events, has_tokens=answer.has_tokens)
         relay = Relay(
             cast("Client", request.protocol),
