@@ -6,6 +6,7 @@ Prompts and outputs are never logged unless the user enables it. Uses the standa
 """
 
 import contextvars
+import functools
 import json
 import logging
 import sys
@@ -48,6 +49,21 @@ def configure(
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level.upper() if isinstance(level, str) else level)
+    _collect_no_more_than_is_written()
+
+
+def _collect_no_more_than_is_written() -> None:
+    """Spare each record what no line shows, as `logging` documents it: a walk over the stack to
+    find the caller, and the thread, the process and the task.
+    """
+    logging._srcfile = None  # noqa: SLF001 - the documented switch
+    logging.logThreads = False
+    logging.logProcesses = False
+    logging.logMultiprocessing = False
+    logging.logAsyncioTasks = False  # type: ignore[attr-defined, unused-ignore] # from 3.12 on
+
+
+_encode: Final = json.JSONEncoder(default=str, ensure_ascii=False).encode
 
 
 class JsonFormatter(logging.Formatter):
@@ -69,7 +85,7 @@ class JsonFormatter(logging.Formatter):
         entry |= getattr(record, "fields", {})
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry, default=str, ensure_ascii=False)
+        return _encode(entry)
 
 
 class TextFormatter(logging.Formatter):
@@ -91,8 +107,12 @@ class TextFormatter(logging.Formatter):
 
 
 def _utc(created_s: float) -> str:
-    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(created_s))
-    return f"{seconds}.{int(created_s % 1 * 1000):03d}Z"
+    return f"{_utc_second(int(created_s))}.{int(created_s % 1 * 1000):03d}Z"
+
+
+@functools.lru_cache(maxsize=2)
+def _utc_second(created_s: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(created_s))
 
 
 def plain(value: object) -> str:

@@ -342,7 +342,7 @@ class App:
         return openapi_answer(exchange.request_id)
 
     def _record(self, exchange: Exchange, seconds: float) -> None:
-        self._metrics.requests.labels(exchange.model, exchange.route, exchange.status).inc()
+        self._metrics.requests_of[exchange.model, exchange.route, exchange.status].inc()
         level = logging.DEBUG if exchange.route == "probe" else logging.INFO
         if not log.isEnabledFor(level):
             return

@@ -6,8 +6,7 @@ flight) seconds.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from math import ceil
 
 from yaie_api.errors import OverloadedError
@@ -31,8 +30,7 @@ class Admission:
     def in_flight(self) -> int:
         return self.in_flight_by_model.total()
 
-    @contextmanager
-    def admitted(self, model: str, limit: int) -> Iterator[None]:
+    def admitted(self, model: str, limit: int) -> "_Place":
         """Hold one of the model's places while the context is open.
 
         Raises:
@@ -44,22 +42,14 @@ class Admission:
                 f"{limit} requests for model {model!r} are in flight, which is its limit.",
                 retry_after_s=self.retry_after_s(model),
             )
-        self.in_flight_by_model[model] += 1
         started_s = self._clock()
-        try:
-            yield
-        finally:
-            self._leave(self.in_flight_by_model, model)
-            self._learn(model, self._clock() - started_s)
+        return _Place(
+            self.in_flight_by_model, model, lambda: self._learn(model, self._clock() - started_s)
+        )
 
-    @contextmanager
-    def sent_to(self, endpoint: str) -> Iterator[None]:
-        """Count one request as in flight on this endpoint."""
-        self.loads[endpoint] += 1
-        try:
-            yield
-        finally:
-            self._leave(self.loads, endpoint)
+    def sent_to(self, endpoint: str) -> "_Place":
+        """Count one request as in flight on this endpoint, while the context is open."""
+        return _Place(self.loads, endpoint)
 
     def retry_after_s(self, model: str) -> int:
         """Return the seconds until a place is likely to be free: a whole number, at least 1."""
@@ -70,8 +60,24 @@ class Admission:
         mean_s = self._duration_s.get(model, duration_s)
         self._duration_s[model] = mean_s + _SMOOTHING * (duration_s - mean_s)
 
-    @staticmethod
-    def _leave(counts: Counter[str], name: str) -> None:
+
+class _Place:
+    """One of `counts[name]` while the context is open; `left` is called when it closes."""
+
+    def __init__(
+        self, counts: Counter[str], name: str, left: Callable[[], None] | None = None
+    ) -> None:
+        self._counts = counts
+        self._name = name
+        self._left = left
+
+    def __enter__(self) -> None:
+        self._counts[self._name] += 1
+
+    def __exit__(self, *_: object) -> None:
+        counts, name = self._counts, self._name
         counts[name] -= 1
         if not counts[name]:
             del counts[name]  # memory is bounded by what is in flight
+        if self._left is not None:
+            self._left()

@@ -11,6 +11,7 @@ This adds what it lacks:
 """
 
 import asyncio
+import functools
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from aiohttp.web_protocol import RequestHandler
 from yaie_api.errors import InvalidRequestError
 from yaie_api.http.access.body import LINGER_S
 from yaie_router.downstream.answers import error_answer
+from yaie_router.downstream.endings import Endings
 from yaie_router.upstream.relay import Flow
 
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -47,6 +49,7 @@ class _Connection(RequestHandler):
     """
 
     flow: Flow | None = None
+    endings: Endings
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -55,7 +58,11 @@ class _Connection(RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         if self.flow is not None:
             self.flow.connection_lost()
-        super().connection_lost(exc)
+        self.wind_up(functools.partial(super().connection_lost, exc))
+
+    def wind_up(self, end: Callable[[], None]) -> None:
+        """Call `end`, which ends a request, in this turn of the event loop or in a later one."""
+        self.endings.add(end)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -101,9 +108,10 @@ class Edge(web.Server):
         self._header_timeout_s = header_timeout_s
         self._client_stall_s = client_stall_s
         self._waiting: dict[int, asyncio.TimerHandle] = {}
+        self._endings = Endings()
 
     def __call__(self) -> RequestHandler:
-        return _Connection(
+        connection = _Connection(
             self,
             loop=asyncio.get_running_loop(),
             access_log=None,  # type: ignore[arg-type]  # as aiohttp's own servers do
@@ -111,6 +119,8 @@ class Edge(web.Server):
             keepalive_timeout=_IDLE_S,
             lingering_time=LINGER_S,
         )
+        connection.endings = self._endings
+        return connection
 
     def connection_made(self, handler: "RequestHandler", transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)

@@ -7,9 +7,9 @@ tokens to others, because then it is queued, not forgotten; that lasts at most `
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Literal
 
 from yaie_router.discovery.objects import Endpoint
@@ -44,7 +44,7 @@ class Wait:
     since_s: float = 0.0
     is_paused: bool = False
     ended: End | None = None
-    scope: asyncio.Timeout | None = field(default=None, repr=False)
+    task: "asyncio.Task[object] | None" = field(default=None, repr=False)
 
 
 def is_overdue(wait: Wait, progress_s: float, now_s: float) -> bool:
@@ -74,28 +74,29 @@ class Watchdog:
         self._waits: defaultdict[str, set[Wait]] = defaultdict(set)
         self._progress_s: dict[str, float] = {}
 
-    @asynccontextmanager
-    async def waiting(self, wait: Wait) -> AsyncIterator[None]:
+    def waiting(self, wait: Wait) -> "_Waiting":
         """Register the wait while the context is open.
 
         Raises:
             WaitEndedError: the wait was ended.
 
         """
+        return _Waiting(self, wait)
+
+    def begin(self, wait: Wait) -> None:
+        """Register a wait of the current task, which is cancelled where the wait is ended."""
         wait.began_s = self._clock()
         wait.since_s = wait.since_s or wait.began_s
-        name = wait.endpoint.name
-        try:
-            async with asyncio.timeout(None) as wait.scope:
-                self._waits[name].add(wait)
-                try:
-                    yield
-                finally:
-                    self._forget(name, wait)
-        except TimeoutError:
-            if wait.ended is None:
-                raise
-            raise WaitEndedError(wait.ended) from None
+        wait.task = asyncio.current_task()
+        self._waits[wait.endpoint.name].add(wait)
+
+    def forget(self, wait: Wait) -> None:
+        """Take back what `begin` did."""
+        wait.task = None
+        waits = self._waits[wait.endpoint.name]
+        waits.discard(wait)
+        if not waits:
+            del self._waits[wait.endpoint.name]
 
     def progressed(self, wait: Wait) -> None:
         """Note that the wait's engine gave a token."""
@@ -145,14 +146,36 @@ class Watchdog:
         for name in self._progress_s.keys() - endpoints:
             del self._progress_s[name]
 
-    def _forget(self, name: str, wait: Wait) -> None:
-        waits = self._waits[name]
-        waits.discard(wait)
-        if not waits:
-            del self._waits[name]
+
+class _Waiting:
+    """The context of a wait: `asyncio.timeout` without a timer, at a third of its cost."""
+
+    def __init__(self, watchdog: Watchdog, wait: Wait) -> None:
+        self._watchdog = watchdog
+        self._wait = wait
+
+    async def __aenter__(self) -> None:
+        self._watchdog.begin(self._wait)
+        task = self._wait.task
+        self._cancelling = task.cancelling() if task is not None else 0
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        wait = self._wait
+        task = wait.task
+        self._watchdog.forget(wait)
+        if wait.ended is None or task is None:
+            return
+        # What came beside the end of the wait, a client's leaving or an error, counts more.
+        if task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+            raise WaitEndedError(wait.ended) from None
 
 
 def _end(wait: Wait, end: End) -> None:
-    if wait.ended is None and wait.scope is not None:
+    if wait.ended is None and wait.task is not None:
         wait.ended = end
-        wait.scope.reschedule(asyncio.get_running_loop().time())
+        wait.task.cancel()

@@ -3,7 +3,7 @@
 import errno
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Literal
 
 import aiohttp
@@ -137,11 +137,11 @@ async def _first_token(answer: Answer, until_s: float) -> Answer:
     held, connection = answer.first, answer.connection
     while not shows_tokens(held):
         if len(held) > _MOST_HELD_BYTES or time.monotonic() > until_s:
-            return replace(answer, first=held, has_tokens=False)
+            return Answer(answer.head, connection, held, has_tokens=False)
         if not (data := await connection.read()):
             break
         held += data
-    return replace(answer, first=held)
+    return Answer(answer.head, connection, held)
 
 
 async def _beginning(connection: Connection) -> bytes:

@@ -49,6 +49,6 @@ class Deadlines:
         `first`: the wait for its beginning. It goes on where the first token has not come yet.
         """
         if is_events and not has_tokens:
-            return replace(first, is_committed=True, scope=None)
+            return replace(first, is_committed=True, task=None)
         limit_s = min(first.most_s, self.inter_token_s) if is_events else first.most_s
         return Wait(first.model, first.endpoint, limit_s, first.most_s, is_committed=True)

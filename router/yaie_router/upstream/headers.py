@@ -2,8 +2,8 @@
 those that are for engines.
 """
 
+import os
 import re
-import uuid
 from collections.abc import Mapping
 from typing import Final
 
@@ -43,7 +43,7 @@ _SAFE_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 def request_id(headers: CIMultiDictProxy[str]) -> str:
     """Return the client's request id if it is harmless in logs and headers, else a new one."""
     given = headers.get(HEADER_REQUEST_ID, "")
-    return given if _SAFE_ID.fullmatch(given) else uuid.uuid4().hex
+    return given if _SAFE_ID.fullmatch(given) else os.urandom(16).hex()
 
 
 def to_engine(
@@ -91,8 +91,10 @@ def _crossing(
     Envoy: a client could name the header by which a proxy before us tells whose request it is.
     """
     return CIMultiDict(
-        (name, value)
-        for name, value in headers.items()
-        if (low := name.lower()) not in dropped
-        and (not low.startswith(HEADER_PREFIX) or low in ours)
+        [
+            (name, value)
+            for name, value in headers.items()
+            if (low := name.lower()) not in dropped
+            and (not low.startswith(HEADER_PREFIX) or low in ours)
+        ]
     )

@@ -44,7 +44,21 @@ NO_ENGINE_RETRY_S: Final = 5.0
 class _Relayed(web.StreamResponse):
     """An answer whose body a `Relay` writes. `is_ended`: its end, too."""
 
+    _send_headers_immediately = False  # but with the body's beginning, in one write
     is_ended = False
+
+    async def begin(self, request: web.BaseRequest, body: bytes) -> None:
+        """Write the head, and the body's beginning, if there is any."""
+        await self.prepare(request)
+        if body:
+            await self.write(body)
+        else:
+            request.writer.send_headers()
+
+    async def whole(self, request: web.BaseRequest, body: bytes) -> None:
+        """Write the head, the whole body and its end."""
+        await self.prepare(request)
+        await self.write_eof(body)
 
     async def write_eof(self, data: bytes = b"") -> None:
         if not self.is_ended:
@@ -154,7 +168,7 @@ class Proxy:
             seconds = time.perf_counter() - call.arrived_s - call.held_s
             self._metrics.decision.observe(seconds)
         call.outcome = decision.outcome
-        self._metrics.picks.labels(call.model.name, decision.outcome).inc()
+        self._metrics.picks_of[call.model.name, decision.outcome].inc()
         return decision.endpoint
 
     def _pick(self, call: Call) -> Decision:
@@ -291,25 +305,30 @@ class Proxy:
     ) -> web.StreamResponse:
         call.trail.answered(answer.head.status)
         out = self._head(call, answer)
-        await out.prepare(request)
-        is_chunked = out.headers.get("transfer-encoding") == "chunked"
-        call.first_token_s = time.perf_counter() - call.arrived_s
-        self._metrics.first_byte.labels(call.model.name).observe(call.first_token_s)
         is_events, watchdog = answer.head.is_events, self._monitor.watchdog
-        wait = self._deadlines.next_wait(first, is_events=is_events, has_tokens=answer.has_tokens)
         gate = EventGate() if is_events else None
         call.usage = TokenUsage.read(answer.head.headers.get(HEADER_USAGE, ""))
+        opening = gate.push(answer.first) if gate is not None else answer.first
+        is_whole = answer.connection.is_whole
+        if not is_whole:
+            await out.begin(request, opening)
+        call.first_token_s = time.perf_counter() - call.arrived_s
+        self._metrics.first_byte_of[(call.model.name,)].observe(call.first_token_s)
+        wait = self._deadlines.next_wait(first, is_events=is_events, has_tokens=answer.has_tokens)
         relay = Relay(
             cast("Client", request.protocol),
             answer.connection,
             gate,
-            is_chunked=is_chunked,
+            is_chunked=out.headers.get("transfer-encoding") == "chunked",
             watchdog=watchdog,
             wait=wait,
         )
         try:
-            async with watchdog.waiting(wait):
-                await relay.run(answer.first)
+            if is_whole:
+                await out.whole(request, opening + gate.flush() if gate is not None else opening)
+            else:
+                async with watchdog.waiting(wait):
+                    await relay.run()
         except (WaitEndedError, BrokenError) as error:
             failure: Failure = "timeout" if isinstance(error, WaitEndedError) else "disconnect"
             self._tell(call, failure)

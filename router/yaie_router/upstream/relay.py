@@ -8,6 +8,7 @@ came, frame and all. A client that reads slowly holds its write buffer's limit a
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from yaie_router.health.watchdog import Wait, Watchdog
@@ -29,7 +30,9 @@ class Flow(Protocol):
 
 
 class Client(Protocol):
-    """The client's connection. `flow`: who writes to its transport, if anybody."""
+    """The client's connection. `flow`: who writes to its transport, if anybody. `wind_up` calls
+    what ends a request, at once or after those that end at the same time.
+    """
 
     flow: Flow | None
 
@@ -38,6 +41,8 @@ class Client(Protocol):
 
     @property
     def writing_paused(self) -> bool: ...
+
+    def wind_up(self, end: Callable[[], None]) -> None: ...
 
 
 class Relay:
@@ -62,8 +67,8 @@ class Relay:
         self._wait = wait
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def run(self, first: bytes) -> None:
-        """Write the whole body, which begins with `first`.
+    async def run(self) -> None:
+        """Write what comes of the body from now on; its beginning has been written.
 
         Raises:
             BrokenError: the engine did not finish it.
@@ -71,7 +76,6 @@ class Relay:
         """
         self._client.flow = self
         try:
-            self.payload(first)
             self._upstream.splice(self)
             if self._client.writing_paused:
                 self.pause_writing()
@@ -108,7 +112,7 @@ class Relay:
             self._frame(self._gate.flush())
         if self._is_chunked:
             self._write(_END)
-        self._done.set_result(None)
+        self._client.wind_up(self._finish)
 
     # What the client's connection calls
 
@@ -124,6 +128,10 @@ class Relay:
         """Free the engine at once; the server cancels `run`."""
         self._write = _drop
         self._upstream.close()
+
+    def _finish(self) -> None:
+        if not self._done.done():
+            self._done.set_result(None)
 
     def _frame(self, data: bytes) -> None:
         if data:

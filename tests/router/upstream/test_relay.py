@@ -1,6 +1,7 @@
 """How an answer's bytes go from the engine's connection to the client's, without sockets."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -36,6 +37,9 @@ class Client:
 
     def write(self, data: bytes) -> None:
         self.written.append(data)
+
+    def wind_up(self, end: Callable[[], None]) -> None:
+        end()
 
 
 @dataclass
@@ -80,8 +84,9 @@ class Scene:
         )
 
     async def begin(self, first: bytes = b"") -> "asyncio.Task[None]":
-        task = asyncio.create_task(self.relay.run(first))
+        task = asyncio.create_task(self.relay.run())
         await asyncio.sleep(0)
+        self.relay.payload(first)
         return task
 
     def chunk(self, payload: bytes) -> bytes:

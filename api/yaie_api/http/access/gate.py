@@ -69,8 +69,8 @@ class Gate:
                 raise AuthenticationError("A valid API key is required: Authorization: Bearer KEY.")
             return tenant or ""
         if self.local_only:
-            allowed = self._cors.allows(head.origin)
-            check_local(head.header(b"host"), "" if allowed else head.origin)
+            origin = head.origin
+            check_local(head.header(b"host"), "" if self._cors.allows(origin) else origin)
         return ""
 
     def preflight(self, head: Head) -> dict[str, str] | None:
@@ -92,7 +92,7 @@ class Gate:
 
     def answer_headers(self, head: Head) -> dict[str, str]:
         """Headers that every answer to this request gets, by lower-case name."""
-        return self._cors.answer_headers(head.origin)
+        return self._cors.answer_headers(head.origin) if self._cors.origins else {}
 
     def _is_open(self, head: Head) -> bool:
         if head.path in OPEN_PATHS:

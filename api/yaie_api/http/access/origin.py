@@ -4,6 +4,7 @@ A page can make a browser send requests to 127.0.0.1. It can also point a name o
 address and read the answers (DNS rebinding). Such requests name another host in `Host` or `Origin`.
 """
 
+import functools
 import ipaddress
 from urllib.parse import urlsplit
 
@@ -33,6 +34,7 @@ def check_local(host: str, origin: str) -> None:
         raise _foreign("Origin")
 
 
+@functools.lru_cache(maxsize=64)  # nearly all requests name the same host
 def _hostname(url: str) -> str:
     try:
         return urlsplit(url).hostname or ""

@@ -20,6 +20,8 @@ RECEIVE_BYTES = 32 << 10
 stream holds of a slow reader.
 """
 _MOST_PENDING_BYTES = 64 << 10
+_JOINED_BYTES = 16 << 10
+"""A body up to this size is copied behind its head: uvloop gathers several buffers for more."""
 _INFORMATIONAL = range(100, 200)
 
 
@@ -69,6 +71,11 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     @property
+    def is_whole(self) -> bool:
+        """Whether the answer has come to its end, and all of it was read."""
+        return self._is_whole and not self._pending and self._error is None
+
+    @property
     def is_reusable(self) -> bool:
         """Whether the answer came whole, and nothing else, and the engine keeps the connection."""
         return (
@@ -97,9 +104,11 @@ class Connection(asyncio.Protocol):
         self._is_asked = True
         address, port = self.key
         host = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-        self._transport.write(request_head(method, target, host, headers, len(body)))
-        if body:
-            self._transport.write(body)
+        head = request_head(method, target, host, headers, len(body))
+        if len(body) <= _JOINED_BYTES:
+            self._transport.write(head + body)
+        else:
+            self._transport.writelines((head, body))
 
     async def head(self) -> ResponseHead:
         """Wait for the answer's head.

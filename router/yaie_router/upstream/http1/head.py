@@ -20,7 +20,6 @@ from yaie_router.upstream.http1.framing import Body, Chunked, FramingError, Leng
 MOST_HEAD_BYTES: Final = 64 << 10
 _END: Final = re.compile(rb"\n\r?\n")
 _BEGINNING: Final = b"HTTP/1."
-_UNSAFE: Final = re.compile(r"[\r\n\0]")
 _UNSAFE_TARGET: Final = re.compile(r"[^!-~]")
 _NO_BODY: Final = (204, 304)
 _SWITCHING: Final = 101
@@ -61,10 +60,12 @@ def request_head(
     lines += [f"{name}: {value}" for name, value in headers]
     if size or method == "POST":
         lines.append(f"Content-Length: {size}")
-    if any(map(_UNSAFE.search, lines)):
+    head = "\r\n".join((*lines, "", ""))
+    breaks = len(lines) + 1
+    if not breaks == head.count("\r") == head.count("\n") or "\0" in head:
         msg = "a header has a line break"
         raise ValueError(msg)
-    return "\r\n".join((*lines, "", "")).encode("utf-8", "surrogateescape")
+    return head.encode("utf-8", "surrogateescape")
 
 
 def head_end(data: bytes) -> int:
