@@ -74,7 +74,7 @@ class OperatorConfig:
     image_pull_policy: PullPolicy = "IfNotPresent"
     image_pull_secrets: tuple[str, ...] = ()
     router_replicas: int = 1
-    router_max_pending: int = 256
+    router_max_pending: int = 1024
     router_pending_timeout_s: int = 600
     router_drain_delay_s: int = 5
     router_limits: RouterLimits = field(default_factory=RouterLimits)

@@ -64,7 +64,7 @@ class Config:
     header_timeout_s: float = 10.0
     body_timeout_s: float = 30.0
     max_in_flight: int = 4096
-    max_pending: int = 256
+    max_pending: int = 1024
     pending_timeout_s: float = 600.0
     connect_timeout_s: float = 2.0
     client_stall_s: float = 60.0

@@ -68,8 +68,14 @@ async def run(config: Config, signals: "Signals") -> None:
         holding.changed()
 
     directory = Directory(changed)
-    holding = Holding(directory, most=config.max_pending, timeout_s=config.pending_timeout_s)
     admission = Admission(time.monotonic)
+    holding = Holding(
+        directory,
+        most=config.max_pending,
+        timeout_s=config.pending_timeout_s,
+        in_flight=admission.in_flight_by_model,
+        replicas=lambda: config.replicas,
+    )
     tenants = Tenants(
         time.monotonic,
         takes_turns=config.api_key_dir is not None,
