@@ -42,6 +42,8 @@ from yaie_router.upstream.trail import UNTRACED, Trail
 
 NO_ENGINE_RETRY_S: Final = 5.0
 _MOST_WHOLE_BYTES: Final = 64 << 10
+_NOTICED_S: Final = 0.1
+"""A request that waited less goes on with its client's time limit as it came."""
 
 
 @dataclass
@@ -273,7 +275,8 @@ class Proxy:
         sent = headers.to_engine(
             call.headers, call.request_id, with_keys=self._forward_keys, tenant=call.tenant
         )
-        headers.shorten(sent, call.left_s)
+        if call.held_s > _NOTICED_S or call.attempts > 1:
+            headers.shorten(sent, call.left_s)
         call.trail.put_in(sent)
         try:
             async with self._monitor.watchdog.waiting(wait):
