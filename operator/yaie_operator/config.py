@@ -45,6 +45,8 @@ class OperatorConfig:
             clients; empty: they ask for none.
         router_tenant_limits: name of the ConfigMap, in each namespace, with what each tenant may
             take; empty: there are no limits.
+        router_tls_secret: name of the Secret, in each namespace, with the certificate and key of
+            its routers; empty: they speak plain HTTP.
         router_pod: what is added to the routers' pods.
         network: who may connect to engines and routers; None: no NetworkPolicies.
         endpoint_format: template of `status.endpoint`; {namespace} is replaced.
@@ -74,7 +76,7 @@ class OperatorConfig:
     image_pull_policy: PullPolicy = "IfNotPresent"
     image_pull_secrets: tuple[str, ...] = ()
     router_replicas: int = 1
-    router_max_pending: int = 256
+    router_max_pending: int = 1024
     router_pending_timeout_s: int = 600
     router_drain_delay_s: int = 5
     router_limits: RouterLimits = field(default_factory=RouterLimits)
@@ -82,6 +84,7 @@ class OperatorConfig:
     router_allowed_origins: tuple[str, ...] = ()
     router_keys_secret: str = ""
     router_tenant_limits: str = ""
+    router_tls_secret: str = ""
     router_pod: PodSettings = field(default_factory=PodSettings)
     network: NetworkSettings | None = None
     endpoint_format: str = "http://yaie-router.{namespace}.svc:8000/v1"
@@ -137,9 +140,15 @@ class OperatorConfig:
             router_allowed_origins=_origins(environ, "YAIE_ROUTER_ALLOWED_ORIGINS"),
             router_keys_secret=_object_name(environ, "YAIE_ROUTER_KEYS_SECRET"),
             router_tenant_limits=_object_name(environ, "YAIE_ROUTER_TENANT_LIMITS"),
+            router_tls_secret=_object_name(environ, "YAIE_ROUTER_TLS_SECRET"),
+            endpoint_format=_endpoint_format(environ, default.endpoint_format),
             router_pod=read_pod(environ, "YAIE_ROUTER_POD"),
             network=read_network(environ, "YAIE_NETWORK_POLICIES"),
         )
+
+
+def _endpoint_format(environ: Mapping[str, str], plain: str) -> str:
+    return plain.replace("http:", "https:") if environ.get("YAIE_ROUTER_TLS_SECRET") else plain
 
 
 def _ratio(environ: Mapping[str, str], name: str) -> float:

@@ -83,6 +83,7 @@ ROUTER_LIMITS: Final[Mapping[str, tuple[str, type[int] | type[float]]]] = {
     "firstTokenTimeoutSeconds": ("--first-token-timeout-s", float),
     "promptBytesPerSecond": ("--prompt-bytes-per-s", float),
     "interTokenTimeoutSeconds": ("--inter-token-timeout-s", float),
+    "silenceTimeoutSeconds": ("--silence-timeout-s", float),
     "suspectAfterSeconds": ("--suspect-after-s", float),
     "drainTimeoutSeconds": ("--drain-timeout-s", float),
 }

@@ -27,7 +27,7 @@ from yaie_api.http.paths import no_such_path
 from yaie_api.tracing.spans import SpanSink
 from yaie_router import routes
 from yaie_router.balancing.admission import Admission
-from yaie_router.balancing.holding import Holding
+from yaie_router.balancing.holding import Claim, Holding
 from yaie_router.config import Config
 from yaie_router.discovery.endpoints import Directory
 from yaie_router.discovery.objects import Endpoint, Model
@@ -44,11 +44,13 @@ from yaie_router.downstream.intake import (
 )
 from yaie_router.downstream.pages import openapi_answer, page_answer
 from yaie_router.downstream.request_spans import spans_of
+from yaie_router.downstream.waiting_stream import WaitingStream
 from yaie_router.health.monitor import Monitor
 from yaie_router.metrics import Metrics
 from yaie_router.tenants.tenants import Ask, Tenants, Visit
-from yaie_router.upstream.headers import add_headers, request_id
+from yaie_router.upstream.headers import add_headers, request_id, time_limit_s
 from yaie_router.upstream.proxy import Call, Proxy
+from yaie_router.upstream.relayed import end_begun
 from yaie_router.upstream.trail import UNTRACED, Trail
 
 log = logging.getLogger(__name__)
@@ -140,6 +142,7 @@ class App:
         try:
             response = await self._answer(request, exchange)
             exchange.status = response.status
+            response = await _in_begun(exchange, response)
         finally:
             ended_s = time.perf_counter()
             self._record(exchange, ended_s - started_s)
@@ -224,6 +227,7 @@ class App:
             arrived_s=arrived_s,
             tenant=exchange.tenant,
             streams=body.get("stream") is True,
+            time_limit_s=time_limit_s(request.headers),
             let_go=lease.release,
             trail=exchange.trail,
         )
@@ -263,17 +267,37 @@ class App:
         self, request: web.BaseRequest, exchange: Exchange, call: Call, visit: Visit | None = None
     ) -> web.StreamResponse:
         exchange.call, exchange.model = call, call.model.name
-        with self._admission.admitted(call.model.name, self._config.max_in_flight):
-            if call.holder is None:
-                call.held_s = await self._holding.engine_of(call.model)
-            if visit is None:
-                return await self._proxy.forward(request, call)
-            return await self._take_turn(request, call, visit)
+        try:
+            with self._admission.admitted(call.model.name, self._config.max_in_flight):
+                if call.holder is None and self._holding.holds(call.model):
+                    await self._hold(request, call, visit)
+                if visit is None:
+                    return await self._proxy.forward(request, call)
+                return await self._take_turn(request, call, visit)
+        finally:
+            self._holding.left(call.model.name)
+
+    async def _hold(self, request: web.BaseRequest, call: Call, visit: Visit | None) -> None:
+        claim = Claim(patience_s=call.left_s)
+        if visit is not None:
+            place = visit.place
+            claim = Claim(place.tenant, place.weight, place.cost, call.left_s)
+        tells = call.streams and call.path in routes.GENERATING
+        stream = WaitingStream(request, call) if tells else None
+        try:
+            call.held_s = await self._holding.place(
+                call.model, claim, stream.tell if stream else None
+            )
+        except YaieError:
+            if visit is not None:
+                visit.refused()
+            raise
 
     async def _take_turn(
         self, request: web.BaseRequest, call: Call, visit: Visit
     ) -> web.StreamResponse:
         came_s = time.perf_counter()
+        visit.place.patience_s = call.left_s
         async with visit.seated():
             call.held_s += time.perf_counter() - came_s
             response = await self._proxy.forward(request, call)
@@ -376,6 +400,15 @@ class App:
             ended_s=ended_s,
         ):
             self._spans.take(span)
+
+
+async def _in_begun(exchange: Exchange, response: web.StreamResponse) -> web.StreamResponse:
+    """Say what the request got in its stream, where that has begun while it waited."""
+    begun = exchange.call.begun if exchange.call else None
+    if begun is None or response is begun:
+        return response
+    await end_begun(begun, response, exchange.head.path)
+    return begun
 
 
 def _told(call: Call | None) -> dict[str, Any]:

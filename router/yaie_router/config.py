@@ -48,6 +48,8 @@ class Config:
     port: int = HTTP_PORT
     metrics_port: int = ROUTER_METRICS_PORT
     listen_fd: int | None = None
+    ssl_certfile: Path | None = None
+    ssl_keyfile: Path | None = None
     api_socket: Path | None = None
     api_address: tuple[str, str] | None = None
     prefix_key: bytes = field(default=b"", repr=False)
@@ -64,7 +66,7 @@ class Config:
     header_timeout_s: float = 10.0
     body_timeout_s: float = 30.0
     max_in_flight: int = 4096
-    max_pending: int = 256
+    max_pending: int = 1024
     pending_timeout_s: float = 600.0
     connect_timeout_s: float = 2.0
     client_stall_s: float = 60.0
@@ -86,6 +88,8 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Config:
     given = parser.parse_args(argv)
     if given.api_key_dir is not None and env.get(ENV_API_KEY):
         _refuse(parser, f"--api-key-dir and {ENV_API_KEY} both name keys: give one of them")
+    if (given.ssl_certfile is None) != (given.ssl_keyfile is None):
+        _refuse(parser, "--ssl-certfile and --ssl-keyfile belong together: give both or none")
     socket = Path(given.api_socket).expanduser() if given.api_socket else None
     host, port = env.get("KUBERNETES_SERVICE_HOST"), env.get("KUBERNETES_SERVICE_PORT", "443")
     if socket is None and host is None:
@@ -96,6 +100,8 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Config:
         port=given.port,
         metrics_port=given.metrics_port,
         listen_fd=_fd(parser, env.get(ENV_LISTEN_FD)),
+        ssl_certfile=given.ssl_certfile,
+        ssl_keyfile=given.ssl_keyfile,
         api_socket=socket,
         api_address=(host, port) if host else None,
         prefix_key=_key(parser, env.get(ENV_PREFIX_KEY, "")),
@@ -154,6 +160,13 @@ def parser_of(env: Mapping[str, str]) -> argparse.ArgumentParser:
         metavar="PATH",
         help="unix socket of the API that `yaie up` serves; without it, the cluster's API server",
     )
+    for name, what in (("certfile", "certificate, with its chain,"), ("keyfile", "private key")):
+        where.add_argument(
+            f"--ssl-{name}",
+            type=Path,
+            metavar="FILE",
+            help=f"PEM {what} for HTTPS on --port; it is read again when it changes",
+        )
     access = parser.add_argument_group("who may use it")
     access.add_argument(
         "--api-key-dir",

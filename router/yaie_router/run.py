@@ -31,6 +31,7 @@ from yaie_router.discovery.reach import Reach
 from yaie_router.discovery.watch import Access, Watcher, in_cluster
 from yaie_router.downstream.edge import Edge
 from yaie_router.downstream.metrics_port import MetricsPort
+from yaie_router.downstream.tls import Certificates, TlsSite
 from yaie_router.health.monitor import Monitor, Told
 from yaie_router.health.retry_budget import RetryBudgets
 from yaie_router.health.watchdog import Watchdog
@@ -60,6 +61,7 @@ async def run(config: Config, signals: "Signals") -> None:
     """
     access = _access(config)
     raise_descriptor_limit()
+    certificates = _certificates(config)
 
     def changed() -> None:
         monitor.changed()
@@ -68,8 +70,14 @@ async def run(config: Config, signals: "Signals") -> None:
         holding.changed()
 
     directory = Directory(changed)
-    holding = Holding(directory, most=config.max_pending, timeout_s=config.pending_timeout_s)
     admission = Admission(time.monotonic)
+    holding = Holding(
+        directory,
+        most=config.max_pending,
+        timeout_s=config.pending_timeout_s,
+        in_flight=admission.in_flight_by_model,
+        replicas=lambda: config.replicas,
+    )
     tenants = Tenants(
         time.monotonic,
         takes_turns=config.api_key_dir is not None,
@@ -131,13 +139,15 @@ async def run(config: Config, signals: "Signals") -> None:
             ]
             background += [group.create_task(mount.run()) for mount in mounts]
             background.append(group.create_task(edge.cut_off_stalled()))
+            if certificates is not None:
+                background.append(group.create_task(certificates.run()))
             collecting = garbage.collect_when_idle(lambda: admission.in_flight == 0)
             background.append(group.create_task(collecting))
             background.append(group.create_task(monitor.run(probes)))
             background.append(group.create_task(Reach(directory).run(probes)))
             try:
                 async with _metrics_port(config, app):
-                    await _serve(config, edge, app, admission, signals)
+                    await _serve(config, edge, app, admission, signals, certificates=certificates)
             finally:
                 for task in background:
                     task.cancel()
@@ -180,12 +190,18 @@ def _mounts(config: Config, app: App, tenants: Tenants) -> Iterator[Mount]:
 
 
 async def _serve(
-    config: Config, edge: Edge, app: App, admission: Admission, signals: "Signals"
+    config: Config,
+    edge: Edge,
+    app: App,
+    admission: Admission,
+    signals: "Signals",
+    *,
+    certificates: Certificates | None,
 ) -> None:
     runner = web.ServerRunner(edge, shutdown_timeout=0.5)
     await runner.setup()
     try:
-        sites = _sites(runner, config)
+        sites = _sites(runner, config, certificates)
         for site in sites:
             await site.start()
         app.gate.local_only = all(is_loopback(str(address[0])) for address in runner.addresses)
@@ -228,9 +244,21 @@ async def _drain(timeout_s: float, admission: Admission, signals: "Signals") -> 
         await signals.pause(_POLL_S)
 
 
-def _sites(runner: web.ServerRunner, config: Config) -> list[web.BaseSite]:
+def _certificates(config: Config) -> Certificates | None:
+    if config.ssl_certfile is None or config.ssl_keyfile is None:
+        return None
+    return Certificates(config.ssl_certfile, config.ssl_keyfile)
+
+
+def _sites(
+    runner: web.ServerRunner, config: Config, certificates: Certificates | None
+) -> list[web.BaseSite]:
     """Return the router's own address and, under `yaie up`, the socket that it inherits."""
-    sites: list[web.BaseSite] = [web.TCPSite(runner, config.host, config.port, backlog=_BACKLOG)]
+    site: web.BaseSite = web.TCPSite(runner, config.host, config.port, backlog=_BACKLOG)
+    if certificates is not None:
+        tls = certificates.context
+        site = TlsSite(runner, config.host, config.port, ssl_context=tls, backlog=_BACKLOG)
+    sites = [site]
     if config.listen_fd is not None:
         inherited = socket.socket(fileno=config.listen_fd)
         sites.append(web.SockSite(runner, inherited, backlog=_BACKLOG))

@@ -95,6 +95,7 @@ def test_helm_refuses_a_wrong_value(render: Render, setting: str, complaint: str
         ({"router": {"podLabels": {"yaie.dev/model": "x"}}}, "router/podLabels"),
         ({"router": {"auth": {"existingSecret": "Keys"}}}, "router/auth/existingSecret"),
         ({"router": {"auth": {"keys": []}}}, "router/auth"),
+        ({"router": {"tls": {"existingSecret": "Pair"}}}, "router/tls/existingSecret"),
         ({"networkPolicies": {"prometheus": [{}]}}, "networkPolicies/prometheus/0"),
         ({"networkPolicies": {"clients": [{"pods": {}}]}}, "networkPolicies/clients/0"),
         ({"ingress": {"hosts": [{"namespace": "chat"}]}}, "ingress/hosts/0"),
@@ -275,3 +276,30 @@ def test_monitors_choose_what_the_operator_and_the_chart_create(render: Render) 
     (container,) = pod["spec"]["containers"]
     (endpoint,) = monitors["yaie-operator"]["podMetricsEndpoints"]
     assert endpoint["port"] in [port["name"] for port in container["ports"]]
+
+
+def test_a_certificate_reaches_the_operator_the_ingress_and_the_test(
+    render: Render,
+) -> None:
+    hosts = 'ingress.hosts=[{"namespace": "chat", "host": "chat.example"}]'
+    objects = render('router.tls.existingSecret="yaie-tls"', hosts, tests=True)
+    text = json.dumps(objects)
+    assert '{"name": "YAIE_ROUTER_TLS_SECRET", "value": "yaie-tls"}' in text
+    (ingress,) = (one for one in objects if one["kind"] == "Ingress")
+    ports = {
+        path["backend"]["service"]["port"]["name"]
+        for path in ingress["spec"]["rules"][0]["http"]["paths"]
+    }
+    assert ports == {"https"}
+    (test,) = (
+        one
+        for one in objects
+        if one["metadata"]["name"] == "yaie-test" and "containers" in one["spec"]
+    )
+    assert "https://yaie-router.yaie-system.svc:8000/v1" in test["spec"]["containers"][0]["args"]
+    items = [
+        one["secret"]["items"][0]["key"]
+        for one in test["spec"]["volumes"][0]["projected"]["sources"]
+    ]
+    assert items == ["tls.crt", "ca.crt"]  # and never the key
+    assert "https" not in json.dumps([one for one in render(hosts) if one["kind"] == "Ingress"])

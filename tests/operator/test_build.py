@@ -1,6 +1,7 @@
 import base64
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -392,6 +393,26 @@ def test_keys_and_limits_are_mounted_and_no_secret_lets_nobody_in() -> None:
     assert parsed.replicas == 3
     plain = _router()["spec"]["template"]["spec"]
     assert not any("secret" in one or "configMap" in one for one in plain["volumes"])
+
+
+def test_a_certificate_makes_the_port_https_for_all_who_use_it() -> None:
+    from yaie_router.config import parse
+
+    config = replace(CONFIG, router_tls_secret="yaie-tls")
+    *_, service, router = router_objects("ns", config, secret=None, new_key=lambda: bytes(32))
+    pod = router["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    parsed = parse(container["args"], {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+    (mount,) = (one for one in container["volumeMounts"] if one["name"] == "tls")
+    assert parsed.ssl_certfile == Path(mount["mountPath"], "tls.crt")
+    assert parsed.ssl_keyfile == Path(mount["mountPath"], "tls.key")
+    (volume,) = (one for one in pod["volumes"] if one["name"] == "tls")
+    assert volume["secret"] == {"secretName": "yaie-tls", "defaultMode": 0o440}
+    for probe in ("readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"]["scheme"] == "HTTPS"
+    (port,) = service["spec"]["ports"]
+    assert (port["name"], port["appProtocol"], port["port"]) == ("https", "https", 8000)
+    assert port["targetPort"] in {one["name"] for one in container["ports"]}
 
 
 def container_env(deployment: Object) -> list[dict[str, Any]]:

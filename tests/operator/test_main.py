@@ -37,6 +37,7 @@ def test_a_pods_environment_says_everything() -> None:
             "YAIE_ROUTER_ALLOWED_ORIGINS": "https://a.example,http://localhost:3000",
             "YAIE_ROUTER_KEYS_SECRET": "yaie-keys",
             "YAIE_ROUTER_TENANT_LIMITS": "yaie-limits",
+            "YAIE_ROUTER_TLS_SECRET": "yaie-tls",
             "YAIE_POD_NAME": "yaie-operator-1",
             "YAIE_POD_NAMESPACE": "yaie-system",
         }
@@ -57,6 +58,8 @@ def test_a_pods_environment_says_everything() -> None:
         router_allowed_origins=("https://a.example", "http://localhost:3000"),
         router_keys_secret="yaie-keys",
         router_tenant_limits="yaie-limits",
+        router_tls_secret="yaie-tls",
+        endpoint_format="https://yaie-router.{namespace}.svc:8000/v1",
     )
     assert (found.identity, found.lease_namespace) == ("yaie-operator-1", "yaie-system")
     assert found.leader_elect

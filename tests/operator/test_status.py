@@ -309,7 +309,7 @@ DENIED = (
         (waiting("ErrImageNeverPull"), Reason.IMAGE_PULL_FAILED, "load it on the node"),
         (waiting("CreateContainerConfigError", 'secret "hf" not found'), Reason.CONFIG_ERROR, "hf"),
         (CRASHED, Reason.CRASH_LOOP, "no such model (see `kubectl logs demo-1 -c"),
-        (waiting("ContainerCreating"), Reason.STARTING, "loads the model"),
+        (waiting("ContainerCreating"), Reason.STARTING, "pulls its image"),
     ],
 )  # fmt: skip
 def test_a_pod_that_is_not_ready_says_why_and_what_to_do(

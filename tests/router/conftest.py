@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,7 +48,8 @@ class Stack:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.config.port}"
+        scheme = "https" if self.config.ssl_certfile else "http"
+        return f"{scheme}://127.0.0.1:{self.config.port}"
 
     @property
     def metrics_url(self) -> str:
@@ -96,10 +98,10 @@ StackMaker = Callable[..., Awaitable[Stack]]
 
 @pytest_asyncio.fixture
 async def start_router(tmp_path: Path) -> AsyncIterator[StackMaker]:
-    """A function that starts a router; its keywords change settings."""
+    """A function that starts a router; its keywords change settings. `trust`: of its client."""
     stacks: list[Stack] = []
 
-    async def start(**settings: Any) -> Stack:
+    async def start(*, trust: ssl.SSLContext | bool = True, **settings: Any) -> Stack:
         api = FakeApi(tmp_path / f"api-{len(stacks)}.sock")
         await api.start()
         config = replace(
@@ -113,7 +115,10 @@ async def start_router(tmp_path: Path) -> AsyncIterator[StackMaker]:
         )
         signals = Signals()
         task = asyncio.create_task(run(config, signals))
-        client = aiohttp.ClientSession(f"http://127.0.0.1:{config.port}")
+        scheme = "https" if config.ssl_certfile else "http"
+        client = aiohttp.ClientSession(
+            f"{scheme}://127.0.0.1:{config.port}", connector=aiohttp.TCPConnector(ssl=trust)
+        )
         stack = Stack(api, config, signals, task, client, [])
         stacks.append(stack)
         await stack.until(lambda: _answers(stack))

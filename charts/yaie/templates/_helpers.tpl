@@ -90,9 +90,14 @@ capabilities:
 {{- toJson (merge (dict "labels" $router.podLabels "annotations" $router.podAnnotations) $fields) -}}
 {{- end }}
 
+{{/* How clients speak to routers: http or https. It is the name of their Service's port, too. */}}
+{{- define "yaie.routerScheme" -}}
+{{- .Values.router.tls.existingSecret | empty | ternary "http" "https" -}}
+{{- end }}
+
 {{/* Limits and deadlines of routers, as JSON. */}}
 {{- define "yaie.routerLimits" -}}
-{{- toJson (pick .Values.router "maxInFlight" "maxBodyBytes" "maxBufferedBytes" "maxUnfinishedBodies" "headerTimeoutSeconds" "bodyTimeoutSeconds" "clientStallSeconds" "connectTimeoutSeconds" "firstTokenTimeoutSeconds" "promptBytesPerSecond" "interTokenTimeoutSeconds" "suspectAfterSeconds" "drainTimeoutSeconds") -}}
+{{- toJson (pick .Values.router "maxInFlight" "maxBodyBytes" "maxBufferedBytes" "maxUnfinishedBodies" "headerTimeoutSeconds" "bodyTimeoutSeconds" "clientStallSeconds" "connectTimeoutSeconds" "firstTokenTimeoutSeconds" "promptBytesPerSecond" "interTokenTimeoutSeconds" "silenceTimeoutSeconds" "suspectAfterSeconds" "drainTimeoutSeconds") -}}
 {{- end }}
 
 {{/* Who may connect to engines and routers, as JSON; nothing: everyone. */}}

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from yaie_api.resource import stages
 from yaie_operator.cluster import Object
 from yaie_operator.reconcile.reasons import ConditionState, Reason, false
 
@@ -27,6 +28,7 @@ _NO_IMAGE_VOLUMES: Final = (
 )
 """An older containerd passes over the image and looks for a folder without a name."""
 _CONFIG: Final = frozenset({"CreateContainerConfigError", "CreateContainerError"})
+_BEING_CREATED: Final = frozenset({"ContainerCreating", "PodInitializing"})
 _URGENCY: Final = (
     Reason.CRASH_LOOP,
     Reason.IMAGE_PULL_FAILED,
@@ -67,16 +69,23 @@ def diagnose(pod: Object) -> ConditionState:
     if scheduled.get("status") == "False":
         why = scheduled.get("message") or "the scheduler gives no reason"
         told = _advised(why, "free or add a node, or ask for less in spec.resources")
-        return false(Reason.UNSCHEDULABLE, f"Pod {name} waits for a node: {told}")
+        return false(Reason.UNSCHEDULABLE, f"Pod {name} {stages.NO_NODE}: {told}")
     if not scheduled:
-        return false(
-            Reason.STARTING, f"Pod {name} waits for the scheduler; look again in a moment."
-        )
+        return false(Reason.STARTING, f"Pod {name} {stages.SCHEDULING}; look again in a moment.")
+    if _is_being_created(pod):
+        return false(Reason.STARTING, f"Pod {name} {stages.PULLING}; wait.")
     if condition_of(pod, "ContainersReady").get("status") == "True":
-        return false(Reason.STARTING, f"Pod {name} answers, but not yet to every router; wait.")
+        return false(Reason.STARTING, f"Pod {name} {stages.UNREACHED}; wait.")
     return false(
-        Reason.STARTING, f"Pod {name} loads the model and is not ready to answer yet; wait."
+        Reason.STARTING, f"Pod {name} {stages.LOADING} and is not ready to answer yet; wait."
     )
+
+
+def _is_being_created(pod: Object) -> bool:
+    """Whether a container has not started yet: its image is pulled and its volumes are mounted."""
+    statuses = pod.get("status", {}).get("containerStatuses", ())
+    waiting = (one.get("state", {}).get("waiting", {}) for one in statuses)
+    return any(one.get("reason") in _BEING_CREATED for one in waiting)
 
 
 def scheduler_says(pod: Object) -> str:

@@ -6,7 +6,7 @@ operator deletes them itself, after the last model.
 
 import base64
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from yaie_api import names
@@ -67,6 +67,7 @@ def router_objects(
             **common,
             selector=SELECTOR,
             service_type=config.router_service_type,
+            is_https=bool(config.router_tls_secret),
         ),
         _deployment(namespace, config, common),
     )
@@ -182,18 +183,24 @@ def _spread(config: OperatorConfig) -> tuple[dict[str, Any], ...]:
     return (constraint | {"whenUnsatisfiable": "ScheduleAnyway"},)
 
 
-def _mounted(config: OperatorConfig) -> Iterator[tuple[dict[str, Any], str]]:
-    """Volumes with what the administrator keeps in each namespace, and the router's flag for each.
+def _mounted(config: OperatorConfig) -> Iterator[tuple[dict[str, Any], Mapping[str, str]]]:
+    """Volumes with what the administrator keeps in each namespace, and the router's flags for each,
+    with what each names in the folder.
 
     While the Secret with API keys is missing, its folder is empty and the router lets nobody in; a
-    pod that waited for it would leave the one before it, which may be open.
+    pod that waited for it would leave the one before it, which may be open. One with a certificate
+    is waited for: without it, there is nothing to answer with.
     """
     if config.router_keys_secret:
         secret = {"secretName": config.router_keys_secret, "optional": True, "defaultMode": 0o440}
-        yield {"name": "api-keys", "secret": secret}, "--api-key-dir"
+        yield {"name": "api-keys", "secret": secret}, {"--api-key-dir": ""}
     if config.router_tenant_limits:
         limits = {"name": config.router_tenant_limits, "optional": True, "defaultMode": 0o440}
-        yield {"name": "limits", "configMap": limits}, "--limits-dir"
+        yield {"name": "limits", "configMap": limits}, {"--limits-dir": ""}
+    if config.router_tls_secret:
+        pair = {"secretName": config.router_tls_secret, "defaultMode": 0o440}
+        files = {"--ssl-certfile": "/tls.crt", "--ssl-keyfile": "/tls.key"}
+        yield {"name": "tls", "secret": pair}, files
 
 
 def _folder(volume: dict[str, Any]) -> str:
@@ -202,6 +209,7 @@ def _folder(volume: dict[str, Any]) -> str:
 
 def _container(namespace: str, config: OperatorConfig) -> dict[str, Any]:
     key = {"secretKeyRef": {"name": names.ROUTER_SECRET, "key": SECRET_KEY}}
+    scheme = "HTTPS" if config.router_tls_secret else None
     variables = CorsPolicy(config.router_allowed_origins).environment()
     variables |= tracing.variables(config.tracing_endpoint, config.tracing_sampling_ratio)
     return {
@@ -219,7 +227,12 @@ def _container(namespace: str, config: OperatorConfig) -> dict[str, Any]:
             *("--drain-delay-s", str(config.router_drain_delay_s)),
             *config.router_limits.arguments(),
             *("--replicas", str(config.router_replicas)),
-            *(word for volume, flag in _mounted(config) for word in (flag, _folder(volume))),
+            *(
+                word
+                for volume, flags in _mounted(config)
+                for flag, file in flags.items()
+                for word in (flag, _folder(volume) + file)
+            ),
         ],
         "env": [
             {"name": names.ENV_POD_NAME, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
@@ -240,8 +253,8 @@ def _container(namespace: str, config: OperatorConfig) -> dict[str, Any]:
             },
         ],
         "resources": config.router_pod.resources or RESOURCES,
-        "readinessProbe": http_probe(names.PATH_READY, period_s=2, failures=2),
-        "livenessProbe": http_probe(names.PATH_LIVE, period_s=10, failures=6),
+        "readinessProbe": http_probe(names.PATH_READY, period_s=2, failures=2, scheme=scheme),
+        "livenessProbe": http_probe(names.PATH_LIVE, period_s=10, failures=6, scheme=scheme),
         "lifecycle": {"preStop": {"sleep": {"seconds": SETTLE_S}}},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": CONTAINER_SECURITY,

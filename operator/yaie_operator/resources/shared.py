@@ -96,10 +96,13 @@ def image_pull_secrets(config: OperatorConfig) -> dict[str, Any]:
     return {"imagePullSecrets": named} if named else {}
 
 
-def http_probe(path: str, *, period_s: int, failures: int) -> dict[str, Any]:
-    """A probe of the container's HTTP port."""
+def http_probe(
+    path: str, *, period_s: int, failures: int, scheme: str | None = None
+) -> dict[str, Any]:
+    """A probe of the container's HTTP port. `scheme`: None: plain HTTP."""
     return {
-        "httpGet": {"path": path, "port": names.HTTP_PORT_NAME},
+        "httpGet": {"path": path, "port": names.HTTP_PORT_NAME}
+        | ({"scheme": scheme} if scheme else {}),
         "periodSeconds": period_s,
         "timeoutSeconds": 5,
         "failureThreshold": failures,
@@ -114,9 +117,14 @@ def http_service(
     selector: Mapping[str, str],
     owners: Sequence[Mapping[str, Any]] = (),
     service_type: str = "ClusterIP",
+    is_https: bool = False,
 ) -> Object:
-    """A Service that publishes the HTTP port of the selected pods."""
+    """A Service that publishes the HTTP port of the selected pods. `is_https`: with TLS, which the
+    port's name says to Ingresses and meshes.
+    """
     port = {"name": names.HTTP_PORT_NAME, "port": names.HTTP_PORT, "protocol": "TCP"}
+    if is_https:
+        port |= {"name": "https", "appProtocol": "https"}
     return manifest(
         "v1",
         "Service",

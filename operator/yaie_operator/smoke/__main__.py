@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from yaie_api import names
 from yaie_operator.smoke.chat import NotYetError, ask
@@ -23,7 +24,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     while True:
         left_s = deadline - time.monotonic()
         try:
-            answer = ask(arguments.url, arguments.model, timeout_s=max(left_s, 1.0), key=key)
+            answer = ask(
+                arguments.url,
+                arguments.model,
+                timeout_s=max(left_s, 1.0),
+                key=key,
+                ca_dir=arguments.ca_dir,
+            )
         except NotYetError as error:
             if str(error) != told:
                 told = str(error)
@@ -43,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("url", help="base URL of the API: http://yaie-router.NAMESPACE.svc:8000/v1")
     parser.add_argument("--model", required=True, help="name of the model")
     parser.add_argument("--timeout-s", type=float, default=270.0, help="seconds to wait for it")
+    parser.add_argument("--ca-dir", type=Path, help="trust the certificates in its files, too")
     return parser
 
 

@@ -2,9 +2,11 @@
 
 import http.client
 import json
+import ssl
 import time
 import urllib.parse
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 QUESTION = "What is a river?"
@@ -23,8 +25,11 @@ class Answer:
     seconds: float
 
 
-def ask(url: str, model: str, *, timeout_s: float, key: str = "") -> Answer:
-    """Ask the model. `url`: base URL of the API, with http. `key`: an API key; "": none is shown.
+def ask(
+    url: str, model: str, *, timeout_s: float, key: str = "", ca_dir: Path | None = None
+) -> Answer:
+    """Ask the model. `url`: base URL of the API. `key`: an API key; "": none is shown. `ca_dir`:
+    certificates in the files there are trusted, too.
 
     Raises:
         NotYetError: nobody listens, the model is unknown or not ready, or the answer is none.
@@ -33,6 +38,9 @@ def ask(url: str, model: str, *, timeout_s: float, key: str = "") -> Answer:
     started = time.monotonic()
     parts = urllib.parse.urlsplit(url)
     connection = http.client.HTTPConnection(parts.netloc, timeout=timeout_s)
+    if parts.scheme == "https":
+        tls = _trusting(ca_dir)
+        connection = http.client.HTTPSConnection(parts.netloc, timeout=timeout_s, context=tls)
     body = {
         "model": model,
         "messages": [{"role": "user", "content": QUESTION}],
@@ -57,6 +65,13 @@ def ask(url: str, model: str, *, timeout_s: float, key: str = "") -> Answer:
     if response.status != http.HTTPStatus.OK:
         raise NotYetError(f"{response.status}: {_message(content)}")
     return Answer(_text(content), time.monotonic() - started)
+
+
+def _trusting(ca_dir: Path | None) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    for path in sorted(ca_dir.glob("*.crt")) if ca_dir else ():
+        context.load_verify_locations(path)
+    return context
 
 
 def _message(content: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 from yaie_api.names import HTTP_PORT, HTTP_PORT_NAME, LABEL_MODEL
 from yaie_api.resource.capacity import MAX_NUM_SEQS
+from yaie_router.discovery.stages import NOT_STARTED, stage_of
 
 Object = Mapping[str, Any]
 Policy = Literal["PrefixAffinity", "LeastLoaded", "RoundRobin"]
@@ -32,7 +33,8 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Model:
-    """What routing needs of one InferenceModel. `awaiting` says why it may have no endpoint.
+    """What routing needs of one InferenceModel. `awaiting` says why it may have no endpoint, and
+    `stage` the same for clients that wait for the first one.
 
     `suspended`: no engine may run. `wakes`: it goes to zero when idle, and a request starts it.
     `max_num_seqs`: sequences that one engine runs at once, if the model says it.
@@ -49,6 +51,7 @@ class Model:
     load_factor: float = DEFAULT_LOAD_FACTOR
     timeout_s: float | None = None
     awaiting: str = ""
+    stage: str = NOT_STARTED
     suspended: bool = False
     wakes: bool = False
     context_tokens: int | None = None
@@ -82,6 +85,7 @@ def parse_model(item: Object) -> Model:
         load_factor=max(1.0, float(routing.get("loadFactor") or DEFAULT_LOAD_FACTOR)),
         timeout_s=_seconds(routing.get("timeoutSeconds")),
         awaiting=_awaiting(spec, status),
+        stage=stage_of(status),
         suspended=bool(spec.get("suspend")),
         wakes=_wakes(spec),
         max_num_seqs=(spec.get("engine") or {}).get("maxNumSeqs") or MAX_NUM_SEQS,

@@ -5,11 +5,12 @@ in the order in which it came, behind whoever sends most.
 """
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from yaie_api.errors import OverloadedError, UnavailableError
+from yaie_api.errors import DeadlineExceededError, OverloadedError, UnavailableError
 from yaie_router.tenants.fair_queue import FairQueue, QueueFullError
 
 _SMOOTHING: Final = 0.1
@@ -19,9 +20,12 @@ _Waiter = asyncio.Future[None]
 
 
 class Place:
-    """A request's place among those of its model. `cost`: tokens, an estimate until `settle`."""
+    """A request's place among those of its model. `cost`: tokens, an estimate until `settle`.
+    `patience_s`: how long its client lets it wait.
+    """
 
     def __init__(self, tenant: str, weight: float, cost: float) -> None:
+        self.patience_s = math.inf
         self.tenant: Final = tenant
         self.weight: Final = weight
         self.cost: Final = cost
@@ -63,6 +67,7 @@ class Seats:
 
         Raises:
             OverloadedError: too many wait, of this tenant above all.
+            DeadlineExceededError: its client's time limit has passed.
             UnavailableError: no seat was free in time.
 
         """
@@ -89,12 +94,16 @@ class Seats:
         if displaced is not None and not displaced.done():
             displaced.set_exception(self._full())
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(min(self._timeout_s, place.patience_s)):
                 await waiter
         except BaseException as error:
             self._queue.remove(place.tenant, waiter)
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
                 self._leave(place)  # it was given a seat at the last moment
+            if isinstance(error, TimeoutError) and place.patience_s <= self._timeout_s:
+                raise DeadlineExceededError(
+                    "All engines were busy until the request's time limit passed."
+                ) from None
             if isinstance(error, TimeoutError):
                 raise UnavailableError(
                     f"All engines were busy for {self._timeout_s:g} s.",

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from math import ceil
+from typing import Final
 
 from yaie_api.errors import YaieError
 from yaie_api.logs import fields
@@ -39,7 +40,7 @@ class Visit:
     ) -> None:
         self._ask = ask
         self._lease = lease
-        self._place = place
+        self.place: Final = place
         self._seats = seats
         self._estimate = estimate
 
@@ -59,11 +60,11 @@ class Visit:
 
         """
         try:
-            async with self._seats.taken(self._place) if self._seats else nullcontext():
+            async with self._seats.taken(self.place) if self._seats else nullcontext():
                 try:
                     yield
                 except YaieError:
-                    self._place.settle(0)
+                    self.place.settle(0)
                     raise
         except YaieError:
             self._lease.settle(0)
@@ -81,7 +82,7 @@ class Visit:
 
     def _settle(self, tokens: int) -> None:
         self._lease.settle(tokens)
-        self._place.settle(tokens)
+        self.place.settle(tokens)
 
 
 class Tenants:

@@ -2,6 +2,7 @@
 those that are for engines.
 """
 
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from typing import Final
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from yaie_api.errors import DeadlineExceededError
 from yaie_api.http.access.keys import KEY_HEADERS
 from yaie_api.names import (
     HEADER_ENDPOINT,
@@ -59,6 +61,30 @@ def to_engine(
     if tenant:
         out[HEADER_TENANT] = tenant
     return out
+
+
+def time_limit_s(headers: Mapping[str, str]) -> float:
+    """Return the time limit that a client sets, in seconds; infinite if it sets none. One that is
+    no positive number is refused by the engine.
+    """
+    try:
+        seconds = float(headers.get(HEADER_TIMEOUT, "inf"))
+    except ValueError:
+        return math.inf
+    return seconds if seconds > 0 else math.inf
+
+
+def shorten(headers: CIMultiDict[str], left_s: float) -> None:
+    """Tell the engine what is left of the client's time limit; infinite: it has set none.
+
+    Raises:
+        DeadlineExceededError: nothing is left.
+
+    """
+    if left_s <= 0:
+        raise DeadlineExceededError("The request's time limit passed while it waited.")
+    if left_s < math.inf:
+        headers[HEADER_TIMEOUT] = f"{left_s:.3f}"
 
 
 def to_client(

@@ -6,6 +6,7 @@ end. If the client leaves, the server cancels the handler, and the connection to
 at once.
 """
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -34,35 +35,15 @@ from yaie_router.upstream.deadlines import Deadlines
 from yaie_router.upstream.http1.connection import BrokenError
 from yaie_router.upstream.http1.pool import Pool
 from yaie_router.upstream.relay import Client, Relay
+from yaie_router.upstream.relayed import Relayed
 from yaie_router.upstream.retries import others_may_take
 from yaie_router.upstream.stream import EventGate, last_words
 from yaie_router.upstream.trail import UNTRACED, Trail
 
 NO_ENGINE_RETRY_S: Final = 5.0
-
-
-class _Relayed(web.StreamResponse):
-    """An answer whose body a `Relay` writes. `is_ended`: its end, too."""
-
-    _send_headers_immediately = False  # but with the body's beginning, in one write
-    is_ended = False
-
-    async def begin(self, request: web.BaseRequest, body: bytes) -> None:
-        """Write the head, and the body's beginning, if there is any."""
-        await self.prepare(request)
-        if body:
-            await self.write(body)
-        else:
-            request.writer.send_headers()
-
-    async def whole(self, request: web.BaseRequest, body: bytes) -> None:
-        """Write the head, the whole body and its end."""
-        await self.prepare(request)
-        await self.write_eof(body)
-
-    async def write_eof(self, data: bytes = b"") -> None:
-        if not self.is_ended:
-            await super().write_eof(data)
+_MOST_WHOLE_BYTES: Final = 64 << 10
+_NOTICED_S: Final = 0.1
+"""A request that waited less goes on with its client's time limit as it came."""
 
 
 @dataclass
@@ -79,6 +60,9 @@ class Call:
 
     `holder`: the only engine that can answer, because it has the stored response. `answer_headers`:
     what the answer gets beside the engine's. `trail`: what its spans tell.
+
+    `time_limit_s`: from its arrival, as its client wishes. `begun`: the answer, if it began while
+    the request waited.
     """
 
     method: str
@@ -93,6 +77,8 @@ class Call:
     tenant: str = ""
     streams: bool = False
     held_s: float = 0.0
+    time_limit_s: float = math.inf
+    begun: Relayed | None = None
     answer_headers: Mapping[str, str] = field(default_factory=dict)
     let_go: Callable[[], None] = lambda: None
     trail: Trail = UNTRACED
@@ -103,6 +89,11 @@ class Call:
     sent_s: float = 0.0
     attempts: int = 0
     tried: set[str] = field(default_factory=set)
+
+    @property
+    def left_s(self) -> float:
+        """What is left of its client's time limit."""
+        return self.arrived_s + self.time_limit_s - time.perf_counter()
 
 
 class Proxy:
@@ -284,6 +275,8 @@ class Proxy:
         sent = headers.to_engine(
             call.headers, call.request_id, with_keys=self._forward_keys, tenant=call.tenant
         )
+        if call.held_s > _NOTICED_S or call.attempts > 1:
+            headers.shorten(sent, call.left_s)
         call.trail.put_in(sent)
         try:
             async with self._monitor.watchdog.waiting(wait):
@@ -304,7 +297,9 @@ class Proxy:
         self, request: web.BaseRequest, call: Call, answer: Answer, first: Wait
     ) -> web.StreamResponse:
         call.trail.answered(answer.head.status)
-        out = self._head(call, answer)
+        if call.begun is not None and not answer.head.is_events:
+            return await _whole(answer)
+        out = call.begun or self._head(call, answer)
         is_events, watchdog = answer.head.is_events, self._monitor.watchdog
         gate = EventGate() if is_events else None
         call.usage = TokenUsage.read(answer.head.headers.get(HEADER_USAGE, ""))
@@ -344,9 +339,9 @@ class Proxy:
             self._tell(call, "finished")
         return out
 
-    def _head(self, call: Call, answer: Answer) -> "_Relayed":
+    def _head(self, call: Call, answer: Answer) -> Relayed:
         upstream = answer.head
-        out = _Relayed(
+        out = Relayed(
             status=upstream.status,
             reason=upstream.reason,
             headers=headers.to_client(
@@ -376,6 +371,14 @@ class Proxy:
             "held-seconds": f"{call.held_s:.3f}",
         }
         return "; ".join(f"{name}={value}" for name, value in told.items())
+
+
+async def _whole(answer: Answer) -> web.Response:
+    """Read an answer that is no stream, or the beginning of a long one."""
+    body = answer.first
+    while len(body) < _MOST_WHOLE_BYTES and (data := await answer.connection.read()):
+        body += data
+    return web.Response(status=answer.head.status, body=body)
 
 
 async def _break_off(

@@ -7,7 +7,7 @@ no other place: what must see or change a stream belongs here, as the engine's n
 """
 
 import json
-from typing import Final
+from typing import Any, Final
 
 from yaie_api.errors import YaieError
 from yaie_api.http import envelopes
@@ -61,7 +61,11 @@ def last_words(error: YaieError, path: str) -> bytes:
     """Return the end of a stream that an engine did not finish, in the form of the path's API: a
     named event if its events have names, else a chunk and [DONE].
     """
-    body = envelopes.for_path(error, path)
+    return last_event(envelopes.for_path(error, path), path)
+
+
+def last_event(body: dict[str, Any], path: str) -> bytes:
+    """Return the same for an error's body."""
     if path == RESPONSES:  # OpenAI's own error event is flat; its clients look for `error`
         body = body["error"] | {"type": "error"} | body
     if path in (RESPONSES, envelopes.ANTHROPIC_PATH):

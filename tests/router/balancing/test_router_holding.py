@@ -1,14 +1,27 @@
 """Requests for a model that is scaled to zero wait for its first engine; others do not wait."""
 
 import asyncio
+import time
+from dataclasses import replace
 from typing import Any
+
+import aiohttp
+import pytest
 
 from router.conftest import Stack, StackMaker
 from router.fakes import DONE, FakeEngine, endpoint_slice, event, inference_model
+from yaie_api.names import HEADER_TIMEOUT
+from yaie_router.balancing import holding
 
 ASLEEP: dict[str, Any] = {
     "replicas": 0,
     "autoscaling": {"min": 0, "max": 2, "idleSeconds": 60, "target": {"activeRequests": 8}},
+}
+LOADING = {
+    "type": "EnginesReady",
+    "status": "False",
+    "reason": "Starting",
+    "message": "Pod demo-1 loads the model and is not ready to answer yet; wait.",
 }
 
 
@@ -17,8 +30,15 @@ async def put_asleep(stack: Stack, **spec: Any) -> None:
     await stack.until(lambda: stack.knows("demo", "demo", 0))
 
 
-async def ask(stack: Stack) -> tuple[int, str]:
-    async with stack.chat() as response:
+async def wake(stack: Stack, *pieces: bytes, **knobs: Any) -> FakeEngine:
+    engine = await FakeEngine(pieces=list(pieces) or [event("awake"), DONE], **knobs).start()
+    stack.engines.append(engine)
+    await stack.api.put(endpoint_slice("demo", engine))
+    return engine
+
+
+async def ask(stack: Stack, **more: Any) -> tuple[int, str]:
+    async with stack.chat(**more) as response:
         return response.status, await response.text()
 
 
@@ -26,26 +46,123 @@ async def pending(stack: Stack, number: float) -> bool:
     return await stack.metric('yaie_router_pending_requests{model="demo"}') == number
 
 
+def unlimited() -> aiohttp.TCPConnector:
+    return aiohttp.TCPConnector(limit=0)
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those who wait are told every 50 ms."""
+    monkeypatch.setattr(holding, "FIRST_TOLD_S", 0.05)
+    monkeypatch.setattr(holding, "TOLD_EVERY_S", 0.05)
+
+
 async def test_requests_wait_for_the_first_engine_and_are_answered(stack: Stack) -> None:
     await put_asleep(stack)
     asked = [asyncio.create_task(ask(stack)) for _ in range(5)]
     await stack.until(lambda: pending(stack, 5))
     assert await stack.metric('yaie_router_requests_in_flight{model="demo"}') == 5
-    engine = await FakeEngine(pieces=[event("awake"), DONE]).start()
-    stack.engines.append(engine)
-    await stack.api.put(endpoint_slice("demo", engine))
+    await wake(stack)
     answers = await asyncio.gather(*asked)
     assert {status for status, _ in answers} == {200}
     assert all("awake" in text for _, text in answers)
     assert await pending(stack, 0)
 
 
-async def test_a_client_that_leaves_waits_no_more(stack: Stack) -> None:
+async def test_a_woken_engine_gets_no_more_than_it_runs_at_a_time(stack: Stack) -> None:
+    await put_asleep(stack, engine={"maxNumSeqs": 2})
+    asked = [asyncio.create_task(ask(stack)) for _ in range(5)]
+    await stack.until(lambda: pending(stack, 5))
+    engine = await wake(stack, hold_at=1)
+    await stack.until(lambda: pending(stack, 3))
+    late = asyncio.create_task(ask(stack))  # it comes behind those who wait
+    await stack.until(lambda: pending(stack, 4))
+    assert len(engine.received) <= 2
+    engine.resume.set()
+    assert {status for status, _ in await asyncio.gather(*asked, late)} == {200}
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_a_stream_that_waits_is_told_what_for(stack: Stack) -> None:
+    await put_asleep(stack)
+    async with stack.chat() as response:
+        assert response.status == 200
+        assert response.headers["content-type"].startswith("text/event-stream")
+        assert response.headers["x-request-id"]
+        assert await response.content.readline() == b": waiting for an engine to be started\n"
+        await stack.api.put(
+            inference_model("demo", **ASLEEP) | {"status": {"conditions": [LOADING]}}
+        )
+        async with asyncio.timeout(60):
+            while await response.content.readline() != b": loading weights\n":
+                pass
+        await wake(stack)
+        rest = await response.text()
+    events = [line for line in rest.splitlines() if line.startswith("data: ")]
+    assert len(events) == 2
+    assert "awake" in events[0]
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("status", ["400 Bad Request", "503 Service Unavailable"])
+async def test_what_an_engine_refuses_ends_a_stream_that_has_begun(
+    stack: Stack, status: str
+) -> None:
+    await put_asleep(stack)
+    async with stack.chat() as response:
+        await response.content.readline()
+        told = b'{"error": {"message": "No such tool.", "type": "invalid_request_error"}}'
+        await wake(stack, told, status=status, content_type="application/json")
+        lines = [line for line in (await response.text()).splitlines() if line.startswith("data")]
+    assert lines == ["data: " + told.decode(), "data: [DONE]"]
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_what_the_router_refuses_ends_a_stream_that_has_begun(stack: Stack) -> None:
+    await put_asleep(stack)
+    async with stack.chat() as response:
+        await response.content.readline()
+        await stack.api.put(inference_model("demo", **ASLEEP, suspend=True))
+        assert "model_suspended" in await response.text()
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_what_does_not_stream_keeps_its_status(start_router: StackMaker) -> None:
+    stack = await start_router(pending_timeout_s=0.5)
+    await put_asleep(stack)
+    assert (await ask(stack, stream=False))[0] == 503
+
+
+async def test_a_client_that_leaves_gives_its_place_back_at_once(stack: Stack) -> None:
     await put_asleep(stack)
     asked = asyncio.create_task(ask(stack))
     await stack.until(lambda: pending(stack, 1))
+    left_s = time.monotonic()
     asked.cancel()
     await stack.until(lambda: pending(stack, 0))
+    assert time.monotonic() - left_s < 1.25  # 0.25 s on a machine that has nothing else to do
+
+
+async def test_the_clients_own_limit_ends_the_wait(stack: Stack) -> None:
+    await put_asleep(stack)
+    headers = {HEADER_TIMEOUT: "0.2"}
+    body = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+    async with stack.client.post("/v1/chat/completions", json=body, headers=headers) as response:
+        assert response.status == 504
+        assert "within the request's 0." in (await response.json())["error"]["message"]
+
+
+async def test_an_engine_is_told_what_is_left_of_the_clients_limit(stack: Stack) -> None:
+    await put_asleep(stack)
+    body = {"model": "demo", "messages": [{"role": "user", "content": "hi"}]}
+    asked = asyncio.create_task(
+        stack.client.post("/v1/chat/completions", json=body, headers={HEADER_TIMEOUT: "60"})
+    )
+    await stack.until(lambda: pending(stack, 1))
+    await asyncio.sleep(0.2)
+    engine = await wake(stack)
+    (await asked).close()
+    assert 0 < float(engine.received[0].headers[HEADER_TIMEOUT]) < 59.9
 
 
 async def test_a_suspended_model_says_so_at_once(stack: Stack) -> None:
@@ -53,6 +170,7 @@ async def test_a_suspended_model_says_so_at_once(stack: Stack) -> None:
     async with stack.chat() as response:
         error = (await response.json())["error"]
         assert (response.status, error["code"]) == (503, "model_suspended")
+        assert response.headers["retry-after"] == "60"
     assert error["message"] == (
         "Model 'demo' is suspended: spec.suspend is true. No request starts it."
     )
@@ -91,7 +209,7 @@ async def test_more_than_may_wait_get_429(start_router: StackMaker) -> None:
     await stack.until(lambda: pending(stack, 2))
     async with stack.chat() as response:
         assert response.status == 429
-        assert response.headers["retry-after"] == "10"
+        assert 1 <= int(response.headers["retry-after"]) <= 10
     for task in asked:
         task.cancel()
 
@@ -102,3 +220,36 @@ async def test_the_wait_ends_with_what_is_awaited(start_router: StackMaker) -> N
     status, text = await ask(stack)
     assert status == 503
     assert "did not start within 0.2 s: it has 0 replicas." in text
+
+
+@pytest.mark.drill
+async def test_five_hundred_that_wait_are_all_answered_within_seats(
+    start_router: StackMaker,
+) -> None:
+    """One engine of 32 seats comes first, two more a moment later: none gets more than it runs."""
+    stack = await start_router(max_pending=512)
+    await put_asleep(stack, engine={"maxNumSeqs": 32})
+    crowd = replace(stack, client=aiohttp.ClientSession(stack.url, connector=unlimited()))
+    asked = [asyncio.create_task(ask(crowd, text=str(n))) for n in range(500)]
+    await stack.until(lambda: pending(stack, 500))
+    engines = [FakeEngine(name=f"demo-{n}", ttft_s=0.1) for n in range(3)]
+    most = [0, 0, 0]
+
+    async def watch() -> None:
+        while True:
+            for index, engine in enumerate(engines):
+                most[index] = max(most[index], len(engine._tasks))
+            await asyncio.sleep(0.005)
+
+    watching = asyncio.create_task(watch())
+    for index, engine in enumerate(engines):
+        await engine.start()
+        stack.engines.append(engine)
+        await stack.api.put(endpoint_slice("demo", engine, suffix=str(index)))
+        await asyncio.sleep(0.2)
+    answers = await asyncio.gather(*asked)
+    watching.cancel()
+    await crowd.client.close()
+    assert {status for status, _ in answers} == {200}
+    assert min(len(engine.received) for engine in engines) > 50
+    assert max(most) <= 1.25 * 32 + 2  # spec.routing.loadFactor, and connections that end

@@ -1,6 +1,7 @@
 """Client of a streamed chat: request, server-sent events, measurements. Needs only aiohttp."""
 
 import json
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,13 +19,16 @@ LINE_BYTES: Final = 1024 * 1024
 
 @dataclass(frozen=True)
 class ChatOptions:
-    """Endpoint, credentials and sampling. `model=None`: the first model that the endpoint lists."""
+    """Endpoint, credentials and sampling. `model=None`: the first model that the endpoint lists.
+    `ca_file`: whom to trust; None: what the system trusts, or SSL_CERT_FILE.
+    """
 
     endpoint: str
     model: str | None = None
     api_key: str | None = None
     system: str | None = None
     sampling: dict[str, float] = field(default_factory=dict)
+    ca_file: str | None = None
 
 
 @dataclass(frozen=True)
@@ -60,12 +64,17 @@ class ChatClient:
         headers = {"authorization": f"Bearer {options.api_key}"} if options.api_key else {}
         self._headers = headers
         self._sampling = options.sampling
+        self._ca_file = options.ca_file
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S)
+        tls = ssl.create_default_context(cafile=self._ca_file)
         self._session = aiohttp.ClientSession(
-            headers=self._headers, timeout=timeout, read_bufsize=LINE_BYTES
+            connector=aiohttp.TCPConnector(ssl=tls),
+            headers=self._headers,
+            timeout=timeout,
+            read_bufsize=LINE_BYTES,
         )
         return self
 

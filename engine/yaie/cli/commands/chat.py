@@ -39,6 +39,7 @@ def add_parser(subparsers: "Subparsers") -> None:
     )
     flag("--model", metavar="NAME", help="default: the first model that the endpoint lists")
     flag("--api-key", metavar="KEY", help=f"or set {ENV_API_KEY}")
+    flag("--ca-file", metavar="FILE", help="PEM of whom to trust, for https (or SSL_CERT_FILE)")
     flags.add_message_flags(parser)
     flags.add_sampling_flags(parser)
     parser.set_defaults(run=run)
@@ -73,5 +74,6 @@ def options_of(args: argparse.Namespace) -> "ChatOptions":
         model=args.model,
         api_key=args.api_key or os.environ.get(ENV_API_KEY),
         system=args.system,
+        ca_file=getattr(args, "ca_file", None),
         sampling={n: v for n in flags.SAMPLING if (v := getattr(args, n)) is not None},
     )
