@@ -8,7 +8,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 
 from yaie_api.logs import fields
@@ -30,10 +30,13 @@ from yaie_operator.monitoring.metrics import Metrics
 from yaie_operator.reconcile.observe import Store, keys_of, model_key, namespace_key
 from yaie_operator.reconcile.reconciler import Reconciler
 from yaie_operator.watch import downloads, kinds
-from yaie_operator.watch.workqueue import WorkQueue
+from yaie_operator.watch.workqueue import ShutDownError, WorkQueue
 
 log = logging.getLogger(__name__)
 REWATCH_S = 1.0
+FINISH_S = 3.0
+"""Seconds in which workers may finish what they have begun when the manager stops: of a status that
+is written and an Event that is not, nobody would tell the rest."""
 
 
 def utc_now() -> datetime:
@@ -93,7 +96,8 @@ class Manager:
         return self._synced.is_set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """List, watch and reconcile until `stop` is set.
+        """List, watch and reconcile until `stop` is set; then finish what workers have begun, for
+        `FINISH_S` at most.
 
         Raises:
             ExceptionGroup: a task of the manager failed with an unexpected error.
@@ -104,18 +108,27 @@ class Manager:
             self._watch,
             self._autoscale,
             self._open_gates,
-            *[self._work] * self._config.workers,
         ]
         try:
             self.metrics.statuses.models = self._store.models
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(part()) for part in parts]
+                workers = [group.create_task(self._work()) for _ in range(self._config.workers)]
                 await stop.wait()
                 for task in tasks:
                     task.cancel()
+                await self._finish(workers)
         finally:
             self.metrics.statuses.models = tuple  # who leads next speaks of them
             self._queue.close()
+
+    async def _finish(self, workers: Sequence[asyncio.Task[None]]) -> None:
+        """Wait for the keys that workers have, and end the workers."""
+        self._queue.shut_down()
+        if self.synced:  # before, no worker has a key
+            await asyncio.wait(workers, timeout=FINISH_S)
+        for worker in workers:
+            worker.cancel()
 
     def notify(self, change: WatchEvent) -> None:
         """Store an event's object and wake the affected keys; an outdated event wakes none."""
@@ -214,7 +227,10 @@ class Manager:
     async def _work(self) -> None:
         await self._synced.wait()
         while True:
-            key = await self._queue.get()
+            try:
+                key = await self._queue.get()
+            except ShutDownError:
+                return
             try:
                 await self._handle(key)
             finally:

@@ -38,6 +38,33 @@ class ServedModel:
         return (self.spec.model.served_name or self.name, *self.spec.model.aliases)
 
 
+class ParsedModels:
+    """Parses stored InferenceModels. A spec that is as it was at the last look is not parsed again:
+    most looks follow a change of a status or of a child.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], tuple[Object, ServedModel]] = {}
+
+    def parse(self, obj: Object) -> ServedModel:
+        """Parse a stored object.
+
+        Raises:
+            ValidationError: (pydantic) the stored spec is not valid in this version.
+
+        """
+        metadata = obj["metadata"]
+        spec, known = self._known.get((metadata["namespace"], metadata["name"]), ({}, None))
+        if known is None or known.uid != metadata["uid"] or spec != obj["spec"]:
+            known = ServedModel.parse(obj)
+            self._known[known.namespace, known.name] = (obj["spec"], known)
+        return known
+
+    def forget(self, namespace: str, name: str) -> None:
+        """Drop a model that does not exist any more."""
+        self._known.pop((namespace, name), None)
+
+
 def served_names(obj: Object) -> set[str]:
     """All names that a stored InferenceModel claims, whether or not its spec is valid."""
     model = (obj.get("spec") or {}).get("model") or {}

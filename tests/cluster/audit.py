@@ -6,6 +6,7 @@ out unless they ask.
 """
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,6 +16,7 @@ from typing import Any
 WRITING_VERBS = ["create", "update", "patch", "delete", "deletecollection"]
 OURS = "yaie-system"
 """Namespace of the ServiceAccounts whose reads are recorded too."""
+CHUNK_BYTES = 4096
 POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -58,8 +60,21 @@ class AuditLog:
         self._path = path
 
     def mark(self) -> int:
-        """A position: `writes_since` of it returns what comes later."""
-        return self._path.stat().st_size if self._path.exists() else 0
+        """A position: `writes_since` of it returns what comes later. It is the end of the last
+        whole line: the API server may be in the middle of the next one.
+        """
+        if not self._path.exists():
+            return 0
+        with self._path.open("rb") as log:
+            end = log.seek(0, os.SEEK_END)
+            while end:
+                begin = max(0, end - CHUNK_BYTES)
+                log.seek(begin)
+                found = log.read(end - begin).rfind(b"\n")
+                if found >= 0:
+                    return begin + found + 1
+                end = begin
+        return 0
 
     def writes_since(
         self, mark: int, *, user: str | None = None, leases: bool = False

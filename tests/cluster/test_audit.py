@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cluster.audit import AuditLog
 
 
@@ -48,3 +50,24 @@ def test_a_line_that_is_still_being_written_waits(tmp_path: Path) -> None:
     with path.open("a") as file:
         file.write('{"verb": "cre')
     assert len(audit.writes_since(0)) == 1
+
+
+@pytest.mark.parametrize("length", [10, 4095, 4096, 4097, 20000])
+def test_a_mark_beside_a_line_that_is_being_written_keeps_that_line(
+    length: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "audit.log"
+    log(path, event("create", "pods"))
+    begun = json.dumps(event("create", "services", name="x" * length))
+    with path.open("a") as file:
+        file.write(begun[: len(begun) - 5])
+    mark = AuditLog(path).mark()
+    with path.open("a") as file:
+        file.write(begun[len(begun) - 5 :] + "\n")
+    assert [write.resource for write in AuditLog(path).writes_since(mark)] == ["services"]
+
+
+def test_a_mark_in_a_first_line_that_is_being_written_is_its_beginning(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    path.write_text('{"verb": "cre')
+    assert AuditLog(path).mark() == 0

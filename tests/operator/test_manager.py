@@ -1,12 +1,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import Literal
 
 import aiohttp
 import pytest
 
 from fakes.fake_cluster import FakeCluster, inference_model
 from yaie_api import names
-from yaie_operator.cluster import WatchEvent
+from yaie_operator import manager
+from yaie_operator.cluster import Object, WatchEvent
 from yaie_operator.config import OperatorConfig
 from yaie_operator.manager import Manager
 from yaie_operator.monitoring.probes import serve
@@ -164,12 +166,12 @@ async def test_a_lost_deletion_is_found_by_the_next_full_list() -> None:
 async def test_an_api_server_that_is_away_at_the_start_is_waited_for() -> None:
     cluster = FakeCluster()
     cluster.is_away = True
-    manager, stop = Manager(cluster, FAST), asyncio.Event()
-    task = asyncio.create_task(manager.run(stop))
+    waiting, stop = Manager(cluster, FAST), asyncio.Event()
+    task = asyncio.create_task(waiting.run(stop))
     await asyncio.sleep(0.1)
-    assert not manager.synced
+    assert not waiting.synced
     cluster.is_away = False
-    await until(lambda: manager.synced)
+    await until(lambda: waiting.synced)
     stop.set()
     await task
 
@@ -204,9 +206,68 @@ async def test_a_defect_in_one_models_path_is_counted_and_stops_no_other(
     assert "reconcile failed" in caplog.text
 
 
+class SlowEvents(FakeCluster):
+    """Its API server takes an Event only when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.let = asyncio.Event(), asyncio.Event()
+
+    async def emit(
+        self, about: Object, *, severity: Literal["Normal", "Warning"], reason: str, message: str
+    ) -> None:
+        self.asked.set()
+        await self.let.wait()
+        await super().emit(about, severity=severity, reason=reason, message=message)
+
+
+async def test_all_events_of_a_status_that_is_written_are_told_before_the_end() -> None:
+    cluster = SlowEvents()
+    running = Running(FAST, cluster)
+    await running.become_ready()
+    await cluster.asked.wait()
+    running.stop.set()
+    await asyncio.sleep(0.05)
+    assert not running.task.done()
+    cluster.let.set()
+    await asyncio.wait_for(running.task, GENEROUS_S)
+    told = {message.partition("=")[0] for _, _, message in cluster.events}
+    assert {"EnginesReady", "Ready"} <= told
+
+
+async def test_an_end_waits_for_an_api_server_that_does_not_answer_no_longer_than_it_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(manager, "FINISH_S", 0.1)
+    cluster = SlowEvents()
+    running = Running(FAST, cluster)
+    await running.become_ready()
+    await cluster.asked.wait()
+    running.stop.set()
+    await asyncio.wait_for(running.task, GENEROUS_S)
+    assert cluster.events == []
+
+
+async def test_who_takes_over_tells_no_event_again() -> None:
+    cluster = FakeCluster()
+    first = Running(FAST, cluster)
+    await first.become_ready()
+    assert await first.quiet() == []
+    first.stop.set()
+    await first.task
+    told = list(cluster.events)
+    second = Running(FAST, cluster)
+    ok = {"scope": "model", "result": "ok"}
+    await until(lambda: second.metric("yaie_operator_reconciles_total", **ok) >= 1)
+    assert await second.quiet() == []
+    assert cluster.events == told != []
+    second.stop.set()
+    await second.task
+
+
 async def test_metrics_and_probes_are_served() -> None:
-    manager, ready = Manager(FakeCluster(), FAST), [False]
-    serving = serve(manager.metrics, host="127.0.0.1", port=0, is_ready=lambda: ready[0])
+    served, ready = Manager(FakeCluster(), FAST), [False]
+    serving = serve(served.metrics, host="127.0.0.1", port=0, is_ready=lambda: ready[0])
     async with serving as port, aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
         assert (await client.get("/livez")).status == 200
         assert (await client.get("/readyz")).status == 503

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from yaie_operator.watch.workqueue import WorkQueue
+from yaie_operator.watch.workqueue import ShutDownError, WorkQueue
 
 
 def queue(**rest: float) -> WorkQueue:
@@ -48,6 +48,18 @@ async def test_what_comes_during_a_keys_rest_makes_one_more_pass_after_it() -> N
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(q.get(), 0.2)
     q.close()
+
+
+async def test_a_queue_that_is_shut_down_ends_who_waits_and_hands_out_no_key() -> None:
+    q = queue()
+    waiting = [asyncio.create_task(q.get()) for _ in range(3)]
+    await asyncio.sleep(0)
+    q.shut_down()
+    ended = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(error) for error in ended] == [ShutDownError] * 3
+    q.add("a")
+    with pytest.raises(ShutDownError):
+        await q.get()
 
 
 async def test_a_key_that_failed_waits_for_its_back_off_and_takes_no_rest() -> None:

@@ -1,12 +1,14 @@
 """`make scale`: a thousand InferenceModels on a real API server, and what they cost the operator.
 
-    python tests/scale/run.py [--models 1000] [--rate 20] [--namespaces 10] [--output FILE]
+    python tests/scale/run.py [--models 1000] [--rate 20] [--namespaces 10] [--restarts 1]
+                              [--output FILE]
 
 Models are created at a rate, in segments from 10 to all of them. There is no node, so their pods
 stay Pending. Latencies and requests are read from the API server's audit log, CPU time and memory
-from /proc. Then the operator is restarted, and must find everything as it should be without a
-write. The control plane itself takes 0.1 s of CPU time per model with its Deployment, ReplicaSet
-and pod: at 20 models per second it alone needs two cores.
+from /proc. Then the operator is restarted, as often as asked for, and must find everything as it
+should be without a write: no object, no status, no Event. The control plane itself takes 0.1 s of
+CPU time per model with its Deployment, ReplicaSet and pod: at 20 models per second it alone needs
+two cores.
 """
 
 import argparse
@@ -21,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -162,16 +165,20 @@ def latencies(writes: Sequence[Request]) -> list[float]:
     return [reached[who] - at for who, at in created.items()]
 
 
-def restart(fleet: Fleet, kubeconfig: Path, folder: Path) -> Restart:
-    """Start a new operator beside all models; steady: it has looked at each of them."""
+def restart(fleet: Fleet, kubeconfig: Path, folder: Path, number: int) -> Restart:
+    """Start a new operator beside all models; steady: it has looked at each of them. Its writes
+    count from its start to some seconds after that.
+    """
     audit = fleet.control_plane.audit
     assert audit is not None
     mark, began = audit.mark(), time.monotonic()
-    with operator(kubeconfig, folder, "second", *RESYNC) as running:
+    with operator(kubeconfig, folder, f"restart-{number}", *RESYNC) as running:
         until(lambda: reconciled(running) >= fleet.created, timeout_s=SETTLES_S)
         steady_s, cpu_s = time.monotonic() - began, cpu_of(running.daemon.pid)
         time.sleep(QUIET_S)
         writes = audit.writes_since(mark, user=USER)
+        for write in writes:
+            print("needless write:", write, flush=True)
         return Restart(steady_s, len(writes), memory_of(running.daemon.pid), cpu_s)
 
 
@@ -212,7 +219,7 @@ def running_fleet(namespaces: int, rate: float) -> Iterator[tuple[Fleet, Path, P
             yield Fleet(control_plane, namespaces, rate), kubeconfig, folder
 
 
-def table(segments: Sequence[Segment], restarted: Restart) -> str:
+def table(segments: Sequence[Segment], restarts: Sequence[Restart]) -> str:
     rows = [
         "| models | create → Deployment p50, p99 | requests | CPU (control plane) | memory |",
         "|---|---|---|---|---|",
@@ -225,14 +232,17 @@ def table(segments: Sequence[Segment], restarted: Restart) -> str:
     ]
     last = ", ".join(f"{n} of {what}" for what, n in segments[-1].kinds.most_common())
     told = (
-        f"Restart beside {segments[-1].models} models: every model looked at after "
-        f"{restarted.steady_s:.1f} s ({restarted.cpu_s:.1f} s of CPU), {restarted.writes} writes, "
-        f"{restarted.memory_mib:.0f} MiB."
+        f"{len(restarts)} restarts beside {segments[-1].models} models: every model looked at "
+        f"after {median(one.steady_s for one in restarts):.1f} s in the middle and "
+        f"{max(one.steady_s for one in restarts):.1f} s at most "
+        f"({median(one.cpu_s for one in restarts):.1f} s of CPU), "
+        f"{sum(one.writes for one in restarts)} writes in all, "
+        f"at most {max(one.memory_mib for one in restarts):.0f} MiB."
     )
     return "\n".join([*rows, "", told, f"Requests of the last segment: {last}."])
 
 
-def verdict(segments: Sequence[Segment], restarted: Restart) -> dict[str, bool]:
+def verdict(segments: Sequence[Segment], restarts: Sequence[Restart]) -> dict[str, bool]:
     """What must hold, of the largest segment."""
     last = segments[-1]
     return {
@@ -240,8 +250,10 @@ def verdict(segments: Sequence[Segment], restarted: Restart) -> dict[str, bool]:
         f"at most {MOST_REQUESTS:g} requests per new model": last.requests <= MOST_REQUESTS,
         f"at most {MOST_CPU_MS:g} ms of CPU per new model": last.cpu_ms <= MOST_CPU_MS,
         f"memory < {MOST_MEMORY_MIB:g} MiB": last.memory_mib < MOST_MEMORY_MIB,
-        f"restart to steady < {MOST_RESTART_S:g} s": restarted.steady_s < MOST_RESTART_S,
-        "a restart writes nothing": restarted.writes == 0,
+        f"restart to steady < {MOST_RESTART_S:g} s": all(
+            one.steady_s < MOST_RESTART_S for one in restarts
+        ),
+        "a restart writes nothing": not any(one.writes for one in restarts),
     }
 
 
@@ -250,6 +262,7 @@ def main() -> int:
     parser.add_argument("--models", type=int, default=CURVE[-1])
     parser.add_argument("--rate", type=float, default=20.0, help="new models per second")
     parser.add_argument("--namespaces", type=int, default=10)
+    parser.add_argument("--restarts", type=int, default=1, help="how often; at least once")
     parser.add_argument("--output", type=Path, help="file that the table is appended to")
     chosen = parser.parse_args()
     sizes = [*(size for size in CURVE if size < chosen.models), chosen.models]
@@ -259,13 +272,16 @@ def main() -> int:
             for size in sizes:
                 segments.append(measure(fleet, running, size))
                 print(f"{size} models", flush=True)
-        restarted = restart(fleet, kubeconfig, folder)
-    told = table(segments, restarted)
+        restarts = []
+        for number in range(max(1, chosen.restarts)):
+            restarts.append(restart(fleet, kubeconfig, folder, number))
+            print(f"restart {number + 1}: {restarts[-1]}", flush=True)
+    told = table(segments, restarts)
     print(told)
     if chosen.output:
         with chosen.output.open("a") as file:
             file.write(f"{told}\n")
-    checks = verdict(segments, restarted)
+    checks = verdict(segments, restarts)
     for name, held in checks.items():
         print("ok  " if held else "FAIL", name)
     return int(not all(checks.values()))

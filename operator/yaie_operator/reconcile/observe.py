@@ -235,7 +235,8 @@ _WRITTEN: Final = frozenset(kind.kind for kind in kinds.WRITTEN)
 class SharedView:
     """A namespace: its models, and the objects (ours or foreign) that have the shared names.
 
-    `slices`: EndpointSlices of the router's Service.
+    `models`: all of them; in the view of one model, that one. `slices`: EndpointSlices of the
+    router's Service.
     """
 
     namespace: str
@@ -341,7 +342,7 @@ async def observe_model(
             pod for pod in store.downloads(namespace, name) if not jobs.isdisjoint(_owners(pod))
         ),
         namesakes=tuple(store.namesakes(model)),
-        shared=await observe_shared(store, cluster, namespace),
+        shared=await _shared(store, cluster, namespace, (model,)),
     )
 
 
@@ -349,8 +350,13 @@ async def observe_shared(store: Store, cluster: Cluster, namespace: str) -> Shar
     """The view of a namespace. Without a model, all that it shares is read: what lost its label and
     is in no watch would stay for ever.
     """
+    return await _shared(store, cluster, namespace, tuple(store.models(namespace)))
+
+
+async def _shared(
+    store: Store, cluster: Cluster, namespace: str, models: tuple[Object, ...]
+) -> SharedView:
     refs = [Ref(child.kind.kind, namespace, child.name) for child in kinds.OF_NAMESPACE]
-    models = tuple(store.models(namespace))
     return SharedView(
         namespace=namespace,
         models=models,

@@ -25,7 +25,7 @@ from yaie_operator.cluster import (
     UnreachableError,
 )
 from yaie_operator.config import OperatorConfig
-from yaie_operator.model import ServedModel, age_of, served_names
+from yaie_operator.model import ParsedModels, ServedModel, age_of, served_names
 from yaie_operator.monitoring.metrics import Metrics
 from yaie_operator.reconcile.cache.weights import Weights, decide, running_pod
 from yaie_operator.reconcile.observe import (
@@ -100,6 +100,7 @@ class Reconciler:
         self._new_key = new_key
         self._refused = Refusals()
         self._changed = Changes()
+        self._models = ParsedModels()
 
     async def reconcile(self, key: str) -> float | None:
         """Reconcile a key; returns seconds until the next look, None: wait until an event wakes it.
@@ -121,8 +122,9 @@ class Reconciler:
         if view is None:
             self._refused.clear(key)
             self._changed.forget(namespace, name)
+            self._models.forget(namespace, name)
             return None
-        model, accepted = understand(view.model)
+        model, accepted = understand(view.model, self._models.parse)
         if model is not None:
             accepted = name_taken(view.model, view.namesakes) or accepted
         weights: Weights | None = None
@@ -331,10 +333,12 @@ def refused(message: str) -> ConditionState:
     return false(Reason.REFUSED, f"The API server refused what the model needs: {message}")
 
 
-def understand(obj: Object) -> tuple[ServedModel | None, ConditionState]:
+def understand(
+    obj: Object, parse: Callable[[Object], ServedModel] = ServedModel.parse
+) -> tuple[ServedModel | None, ConditionState]:
     """Parse a stored object: (model, Accepted condition); the model is None if it is invalid."""
     try:
-        return ServedModel.parse(obj), true(Reason.VALID, "The spec is valid.")
+        return parse(obj), true(Reason.VALID, "The spec is valid.")
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         path = ".".join(str(step) for step in ("spec", *first["loc"]))

@@ -70,6 +70,24 @@ class NoEssence(kopf.DiffBaseStorage):
         raise NotImplementedError("the operator has no handler of differences")
 
 
+class NoProgress(kopf.ProgressStorage):
+    """Where kopf keeps how far its handlers of differences are: nowhere, for the same reason."""
+
+    def fetch(self, **_: Any) -> None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        raise NotImplementedError("the operator has no handler of differences")
+
+    purge = store
+
+    def touch(self, **_: Any) -> None:
+        """Leave the object as it is."""
+
+    def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
+        return essence
+
+
 class Watcher:
     """kopf in its own thread; `push` receives changes, `health` learns what becomes of the watches.
 
@@ -149,6 +167,7 @@ def _settings() -> kopf.OperatorSettings:
     settings.posting.enabled = False
     settings.scanning.disabled = True
     settings.persistence.diffbase_storage = NoEssence()
+    settings.persistence.progress_storage = NoProgress()
     settings.process.ultimate_exiting_timeout = None
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 3

@@ -11,6 +11,10 @@ from collections import deque
 from collections.abc import Callable
 
 
+class ShutDownError(Exception):
+    """The queue hands out no more keys."""
+
+
 class WorkQueue:
     """Keys to reconcile. Each back-off is multiplied by `jitter()`, which spreads retries.
 
@@ -36,6 +40,7 @@ class WorkQueue:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._rests: dict[str, asyncio.TimerHandle] = {}
         self._wakeup = asyncio.Event()
+        self._is_shut_down = False
 
     def __len__(self) -> int:
         """Number of keys that wait for a worker, without delayed keys."""
@@ -74,10 +79,17 @@ class WorkQueue:
         self._failures.pop(key, None)
 
     async def get(self) -> str:
-        """Wait for the next key; the caller must call `done` with it."""
-        while not self._ready:
+        """Wait for the next key; the caller must call `done` with it.
+
+        Raises:
+            ShutDownError: `shut_down` was called, before or meanwhile.
+
+        """
+        while not self._ready and not self._is_shut_down:
             self._wakeup.clear()
             await self._wakeup.wait()
+        if self._is_shut_down:
+            raise ShutDownError
         key = self._ready.popleft()
         self._queued.discard(key)
         self._active.add(key)
@@ -97,6 +109,11 @@ class WorkQueue:
         if key in self._queued:
             self._ready.append(key)
             self._wakeup.set()
+
+    def shut_down(self) -> None:
+        """Hand out no more keys. Those that workers have are finished as before."""
+        self._is_shut_down = True
+        self._wakeup.set()
 
     def close(self) -> None:
         """Cancel every delayed key, and every rest."""
