@@ -4,10 +4,11 @@ limits (429) ──▶ seat, in turns (429, 503) ──▶ engine ──▶ sett
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from math import ceil
+from typing import Self
 
 from yaie_api.errors import YaieError
 from yaie_api.logs import fields
@@ -42,6 +43,17 @@ class Visit:
         self._place = place
         self._seats = seats
         self._estimate = estimate
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lease.close()
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether it may have to wait for a seat."""
+        return self._seats is not None
 
     @property
     def headers(self) -> dict[str, str]:
@@ -136,9 +148,9 @@ class Tenants:
         """How many requests wait for a seat."""
         return self._seats[model].waiting if model in self._seats else 0
 
-    @contextmanager
-    def admitted(self, ask: Ask) -> Iterator[Visit]:
-        """Charge a request to its tenant's limits, and hold its place there.
+    def admitted(self, ask: Ask) -> Visit:
+        """Charge a request to its tenant's limits, and hold its place there until the visit, a
+        context manager, closes.
 
         Raises:
             RateLimitError: one of the limits is reached.
@@ -148,10 +160,7 @@ class Tenants:
         lease = self._quotas.admit(ask.tenant, tokens)
         place = Place(ask.tenant, self._quotas.book.of(ask.tenant).weight, tokens)
         seats = self._seats_of(ask.model) if self._takes_turns else None
-        try:
-            yield Visit(ask, lease, place, seats, self._estimate)
-        finally:
-            lease.close()
+        return Visit(ask, lease, place, seats, self._estimate)
 
     def _seats_of(self, model: Model) -> Seats:
         seats = self._seats.get(model.name)
