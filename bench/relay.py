@@ -40,8 +40,9 @@ PROMPT_BYTES = 200 << 10
 MOST_STALL_MS = 50.0
 SETTLE_S = 2.0
 """Until the ends of all streams at a time are worked off: they are no stall by a body."""
-UNFINISHED, UNFINISHED_MIB = 500, 96.0
-"""Bodies of which a part is missing, and what all of them together may take."""
+UNFINISHED, UNFINISHED_MIB = 500, 112.0
+"""Bodies of which a part is missing, and what all may take: 64 KiB each, a quarter of the budget of
+256 MiB, and their connections."""
 BASE_MIB, STREAM_MIB = 128.0, 64 / 1024
 NGINX = """\
 daemon off;

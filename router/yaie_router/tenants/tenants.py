@@ -51,11 +51,6 @@ class Visit:
         self._lease.close()
 
     @property
-    def takes_turns(self) -> bool:
-        """Whether it may have to wait for a seat."""
-        return self._seats is not None
-
-    @property
     def headers(self) -> dict[str, str]:
         """What its answer says about the tenant's limits."""
         return self._lease.headers
