@@ -17,6 +17,7 @@ import os
 import re
 import resource
 import shutil
+import signal
 import socket
 import statistics
 import sys
@@ -27,6 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import streams
+import turns
 import uvloop
 
 MOST_CPU_RATIO = 1.7
@@ -38,6 +40,9 @@ PROMPT_BYTES = 200 << 10
 MOST_STALL_MS = 50.0
 SETTLE_S = 2.0
 """Until the ends of all streams at a time are worked off: they are no stall by a body."""
+UNFINISHED, UNFINISHED_MIB = 500, 112.0
+"""Bodies of which a part is missing, and what all may take: 64 KiB each, a quarter of the budget of
+256 MiB, and their connections."""
 BASE_MIB, STREAM_MIB = 128.0, 64 / 1024
 NGINX = """\
 daemon off;
@@ -89,7 +94,13 @@ class Way:
         )
 
     def peak_mib(self) -> float:
-        found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{self.pid}/status").read_text())
+        return self._memory_mib("VmHWM")
+
+    def resident_mib(self) -> float:
+        return self._memory_mib("VmRSS")
+
+    def _memory_mib(self, name: str) -> float:
+        found = re.search(rf"{name}:\s+(\d+)", Path(f"/proc/{self.pid}/status").read_text())
         return int(found[1]) / 1024 if found else 0.0
 
 
@@ -99,7 +110,9 @@ class Held:
 
     streams: int
     peak_mib: float
+    leaving_ms: float
     stall_ms: float
+    unfinished_mib: float
 
 
 async def one_round(ways: Sequence[Way], given: argparse.Namespace) -> None:
@@ -124,6 +137,31 @@ async def held_mib(way: Way, count: int) -> float:
     body = body.replace(b'"n_events"', b'"after_s":5,"n_events"')
     await streams.steady(way.port, count, 1.0, way.spent_s, body)
     return way.peak_mib()
+
+
+async def leaving_ms(way: Way, ticks: Path, count: int) -> float:
+    """The longest turn of the router's event loop as all streams' clients leave at once."""
+    os.kill(way.pid, signal.SIGUSR1)
+    await streams.steady(way.port, count, 1.0, way.spent_s)
+    await asyncio.sleep(SETTLE_S)
+    return turns.longest_s(ticks) * 1e3
+
+
+async def unfinished_mib(way: Way) -> float:
+    """What the process grows by while bodies wait for their last bytes, refused ones included."""
+    before_mib = way.resident_mib()
+    body = streams.BODY % 0
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
+    writers = []
+    for _ in range(UNFINISHED):
+        _, writer = await asyncio.open_connection("127.0.0.1", way.port)
+        writer.write(head % (PROMPT_BYTES + 100) + body + b" " * (PROMPT_BYTES - len(body)))
+        writers.append(writer)
+    await asyncio.sleep(SETTLE_S)
+    grown_mib = way.resident_mib() - before_mib
+    for writer in writers:
+        writer.close()
+    return grown_mib
 
 
 async def stall_ms(way: Way) -> float:
@@ -168,7 +206,10 @@ async def process(*command: str, descriptors: int = 0) -> AsyncIterator[int]:
 
 
 @asynccontextmanager
-async def router(folder: Path, *, descriptors: int = 0) -> AsyncIterator[Way]:
+async def router(
+    folder: Path, *, descriptors: int = 0, ticks: Path | None = None
+) -> AsyncIterator[Way]:
+    """The router with its default settings. `ticks`: where its longest turn is noted (`turns`)."""
     way = Way("router", free_port())
     flags = (
         "--api-socket",
@@ -178,7 +219,8 @@ async def router(folder: Path, *, descriptors: int = 0) -> AsyncIterator[Way]:
         "--metrics-port",
         "0",
     )
-    command = (sys.executable, "-m", "yaie_router", *flags)
+    program = ("-m", "yaie_router") if ticks is None else (str(Path(turns.__file__)), str(ticks))
+    command = (sys.executable, *program, *flags)
     async with process(*command, descriptors=descriptors) as way.pid:
         await ready(way.port)
         yield way
@@ -252,6 +294,8 @@ def missed(direct: Way, proxy: Way, ours: Way, held: "Held") -> list[str]:
         > MOST_P99_RATIO * max(p99_of_nginx_ms, 1.0),
         f"{held.peak_mib:.0f} MiB of {most_mib:.0f}": held.peak_mib > most_mib,
         f"a stall of {held.stall_ms:.0f} ms": held.stall_ms > MOST_STALL_MS,
+        f"a turn of {held.leaving_ms:.0f} ms": held.leaving_ms > MOST_STALL_MS,
+        f"{held.unfinished_mib:.0f} MiB of unfinished bodies": held.unfinished_mib > UNFINISHED_MIB,
     }
     return [text for text, is_missed in found.items() if is_missed]
 
@@ -266,7 +310,12 @@ async def run(given: argparse.Namespace) -> int:
         async with router(folder, descriptors=SOFT_DESCRIPTORS) as way:
             peak_mib = await held_mib(way, given.streams)
             await asyncio.sleep(SETTLE_S)
-            held = Held(given.streams, peak_mib, await stall_ms(way))
+            stalled_ms = await stall_ms(way)
+        ticks = folder / "ticks"
+        async with router(folder, ticks=ticks) as way:
+            left_ms = await leaving_ms(way, ticks, given.streams)
+            grown_mib = await unfinished_mib(way)
+        held = Held(given.streams, peak_mib, left_ms, stalled_ms, grown_mib)
         ours = await stack.enter_async_context(router(folder))
         proxy = await stack.enter_async_context(nginx(folder, direct.port))
         for turn in range(given.rounds):
@@ -285,6 +334,8 @@ async def run(given: argparse.Namespace) -> int:
         "",
         f"{kept}: {held.peak_mib:.0f} MiB.",
         f"Longest stall by a hostile body: {held.stall_ms:.0f} ms.",
+        f"Longest turn as {given.streams} clients leave at once: {held.leaving_ms:.0f} ms.",
+        f"{UNFINISHED} unfinished bodies of 200 KiB: {held.unfinished_mib:.0f} MiB more.",
         *(f"Missed: {one}." for one in misses),
     ]
     print("\n".join(text))

@@ -96,6 +96,7 @@ class _Quota:
         self._limits = limits
         self._requests = _bucket(None, limits.requests_per_minute, clock())
         self._tokens = _bucket(None, limits.tokens_per_minute, clock())
+        self._rates = self._named()
         self._mean_s = 1.0
         self.in_flight = 0
 
@@ -104,6 +105,7 @@ class _Quota:
         self._limits = limits
         self._requests = _bucket(self._requests, limits.requests_per_minute, now_s)
         self._tokens = _bucket(self._tokens, limits.tokens_per_minute, now_s)
+        self._rates = self._named()
 
     def admit(self, tokens: int) -> Lease:
         now_s = self._clock()
@@ -112,7 +114,7 @@ class _Quota:
             wait_s = min(_LONGEST_RETRY_S, self._mean_s / most)
             told = f"concurrent requests: Limit {most}, Used {self.in_flight}, Requested 1"
             raise self._refused("requests", told, wait_s)
-        charged = [(rate, tokens if rate.kind == "tokens" else 1) for rate in self._rates()]
+        charged = [(rate, tokens if rate.kind == "tokens" else 1) for rate in self._rates]
         for rate, amount in charged:
             if (wait_s := rate.bucket.wait_s(amount, now_s)) > 0:
                 limit = rate.bucket.limit
@@ -133,15 +135,17 @@ class _Quota:
         self._mean_s += _SMOOTHING * (self._clock() - began_s - self._mean_s)
 
     def headers(self) -> dict[str, str]:
+        if not self._rates:
+            return {}
         now_s = self._clock()
         told: dict[str, str] = {}
-        for rate in self._rates():
+        for rate in self._rates:
             told[f"x-ratelimit-limit-{rate.kind}"] = str(rate.bucket.limit)
             told[f"x-ratelimit-remaining-{rate.kind}"] = str(rate.bucket.remaining(now_s))
             told[f"x-ratelimit-reset-{rate.kind}"] = duration(rate.bucket.reset_s(now_s))
         return told
 
-    def _rates(self) -> list[_Rate]:
+    def _named(self) -> list[_Rate]:
         named = (
             (self._requests, "requests", "requests per min (RPM)"),
             (self._tokens, "tokens", "tokens per min (TPM)"),

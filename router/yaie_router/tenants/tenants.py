@@ -4,11 +4,11 @@ limits (429) ──▶ seat, in turns (429, 503) ──▶ engine ──▶ sett
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from math import ceil
-from typing import Final
+from typing import Final, Self
 
 from yaie_api.errors import YaieError
 from yaie_api.logs import fields
@@ -43,6 +43,12 @@ class Visit:
         self.place: Final = place
         self._seats = seats
         self._estimate = estimate
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lease.close()
 
     @property
     def headers(self) -> dict[str, str]:
@@ -137,9 +143,9 @@ class Tenants:
         """How many requests wait for a seat."""
         return self._seats[model].waiting if model in self._seats else 0
 
-    @contextmanager
-    def admitted(self, ask: Ask) -> Iterator[Visit]:
-        """Charge a request to its tenant's limits, and hold its place there.
+    def admitted(self, ask: Ask) -> Visit:
+        """Charge a request to its tenant's limits, and hold its place there until the visit, a
+        context manager, closes.
 
         Raises:
             RateLimitError: one of the limits is reached.
@@ -149,10 +155,7 @@ class Tenants:
         lease = self._quotas.admit(ask.tenant, tokens)
         place = Place(ask.tenant, self._quotas.book.of(ask.tenant).weight, tokens)
         seats = self._seats_of(ask.model) if self._takes_turns else None
-        try:
-            yield Visit(ask, lease, place, seats, self._estimate)
-        finally:
-            lease.close()
+        return Visit(ask, lease, place, seats, self._estimate)
 
     def _seats_of(self, model: Model) -> Seats:
         seats = self._seats.get(model.name)

@@ -309,19 +309,21 @@ class Proxy:
             await out.begin(request, opening)
         call.first_token_s = time.perf_counter() - call.arrived_s
         self._metrics.first_byte_of[(call.model.name,)].observe(call.first_token_s)
-        wait = self._deadlines.next_wait(first, is_events=is_events, has_tokens=answer.has_tokens)
-        relay = Relay(
-            cast("Client", request.protocol),
-            answer.connection,
-            gate,
-            is_chunked=out.headers.get("transfer-encoding") == "chunked",
-            watchdog=watchdog,
-            wait=wait,
-        )
         try:
             if is_whole:
                 await out.whole(request, opening + gate.flush() if gate is not None else opening)
             else:
+                wait = self._deadlines.next_wait(
+                    first, is_events=is_events, has_tokens=answer.has_tokens
+                )
+                relay = Relay(
+                    cast("Client", request.protocol),
+                    answer.connection,
+                    gate,
+                    is_chunked=out.headers.get("transfer-encoding") == "chunked",
+                    watchdog=watchdog,
+                    wait=wait,
+                )
                 async with watchdog.waiting(wait):
                     await relay.run()
         except (WaitEndedError, BrokenError) as error:
