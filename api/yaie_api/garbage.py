@@ -27,6 +27,13 @@ def freeze() -> None:
         gc.freeze()
 
 
+def look_rarely() -> None:
+    """Look at new objects for garbage after 10,000 of them and not 700, for a process that parses
+    much JSON, most of which is kept or freed by reference counts.
+    """
+    gc.set_threshold(10_000, 20, DUE)
+
+
 def is_due(waiting: int, since_s: float, *, idle: bool) -> bool:
     """Whether to do a full collection now. `waiting`: collections of the middle generation since
     the last one, `since_s` seconds ago.

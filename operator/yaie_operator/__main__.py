@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from yaie_api import logs, names
+from yaie_api import garbage, logs, names
 from yaie_operator.config import OperatorConfig
 
 EXAMPLES = """\
@@ -145,6 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return 2
     logs.configure(level=arguments.log_level.upper(), log_format=arguments.log_format)
+    garbage.look_rarely()
     return asyncio.run(serve(chosen))
 
 

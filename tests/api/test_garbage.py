@@ -56,3 +56,17 @@ def test_old_garbage_is_collected_at_an_idle_moment_and_only_then(
 
     assert asyncio.run(run()) is idle
     assert gc.get_threshold() == before
+
+
+def test_a_process_that_looks_rarely_still_finds_old_garbage() -> None:
+    before = gc.get_threshold()
+    try:
+        garbage.look_rarely()
+        young, middle, full = gc.get_threshold()
+        assert (young > before[0], full) == (True, before[2])
+        knot = weakref.ref(_Knot())
+        kept: list[list[int]] = [[] for _ in range(young * (middle + 2))]
+        assert kept
+        assert knot() is None
+    finally:
+        gc.set_threshold(*before)

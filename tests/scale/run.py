@@ -19,6 +19,7 @@ import os
 import sys
 import tempfile
 import time
+import urllib.error
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ CURVE = (10, 30, 100, 300, 1000)
 QUIET_S = 4.0
 """Seconds without a write after which a segment has settled."""
 SETTLES_S = 240.0
+ASK_S = 0.5
 RESYNC = ("--resync-seconds", "60")
 """The default, which the scene of other tests sets to an hour."""
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -114,15 +116,18 @@ class Fleet:
         assert self.control_plane.audit is not None
         return self.control_plane.audit.requests_since(mark, user=USER)
 
-    def settle(self) -> None:
-        """Wait until the operator has not written for a while."""
+    def settle(self, running: Operator) -> None:
+        """Wait until the operator has nothing to do and has not written for a while: one that gets
+        no CPU, or is in the middle of a full list, does not write either.
+        """
         audit = self.control_plane.audit
         assert audit is not None
         deadline = time.monotonic() + SETTLES_S
         while True:
             mark = audit.mark()
             time.sleep(QUIET_S)
-            if not audit.writes_since(mark, user=USER):
+            is_idle = asked(running, "yaie_operator_queue_depth") == 0.0
+            if is_idle and not audit.writes_since(mark, user=USER):
                 return
             assert time.monotonic() < deadline, "the operator does not come to rest"
 
@@ -134,7 +139,7 @@ def measure(fleet: Fleet, running: Operator, models: int) -> Segment:
     before, mark, cpu_s = fleet.created, audit.mark(), cpu_of(running.daemon.pid)
     all_s = cpu_of_children()
     asyncio.run(fleet.grow_to(models))
-    fleet.settle()
+    fleet.settle(running)
     spent_s = cpu_of(running.daemon.pid) - cpu_s
     asked = [r for r in fleet.requests_since(mark) if r.resource != "leases" and r.verb != "watch"]
     new = models - before
@@ -183,10 +188,21 @@ def restart(fleet: Fleet, kubeconfig: Path, folder: Path, number: int) -> Restar
 
 
 def reconciled(running: Operator) -> float:
-    """How often a model has been reconciled."""
+    """How often a model has been reconciled. The metrics of a thousand models are long: who asks
+    for them all the time measures the asking.
+    """
+    time.sleep(ASK_S)
     if not running.says("probes and metrics"):
         return 0.0
-    return running.metric('yaie_operator_reconciles_total{result="ok",scope="model"}')
+    return asked(running, 'yaie_operator_reconciles_total{result="ok",scope="model"}') or 0.0
+
+
+def asked(running: Operator, sample: str) -> float | None:
+    """A sample of the operator's metrics; None: it is too busy to answer."""
+    try:
+        return running.metric(sample)
+    except (TimeoutError, urllib.error.URLError):
+        return None
 
 
 def cpu_of(pid: int) -> float:
@@ -219,17 +235,21 @@ def running_fleet(namespaces: int, rate: float) -> Iterator[tuple[Fleet, Path, P
             yield Fleet(control_plane, namespaces, rate), kubeconfig, folder
 
 
+def told_of(one: Segment) -> str:
+    """A segment as a row of the table."""
+    return (
+        f"| {one.models} | {one.latency_s(0.5):.2f} s, {one.latency_s(0.99):.2f} s | "
+        f"{one.requests:.2f} | {one.cpu_ms:.1f} ms ({one.others_ms:.0f} ms) | "
+        f"{one.memory_mib:.0f} MiB |"
+    )
+
+
 def table(segments: Sequence[Segment], restarts: Sequence[Restart]) -> str:
     rows = [
         "| models | create → Deployment p50, p99 | requests | CPU (control plane) | memory |",
         "|---|---|---|---|---|",
     ]
-    rows += [
-        f"| {one.models} | {one.latency_s(0.5):.2f} s, {one.latency_s(0.99):.2f} s | "
-        f"{one.requests:.2f} | {one.cpu_ms:.1f} ms ({one.others_ms:.0f} ms) | "
-        f"{one.memory_mib:.0f} MiB |"
-        for one in segments
-    ]
+    rows += map(told_of, segments)
     last = ", ".join(f"{n} of {what}" for what, n in segments[-1].kinds.most_common())
     told = (
         f"{len(restarts)} restarts beside {segments[-1].models} models: every model looked at "
@@ -271,7 +291,7 @@ def main() -> int:
             segments = []
             for size in sizes:
                 segments.append(measure(fleet, running, size))
-                print(f"{size} models", flush=True)
+                print(told_of(segments[-1]), flush=True)
         restarts = []
         for number in range(max(1, chosen.restarts)):
             restarts.append(restart(fleet, kubeconfig, folder, number))
