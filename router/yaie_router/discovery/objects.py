@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal
 
-from yaie_api.names import HTTP_PORT, HTTP_PORT_NAME, LABEL_MODEL
+from yaie_api.names import HTTP_PORT, HTTP_PORT_NAME, LABEL_MODEL, ROUTER
 from yaie_api.resource.capacity import MAX_NUM_SEQS
 from yaie_router.discovery.stages import NOT_STARTED, stage_of
 
 Object = Mapping[str, Any]
 Policy = Literal["PrefixAffinity", "LeastLoaded", "RoundRobin"]
 DEFAULT_LOAD_FACTOR: Final = 1.25
+_SERVICE: Final = "kubernetes.io/service-name"
 
 
 @dataclass(frozen=True, order=True)
@@ -64,9 +65,12 @@ class Model:
 
 @dataclass(frozen=True)
 class Slice:
-    """The endpoints of one EndpointSlice, by whether they take new requests."""
+    """The endpoints of one EndpointSlice, by whether they take new requests. `of_routers`: they are
+    this router and its like.
+    """
 
     model: str
+    of_routers: bool = False
     ready: tuple[Endpoint, ...] = ()
     resting: tuple[Endpoint, ...] = ()
     waiting: tuple[Endpoint, ...] = ()
@@ -100,6 +104,7 @@ def parse_slice(item: Object) -> Slice:
     entries = [entry for entry in item.get("endpoints") or () if entry.get("addresses")]
     return Slice(
         labels.get(LABEL_MODEL, ""),
+        of_routers=labels.get(_SERVICE) == ROUTER,
         ready=tuple(_endpoint(entry, port) for entry in entries if _takes_requests(entry)),
         resting=tuple(_endpoint(entry, port) for entry in entries if not _takes_requests(entry)),
         waiting=tuple(
