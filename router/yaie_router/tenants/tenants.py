@@ -76,6 +76,14 @@ class Visit:
         self._estimate.learn(ask.model.name, ask.tenant, ask.size, prompt, answer)
         self._settle(prompt + answer)
 
+    def left_after(self, answer: int) -> int:
+        """Take in that its client left, or its engine ended, after about so many tokens of the
+        answer. Returns about how many the prompt had.
+        """
+        prompt = self._estimate.prompt(self._ask.model.name, self._ask.size)
+        self._settle(prompt + answer)
+        return prompt
+
     def refused(self) -> None:
         """Give back what was charged: no engine has computed anything."""
         self._settle(0)
