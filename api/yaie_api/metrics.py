@@ -89,7 +89,8 @@ ROUTER_RATE_LIMITED: Final = Metric(
 ROUTER_TOKENS: Final = Metric(
     "yaie_router_tokens_total",
     "counter",
-    "Tokens of requests as engines counted them, by tenant and kind (prompt or completion).",
+    "Tokens of requests as engines counted them, by tenant and kind (prompt or completion); of "
+    "streams that broke off or whose client left, about what the router had relayed.",
     ("tenant", "model", "kind"),
 )
 ROUTER_ENDPOINTS: Final = Metric(

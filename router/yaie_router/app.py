@@ -300,14 +300,23 @@ class App:
         visit.place.patience_s = call.left_s
         async with visit.seated():
             call.held_s += time.perf_counter() - came_s
-            response = await self._proxy.forward(request, call)
-            if (usage := call.usage) is not None:
-                counted = (usage.prompt_tokens, usage.completion_tokens)
-                visit.counted(*counted)
-                self._metrics.counted(call.tenant, call.model.name, *counted)
-            elif response.status >= HTTPStatus.BAD_REQUEST:
+            try:
+                response = await self._proxy.forward(request, call)
+            finally:  # a client that leaves has had what it was sent
+                self._count(call, visit)
+            if call.usage is None and response.status >= HTTPStatus.BAD_REQUEST:
                 visit.refused()
             return response
+
+    def _count(self, call: Call, visit: Visit) -> None:
+        if (usage := call.usage) is not None:
+            counted = (usage.prompt_tokens, usage.completion_tokens)
+            visit.counted(*counted)
+        elif call.relayed_tokens:
+            counted = (visit.left_after(call.relayed_tokens), call.relayed_tokens)
+        else:
+            return
+        self._metrics.counted(call.tenant, call.model.name, *counted)
 
     def _home(self, path: str, body: dict[str, Any], model: Model, tenant: str) -> int | None:
         if path not in routes.GENERATING or model.policy != "PrefixAffinity":
@@ -422,6 +431,9 @@ def _told(call: Call | None) -> dict[str, Any]:
         told["tokens_in"] = usage.prompt_tokens
         told["tokens_out"] = usage.completion_tokens
         told["cached"] = usage.cached_tokens
+    elif call.relayed_tokens:
+        told["tokens_out"] = call.relayed_tokens
+        told["estimated"] = True
     if call.first_token_s is not None:
         told["ttft"] = round(call.first_token_s, 4)
     return told

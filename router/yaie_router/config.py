@@ -184,7 +184,12 @@ def parser_of(env: Mapping[str, str]) -> argparse.ArgumentParser:
         '{"requestsPerMinute": 600, "tokensPerMinute": 100000, "maxConcurrency": 8, "weight": 2}; '
         "default is for the others",
     )
-    _number(access, "--replicas", Config.replicas, "routers that share the engines' seats")
+    _number(
+        access,
+        "--replicas",
+        Config.replicas,
+        "routers that share engines and limits, until the API server says it",
+    )
     _number(
         access,
         "--max-queued",

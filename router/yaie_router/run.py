@@ -66,8 +66,11 @@ async def run(config: Config, signals: "Signals") -> None:
     def changed() -> None:
         monitor.changed()
         proxy.retain({model.name for model in directory.all()})
-        tenants.changed(directory.all())
+        tenants.changed(directory.all(), routers())
         holding.changed()
+
+    def routers() -> int:
+        return directory.routers or config.replicas
 
     directory = Directory(changed)
     admission = Admission(time.monotonic)
@@ -76,12 +79,12 @@ async def run(config: Config, signals: "Signals") -> None:
         most=config.max_pending,
         timeout_s=config.pending_timeout_s,
         in_flight=admission.in_flight_by_model,
-        replicas=lambda: config.replicas,
+        replicas=routers,
     )
     tenants = Tenants(
         time.monotonic,
         takes_turns=config.api_key_dir is not None,
-        replicas=config.replicas,
+        routers=config.replicas,
         most_queued=config.max_queued,
         queue_timeout_s=config.queue_timeout_s,
     )

@@ -214,7 +214,9 @@ def endpoint_slice(model: str, *engines: FakeEngine, suffix: str = "0") -> dict[
 
 
 class FakeApi:
-    """List and watch of two resources on a unix socket. Each change gets the next version."""
+    """List and watch of two resources on a unix socket. Each change gets the next version.
+    `nonsense`: what a watch sends before its next change, once.
+    """
 
     def __init__(self, socket: Path) -> None:
         self.socket = socket
@@ -227,6 +229,7 @@ class FakeApi:
         self.lists = 0
         self.status: int | None = None
         self.page = 1000
+        self.nonsense: list[bytes] = []
         self.watch_queries: list[dict[str, str]] = []
         self._versions = itertools.count(1)
         self._version = 0
@@ -314,6 +317,8 @@ class FakeApi:
             news = [e for v, p, e in self.history if v > since and p == plural]
             since = self._version
             for entry in news:
+                if self.nonsense:
+                    yield self.nonsense.pop()
                 yield json.dumps(entry).encode() + b"\n"
             async with self._changed:
                 if since == self._version and epoch == self._epoch:

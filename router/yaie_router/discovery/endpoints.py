@@ -93,6 +93,12 @@ class Directory:
         """Whether both resources have been listed at least once."""
         return self.models.listed and self.slices.listed
 
+    @property
+    def routers(self) -> int:
+        """How many routers of the namespace are ready; 0: it is not known."""
+        slices = (row for row in self.slices.rows.values() if row.of_routers)
+        return len({endpoint.name for row in slices for endpoint in row.ready})
+
     def find(self, served_name: str) -> Model | None:
         return self._by_served_name.get(served_name)
 

@@ -1,20 +1,25 @@
 """InferenceModels and EndpointSlices, parsed to the frozen values that routing needs.
 
-Pure. The API server has validated the objects.
+Pure. The API server has validated the objects; what has another type nevertheless is refused here,
+because it would fail where nobody expects it.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
-from yaie_api.names import HTTP_PORT, HTTP_PORT_NAME, LABEL_MODEL
+import msgspec
+
+from yaie_api.names import HTTP_PORT, HTTP_PORT_NAME, LABEL_MODEL, ROUTER
 from yaie_api.resource.capacity import MAX_NUM_SEQS
 from yaie_router.discovery.stages import NOT_STARTED, stage_of
 
 Object = Mapping[str, Any]
 Policy = Literal["PrefixAffinity", "LeastLoaded", "RoundRobin"]
+Parsed = TypeVar("Parsed", "Model", "Slice", "Endpoint")
 DEFAULT_LOAD_FACTOR: Final = 1.25
+_SERVICE: Final = "kubernetes.io/service-name"
 
 
 @dataclass(frozen=True, order=True)
@@ -23,7 +28,7 @@ class Endpoint:
 
     name: str
     address: str
-    port: int
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
     @property
     def base_url(self) -> str:
@@ -48,14 +53,14 @@ class Model:
     aliases: tuple[str, ...] = ()
     created_s: int = 0
     policy: Policy = "PrefixAffinity"
-    load_factor: float = DEFAULT_LOAD_FACTOR
-    timeout_s: float | None = None
+    load_factor: Annotated[float, msgspec.Meta(ge=1, le=1000)] = DEFAULT_LOAD_FACTOR
+    timeout_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
     awaiting: str = ""
     stage: str = NOT_STARTED
     suspended: bool = False
     wakes: bool = False
     context_tokens: int | None = None
-    max_num_seqs: int = MAX_NUM_SEQS
+    max_num_seqs: Annotated[int, msgspec.Meta(ge=1)] = MAX_NUM_SEQS
     endpoints: tuple[Endpoint, ...] = ()
     resting: tuple[Endpoint, ...] = ()
     waiting: tuple[Endpoint, ...] = ()
@@ -64,19 +69,27 @@ class Model:
 
 @dataclass(frozen=True)
 class Slice:
-    """The endpoints of one EndpointSlice, by whether they take new requests."""
+    """The endpoints of one EndpointSlice, by whether they take new requests. `of_routers`: they are
+    this router and its like.
+    """
 
     model: str
+    of_routers: bool = False
     ready: tuple[Endpoint, ...] = ()
     resting: tuple[Endpoint, ...] = ()
     waiting: tuple[Endpoint, ...] = ()
 
 
 def parse_model(item: Object) -> Model:
-    """Read what routing needs of an InferenceModel."""
+    """Read what routing needs of an InferenceModel.
+
+    Raises:
+        AttributeError, LookupError, TypeError, ValueError: it is broken.
+
+    """
     meta, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
     source, routing = spec.get("model") or {}, spec.get("routing") or {}
-    return Model(
+    model = Model(
         name=meta["name"],
         served=source.get("servedName") or meta["name"],
         aliases=tuple(source.get("aliases") or ()),
@@ -91,15 +104,22 @@ def parse_model(item: Object) -> Model:
         max_num_seqs=(spec.get("engine") or {}).get("maxNumSeqs") or MAX_NUM_SEQS,
         context_tokens=(status.get("model") or {}).get("contextLength") or None,
     )
+    return _checked(model)
 
 
 def parse_slice(item: Object) -> Slice:
-    """Read what routing needs of one EndpointSlice."""
+    """Read what routing needs of one EndpointSlice.
+
+    Raises:
+        AttributeError, LookupError, TypeError, ValueError: it is broken.
+
+    """
     labels = item["metadata"].get("labels") or {}
     port = _port(item.get("ports") or ())
     entries = [entry for entry in item.get("endpoints") or () if entry.get("addresses")]
-    return Slice(
+    one = Slice(
         labels.get(LABEL_MODEL, ""),
+        of_routers=labels.get(_SERVICE) == ROUTER,
         ready=tuple(_endpoint(entry, port) for entry in entries if _takes_requests(entry)),
         resting=tuple(_endpoint(entry, port) for entry in entries if not _takes_requests(entry)),
         waiting=tuple(
@@ -108,13 +128,18 @@ def parse_slice(item: Object) -> Slice:
             if not _takes_requests(entry) and not _is_ending(entry)
         ),
     )
+    return _checked(one)
+
+
+def _checked(parsed: Parsed) -> Parsed:
+    """Return it, if each field has the type that it says. Raises ValueError."""
+    return msgspec.convert(vars(parsed), type(parsed))
 
 
 def _endpoint(entry: Object, port: int) -> Endpoint:
     address = entry["addresses"][0]
-    if not isinstance(address, str):
-        raise TypeError(f"an address is {address!r}")
-    return Endpoint((entry.get("targetRef") or {}).get("name") or address, address, port)
+    name = (entry.get("targetRef") or {}).get("name") or address
+    return _checked(Endpoint(name, address, port))
 
 
 def _takes_requests(entry: Object) -> bool:

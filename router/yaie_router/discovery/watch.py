@@ -37,6 +37,13 @@ class ExpiredError(Exception):
     """410: the resourceVersion is too old to watch from; list again."""
 
 
+class _Page(msgspec.Struct):
+    """One page of a list."""
+
+    items: list[Any] | None = None
+    metadata: dict[str, Any] | None = None
+
+
 class Sink(Protocol):
     """What a watcher fills (`endpoints.Table`)."""
 
@@ -125,25 +132,27 @@ class Watcher:
         query: dict[str, str] = {"limit": str(_PAGE)}
         while True:
             page = await self._get(query)
-            items += page.get("items") or ()
-            meta = page.get("metadata") or {}
+            listed = msgspec.convert(page, _Page)
+            items += listed.items or ()
+            meta = listed.metadata or {}
             if not meta.get("continue"):
                 break
-            query["continue"] = meta["continue"]
+            query["continue"] = str(meta["continue"])
         self._sink.replace(items)
-        self._version = meta.get("resourceVersion", "")
+        self._version = str(meta.get("resourceVersion") or "")
         log.info("listed", extra=fields(path=self._path, count=len(items)))
 
     async def _watch(self) -> None:
         async for event in self._events():
             item = _object_of(event)
             if event.get("type") == "ERROR":
-                _raise_for(item.get("code"), item.get("message", ""))
+                _raise_for(item.get("code"), str(item.get("message", "")))
             if event.get("type") in ("ADDED", "MODIFIED"):
                 self._sink.put(item)
             elif event.get("type") == "DELETED":
                 self._sink.drop(item)
-            self._version = item["metadata"].get("resourceVersion") or self._version
+            version = item["metadata"].get("resourceVersion")
+            self._version = version if isinstance(version, str) and version else self._version
 
     async def _get(self, query: dict[str, str]) -> dict[str, Any]:
         timeout = aiohttp.ClientTimeout(total=_REQUEST_S)
@@ -156,8 +165,7 @@ class Watcher:
             body = await response.read()
             _check(response.status)
             self._heard()
-            decoded: dict[str, Any] = msgspec.json.decode(body)
-            return decoded
+            return msgspec.json.decode(body, type=dict[str, Any])
 
     async def _events(self) -> AsyncIterator[dict[str, Any]]:
         query = self._selector | {
@@ -177,7 +185,7 @@ class Watcher:
                 *lines, pending = (pending + chunk).split(b"\n")
                 for line in lines:
                     if line.strip():
-                        yield msgspec.json.decode(line)
+                        yield msgspec.json.decode(line, type=dict[str, Any])
 
     def _report(self, error: Exception, failures: int) -> None:
         """Log the first failure in a row as a warning, the others at debug level."""

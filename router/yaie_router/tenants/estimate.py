@@ -23,8 +23,13 @@ class TokenEstimate:
     def of(self, model: str, tenant: str, size: int, most: int | None) -> int:
         """Tokens of prompt and answer. `size`: bytes of the request. `most`: its `max_tokens`."""
         answer = self._answer.get(tenant, _FIRST_ANSWER)
-        prompt = size / self._bytes.get(model, _FIRST_BYTES)
-        return max(1, round(prompt + (answer if most is None else min(answer, most))))
+        return max(
+            1, self.prompt(model, size) + round(answer if most is None else min(answer, most))
+        )
+
+    def prompt(self, model: str, size: int) -> int:
+        """Tokens of the prompt alone."""
+        return round(size / self._bytes.get(model, _FIRST_BYTES))
 
     def learn(self, model: str, tenant: str, size: int, prompt: int, answer: int) -> None:
         """Take in what an engine has reported: tokens of the prompt and of the answer."""

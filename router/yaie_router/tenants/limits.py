@@ -7,6 +7,7 @@ The entry `default` is for tenants without one of their own.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Annotated, Final
 
 import msgspec
@@ -25,6 +26,19 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     tokens_per_minute: _Count | None = None
     max_concurrency: _Count | None = None
     weight: Annotated[float, msgspec.Meta(ge=0.01, le=1000)] = 1.0
+
+    def shared(self, routers: int) -> "Limits":
+        """Return what each of so many routers lets through, at least one of each."""
+
+        def share(limit: int | None) -> int | None:
+            return None if limit is None else ceil(limit / routers)
+
+        return Limits(
+            requests_per_minute=share(self.requests_per_minute),
+            tokens_per_minute=share(self.tokens_per_minute),
+            max_concurrency=share(self.max_concurrency),
+            weight=self.weight,
+        )
 
 
 @dataclass(frozen=True)

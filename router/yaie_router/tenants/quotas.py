@@ -1,7 +1,7 @@
 """Holds each tenant to its limits: requests at a time, requests a minute, tokens a minute.
 
 A request is charged with an estimate of its tokens when it comes, and with the difference when
-an engine has counted them. Each router counts for itself.
+an engine has counted them. Each router counts for itself, and lets its share of a limit through.
 """
 
 import math
@@ -46,6 +46,7 @@ class Quotas:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._book = LimitBook()
+        self._routers = 1
         self._quotas: dict[str, _Quota] = {}
 
     @property
@@ -55,8 +56,13 @@ class Quotas:
     @book.setter
     def book(self, book: LimitBook) -> None:
         self._book = book
-        for tenant, quota in self._quotas.items():
-            quota.change(book.of(tenant))
+        self._apply()
+
+    def share(self, routers: int) -> None:
+        """Say how many routers share the limits."""
+        if routers != self._routers:
+            self._routers = routers
+            self._apply()
 
     def admit(self, tenant: str, tokens: int) -> Lease:
         """Take a place, a request and an estimate of tokens for a tenant, or none of them.
@@ -67,9 +73,16 @@ class Quotas:
         """
         quota = self._quotas.get(tenant)
         if quota is None:
-            quota = _Quota(tenant, self._book.of(tenant), self._clock)
+            quota = _Quota(tenant, self._limits(tenant), self._clock)
             self._quotas[tenant] = quota
         return quota.admit(tokens)
+
+    def _limits(self, tenant: str) -> Limits:
+        return self._book.of(tenant).shared(self._routers)
+
+    def _apply(self) -> None:
+        for tenant, quota in self._quotas.items():
+            quota.change(self._limits(tenant))
 
     def retain(self, tenants: frozenset[str]) -> None:
         """Forget other tenants, once nothing of them runs."""

@@ -82,6 +82,14 @@ class Visit:
         self._estimate.learn(ask.model.name, ask.tenant, ask.size, prompt, answer)
         self._settle(prompt + answer)
 
+    def left_after(self, answer: int) -> int:
+        """Take in that its client left, or its engine ended, after about so many tokens of the
+        answer. Returns about how many the prompt had.
+        """
+        prompt = self._estimate.prompt(self._ask.model.name, self._ask.size)
+        self._settle(prompt + answer)
+        return prompt
+
     def refused(self) -> None:
         """Give back what was charged: no engine has computed anything."""
         self._settle(0)
@@ -95,7 +103,7 @@ class Tenants:
     """All tenants. `takes_turns`: whether they are told apart where engines are full; if not, a
     request waits in its engine's own queue.
 
-    `replicas`: of the router, which share the engines.
+    `routers`: how many share the engines and the limits, until `changed` says it.
     """
 
     def __init__(
@@ -103,16 +111,17 @@ class Tenants:
         clock: Callable[[], float],
         *,
         takes_turns: bool,
-        replicas: int,
+        routers: int,
         most_queued: int,
         queue_timeout_s: float,
     ) -> None:
         self._clock = clock
         self._takes_turns = takes_turns
-        self._replicas = replicas
+        self._routers = routers
         self._most_queued = most_queued
         self._queue_timeout_s = queue_timeout_s
         self._quotas = Quotas(clock)
+        self._quotas.share(routers)
         self._estimate = TokenEstimate()
         self._seats: dict[str, Seats] = {}
 
@@ -124,8 +133,10 @@ class Tenants:
             log.error("limits that cannot be read; those before count", extra=told)
         log.info("limits read", extra=fields(entries=len(entries)))
 
-    def changed(self, models: Iterable[Model]) -> None:
-        """Take in which models there are, and how many engines each has."""
+    def changed(self, models: Iterable[Model], routers: int) -> None:
+        """Take in which models there are, how many engines each has, and how many routers."""
+        self._routers = routers
+        self._quotas.share(routers)
         known = {model.name: model for model in models}
         self._estimate.retain(set(known))
         for name, seats in list(self._seats.items()):
@@ -167,4 +178,4 @@ class Tenants:
 
     def _count(self, model: Model) -> int:
         """Seats of this router: one at least, so that a model without engines says so at once."""
-        return max(1, ceil(len(model.endpoints) * model.max_num_seqs / self._replicas))
+        return max(1, ceil(len(model.endpoints) * model.max_num_seqs / self._routers))

@@ -61,6 +61,7 @@ class Call:
     `holder`: the only engine that can answer, because it has the stored response. `answer_headers`:
     what the answer gets beside the engine's. `trail`: what its spans tell.
 
+    `relayed_tokens`: of a stream, about how many its client was sent.
     `time_limit_s`: from its arrival, as its client wishes. `begun`: the answer, if it began while
     the request waited.
     """
@@ -86,6 +87,7 @@ class Call:
     outcome: Outcome = "balanced"
     first_token_s: float | None = None
     usage: TokenUsage | None = None
+    relayed_tokens: int = 0
     sent_s: float = 0.0
     attempts: int = 0
     tried: set[str] = field(default_factory=set)
@@ -334,8 +336,9 @@ class Proxy:
             await _break_off(request, out, path=call.path if is_events else None)
             return out
         finally:
-            if gate is not None and gate.usage is not None:
-                call.usage = gate.usage
+            if gate is not None:
+                call.usage = gate.usage or call.usage
+                call.relayed_tokens = relay.pieces
         out.is_ended = True
         if answer.head.status < 500:
             self._tell(call, "finished")

@@ -46,7 +46,9 @@ class Client(Protocol):
 
 
 class Relay:
-    """Writes one answer's body to its client. `gate`: of an event stream."""
+    """Writes one answer's body to its client. `gate`: of an event stream. `pieces`: how many came
+    that were no comments; a piece of a stream is about a token.
+    """
 
     def __init__(
         self,
@@ -65,6 +67,7 @@ class Relay:
         self._is_chunked = is_chunked
         self._watchdog = watchdog
         self._wait = wait
+        self.pieces = 0
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
@@ -92,6 +95,7 @@ class Relay:
             return
         self._write(frame)
         if shows_data(frame, at):
+            self.pieces += 1
             self._watchdog.progressed(self._wait)
 
     def payload(self, data: bytes) -> None:
@@ -100,6 +104,7 @@ class Relay:
         gate = self._gate
         self._frame(data if gate is None else gate.push(data))
         if gate is None or shows_data(data):
+            self.pieces += 1
             self._watchdog.progressed(self._wait)
 
     def ended(self, error: BrokenError | None) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -10,6 +11,7 @@ import pytest
 
 from router.conftest import Stack, StackMaker
 from router.fakes import DONE, FakeEngine, endpoint_slice, event, inference_model
+from router.tenants.test_mount import project
 from yaie_api.names import HEADER_TIMEOUT
 from yaie_router.balancing import holding
 
@@ -124,6 +126,64 @@ async def test_what_the_router_refuses_ends_a_stream_that_has_begun(stack: Stack
         await response.content.readline()
         await stack.api.put(inference_model("demo", **ASLEEP, suspend=True))
         assert "model_suspended" in await response.text()
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize(
+    ("path", "last"),
+    [
+        ("/v1/messages", "event: error\ndata: {"),
+        ("/v1/responses", "event: error\ndata: {"),
+        ("/v1/completions", "data: [DONE]"),
+    ],
+)
+async def test_each_api_gets_the_error_in_its_own_form(stack: Stack, path: str, last: str) -> None:
+    await put_asleep(stack)
+    body = {"model": "demo", "stream": True, "prompt": "hi", "messages": [], "input": "hi"}
+    async with stack.client.post(path, json=body) as response:
+        await response.content.readline()
+        await stack.api.delete("inferencemodels", "demo")
+        text = await response.text()
+    assert "was deleted while it started" in text
+    assert text.strip().rpartition("\n\n")[2].startswith(last)
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_a_client_without_chunks_gets_the_stream_to_the_connections_end(
+    stack: Stack,
+) -> None:
+    await put_asleep(stack)
+    reader, writer = await asyncio.open_connection("127.0.0.1", stack.config.port)
+    body = b'{"model": "demo", "stream": true, "messages": []}'
+    head = (
+        b"POST /v1/chat/completions HTTP/1.0\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
+        % len(body)
+    )
+    writer.write(head + body)
+    told = await asyncio.wait_for(reader.readuntil(b"started\n\n"), 60)
+    assert b"chunked" not in told.lower()
+    await wake(stack)
+    rest = await asyncio.wait_for(reader.read(), 60)
+    assert rest.endswith(event("awake") + DONE)
+    writer.close()
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_a_tenant_s_stream_that_waits_keeps_its_limits_headers(
+    start_router: StackMaker, tmp_path: Path
+) -> None:
+    project(tmp_path / "keys", "1", a="a")
+    project(tmp_path / "limits", "1", a='{"requestsPerMinute": 60}')
+    stack = await start_router(
+        api_key_dir=tmp_path / "keys", limits_dir=tmp_path / "limits", host="0.0.0.0"
+    )
+    stack.client.headers["x-api-key"] = "a"
+    await put_asleep(stack)
+    async with stack.chat() as response:
+        assert response.headers["x-ratelimit-limit-requests"] == "60"
+        await response.content.readline()
+        await wake(stack)
+        assert "awake" in await response.text()
 
 
 @pytest.mark.usefixtures("hasty")

@@ -155,3 +155,23 @@ def test_estimates_come_near_to_what_engines_report() -> None:
     assert estimate.of("m", "a", 600, None) == pytest.approx(428, abs=3)
     estimate.retain(set())
     assert estimate.of("m", "a", 400, 0) == 100
+
+
+def test_routers_share_a_limit_and_give_it_back_when_one_goes() -> None:
+    found, _ = quotas(requests_per_minute=10, tokens_per_minute=1000, max_concurrency=3)
+    found.share(4)
+    leases = [found.admit("a", 10)]
+    with pytest.raises(RateLimitError, match="concurrent requests: Limit 1"):
+        found.admit("a", 10)
+    assert leases[0].headers["x-ratelimit-limit-requests"] == "3"
+    assert leases[0].headers["x-ratelimit-limit-tokens"] == "250"
+    found.share(1)
+    leases += [found.admit("a", 10), found.admit("a", 10)]
+    assert leases[0].headers["x-ratelimit-limit-requests"] == "10"
+    with pytest.raises(RateLimitError, match="concurrent requests: Limit 3"):
+        found.admit("a", 10)
+
+
+def test_no_share_is_nothing_and_no_limit_has_no_share() -> None:
+    assert Limits(max_concurrency=1, weight=2).shared(100) == Limits(max_concurrency=1, weight=2)
+    assert Limits().shared(3) == Limits()

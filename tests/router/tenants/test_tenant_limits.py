@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from router.conftest import Stack, StackMaker
-from router.fakes import DONE, FakeEngine, event
+from router.fakes import DONE, FakeEngine, endpoint_slice, event
 from router.tenants.test_mount import project
 from yaie_api.http.usage_note import TokenUsage
 from yaie_router.tenants import mount
@@ -255,3 +255,25 @@ async def test_a_tenant_with_fifty_times_the_load_of_another_does_not_double_its
         await asyncio.sleep(0.5)
     assert waits_s["in turns"] <= 2 * alone_s, (alone_s, waits_s)
     assert waits_s["as one tenant"] > 3 * alone_s, (alone_s, waits_s)
+
+
+async def test_ready_routers_share_the_limits(start_router: StackMaker, tmp_path: Path) -> None:
+    limited(tmp_path / "limits", "1", a={"requestsPerMinute": 60})
+    stack = await start(start_router, tmp_path, counting(), replicas=2)
+
+    async def share(expected: str) -> bool:
+        _, headers, _ = await ask(stack)
+        return headers["x-ratelimit-limit-requests"] == expected
+
+    assert await share("30")  # as the operator says
+    routers = [FakeEngine(f"yaie-router-{n}") for n in range(3)]
+    for router in routers:
+        router.port = stack.config.port
+    told = endpoint_slice("", *routers)
+    told["metadata"]["labels"]["kubernetes.io/service-name"] = "yaie-router"
+    told["metadata"]["name"] = "yaie-router-1"
+    told["endpoints"][2]["conditions"]["ready"] = False
+    await stack.api.put(told)
+    told["endpoints"][1]["conditions"]["ready"] = False
+    await stack.api.put(told)
+    await stack.until(lambda: share("60"))

@@ -24,10 +24,10 @@ NOTE = USAGE.comment()
 
 
 def fields_of(caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
-    """The keys of the last line of the router's access log."""
+    """The keys of the last line of the router's access log that is of an engine's answer."""
     lines = [one for one in caplog.records if one.name == "yaie_router.app"]
     found = [one.__dict__["fields"] for one in lines if one.getMessage() == "request"]
-    return dict(found[-1])
+    return dict([fields for fields in found if "attempts" in fields][-1])
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,8 @@ async def test_clients_never_see_the_note(
 
 
 async def has_logged(caplog: pytest.LogCaptureFixture) -> bool:
-    return any(one.getMessage() == "request" for one in caplog.records)
+    lines = [one for one in caplog.records if one.getMessage() == "request"]
+    return any("attempts" in one.__dict__["fields"] for one in lines)
 
 
 async def test_a_plain_answer_tells_it_in_a_header(
@@ -73,6 +74,44 @@ async def test_a_plain_answer_tells_it_in_a_header(
         assert HEADER_USAGE not in response.headers
     await stack.until(lambda: has_logged(caplog))
     assert fields_of(caplog)["tokens_out"] == 30
+
+
+async def test_of_a_stream_that_its_client_leaves_counts_what_was_relayed(
+    stack: Stack, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    pieces = [event("a"), event("b"), b": ping\n\n", event("c"), event("d"), NOTE, DONE]
+    await stack.serve("demo", FakeEngine("pod-a", pieces=pieces, hold_at=4))
+    response = await stack.chat()
+    for _ in range(2 * 3 + 2):
+        await response.content.readline()
+    response.close()
+    await stack.until(lambda: has_logged(caplog))
+    told = fields_of(caplog)
+    assert told["status"] == 499
+    assert 1 <= told["tokens_out"] <= 3  # events that come at once are one piece
+    assert told["estimated"] is True
+    assert "tokens_in" not in told
+    labels = 'kind="{}",model="demo",tenant=""'
+    total = [
+        await stack.metric(f"yaie_router_tokens_total{{{labels.format(kind)}}}")
+        for kind in ("completion", "prompt")
+    ]
+    assert total[0] == told["tokens_out"]
+    assert 10 <= total[1] <= 40  # a quarter of the request's bytes
+
+
+async def test_of_a_stream_that_breaks_counts_what_was_relayed(
+    stack: Stack, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    engine = FakeEngine("pod-a", pieces=[event("a"), event("b"), DONE], reset_after_pieces=2)
+    await stack.serve("demo", engine)
+    async with stack.chat() as response:
+        await response.read()
+    await stack.until(lambda: has_logged(caplog))
+    assert 1 <= fields_of(caplog)["tokens_out"] <= 2
+    assert fields_of(caplog)["estimated"] is True
 
 
 async def test_every_engine_is_asked_and_no_client_can_ask(stack: Stack) -> None:
