@@ -32,7 +32,13 @@ from yaie.core.scheduler.fault_isolation import FaultIsolator, Suspect
 from yaie.core.scheduler.kv_cache_manager import SWAP_MIN_TOKENS, KVCacheManager, SwapOut
 from yaie.core.scheduler.lifecycle import RequestLifecycle
 from yaie.core.scheduler.plan import bisect_step, plan
-from yaie.core.scheduler.validation import RequestLimits, duplicate, rejection, validate
+from yaie.core.scheduler.validation import (
+    RequestLimits,
+    consume_resumed,
+    duplicate,
+    rejection,
+    validate,
+)
 from yaie.core.sequence import Sequence, SequenceStatus, StopLimits
 from yaie_api.errors import OverloadedError, YaieError
 from yaie_api.prefix.updates import Load
@@ -197,6 +203,7 @@ class Scheduler:
         """
         try:
             self.validate(request, compiling=compiling)
+            consume_resumed(matcher, request)
         except YaieError as error:
             return rejection(request.request_id, error)
         came_s = self._lifecycle.now if arrived_s is None else arrived_s
