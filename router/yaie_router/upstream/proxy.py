@@ -31,6 +31,8 @@ from yaie_router.metrics import Metrics
 from yaie_router.upstream import headers
 from yaie_router.upstream.attempt import Answer, AttemptError, Request, open_answer
 from yaie_router.upstream.deadlines import Deadlines
+from yaie_router.upstream.failover.failover import Failover, Peers
+from yaie_router.upstream.failover.resumable import Relayed, Resumable, StreamBrokenError
 from yaie_router.upstream.http1.connection import BrokenError
 from yaie_router.upstream.http1.pool import Pool
 from yaie_router.upstream.relay import Client, Relay
@@ -39,16 +41,6 @@ from yaie_router.upstream.stream import EventGate, last_words
 from yaie_router.upstream.trail import UNTRACED, Trail
 
 NO_ENGINE_RETRY_S: Final = 5.0
-
-
-class _Relayed(web.StreamResponse):
-    """An answer whose body a `Relay` writes. `is_ended`: its end, too."""
-
-    is_ended = False
-
-    async def write_eof(self, data: bytes = b"") -> None:
-        if not self.is_ended:
-            await super().write_eof(data)
 
 
 @dataclass
@@ -64,7 +56,8 @@ class Call:
     begins, and `let_go` is called.
 
     `holder`: the only engine that can answer, because it has the stored response. `answer_headers`:
-    what the answer gets beside the engine's. `trail`: what its spans tell.
+    what the answer gets beside the engine's. `trail`: what its spans tell. `resumable`: of a stream
+    that another engine could continue.
     """
 
     method: str
@@ -86,6 +79,7 @@ class Call:
     outcome: Outcome = "balanced"
     first_token_s: float | None = None
     usage: TokenUsage | None = None
+    resumable: Resumable | None = None
     sent_s: float = 0.0
     attempts: int = 0
     tried: set[str] = field(default_factory=set)
@@ -104,6 +98,7 @@ class Proxy:
         budgets: RetryBudgets,
         metrics: Metrics,
         deadlines: Deadlines,
+        failover: Failover,
         forward_keys: bool = True,
     ) -> None:
         self._pool = pool
@@ -113,6 +108,7 @@ class Proxy:
         self._budgets = budgets
         self._metrics = metrics
         self._deadlines = deadlines
+        self._failover = failover
         self._forward_keys = forward_keys
         self._turns: Counter[str] = Counter()
 
@@ -124,6 +120,18 @@ class Proxy:
 
         """
         self._budgets.of(call.model.name).deposit()
+        streams = call.streams and call.holder is None
+        call.resumable = stream = self._failover.begin(call.path, streams=streams)
+        if stream is None:
+            return await self._forward(request, call)
+        try:
+            return await self._forward(request, call)
+        except StreamBrokenError:
+            return await self._go_on(request, call, stream)
+        finally:
+            stream.release()
+
+    async def _forward(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
         failed_5xx = ""
         while True:
             endpoint = self._choose(call)
@@ -147,6 +155,41 @@ class Proxy:
         self._budgets.retain(models)
         for name in self._turns.keys() - models:
             del self._turns[name]
+
+    async def _go_on(
+        self, request: web.BaseRequest, call: Call, stream: Resumable
+    ) -> web.StreamResponse:
+        """Have other engines answer what is left of a stream; if none does, end it."""
+
+        def unusable() -> set[str]:
+            names = {endpoint.name for endpoint in self._now(call.model).endpoints}
+            return call.tried | self._monitor.avoided(names) | self._monitor.busy(names)
+
+        async def attempt(endpoint: Endpoint) -> web.StreamResponse:
+            words = len(stream.gate.words)
+            call.body = stream.body()
+            try:
+                with call.trail.attempt(endpoint, "replay"):
+                    return await self._attempt(request, call, endpoint)
+            except AttemptError as failure:
+                call.tried.add(endpoint.name)
+                if failure.cause == "5xx":
+                    self._tell(call, "5xx")
+                raise
+            except StreamBrokenError:
+                if len(stream.gate.words) > words:
+                    call.tried.clear()
+                call.tried.add(endpoint.name)
+                raise
+
+        call.tried = {call.endpoint}
+        peers = Peers(lambda: self._now(call.model), unusable, self._admission.loads)
+        answered = await self._failover.go_on(stream, peers, attempt)
+        if answered is not None or stream.out is None:
+            return answered or web.Response(status=500)
+        self._metrics.broken_streams.labels(call.model.name).inc()
+        await _break_off(request, stream.out, path=call.path)
+        return stream.out
 
     def _choose(self, call: Call) -> Endpoint:
         decision = Decision(call.holder, "stored") if call.holder else self._pick(call)
@@ -245,9 +288,12 @@ class Proxy:
             except BaseException:  # cancelled: it says nothing about the endpoint
                 self._tell(call, "abandoned")
                 raise
-            call.body = b""  # it is not sent again
+            body, call.body = call.body, b""  # it is not sent again, unless it is held
             call.let_go()
             try:
+                if call.resumable and not call.resumable.hold(body, answer, self._failover.bodies):
+                    call.resumable = None
+                del body
                 return await self._relay(request, call, answer, wait)
             finally:
                 self._pool.give_back(answer.connection)  # it ends unless the answer was whole
@@ -271,6 +317,8 @@ class Proxy:
             call.headers, call.request_id, with_keys=self._forward_keys, tenant=call.tenant
         )
         call.trail.put_in(sent)
+        if call.resumable is not None:
+            call.resumable.put_in(sent, time.perf_counter() - call.arrived_s)
         try:
             async with self._monitor.watchdog.waiting(wait):
                 answer = await open_answer(
@@ -290,14 +338,17 @@ class Proxy:
         self, request: web.BaseRequest, call: Call, answer: Answer, first: Wait
     ) -> web.StreamResponse:
         call.trail.answered(answer.head.status)
-        out = self._head(call, answer)
-        await out.prepare(request)
+        stream = call.resumable
+        out = stream.out if stream is not None else None
+        if out is None:
+            out = await self._begin(request, call, answer)
+        if stream is not None:
+            stream.out = out
         is_chunked = out.headers.get("transfer-encoding") == "chunked"
-        call.first_token_s = time.perf_counter() - call.arrived_s
-        self._metrics.first_byte.labels(call.model.name).observe(call.first_token_s)
         is_events, watchdog = answer.head.is_events, self._monitor.watchdog
         wait = self._deadlines.next_wait(first, is_events=is_events, has_tokens=answer.has_tokens)
-        gate = EventGate() if is_events else None
+        wait.is_resumable = stream is not None and stream.can_go_on
+        gate = (EventGate() if stream is None else stream.gate) if is_events else None
         call.usage = TokenUsage.read(answer.head.headers.get(HEADER_USAGE, ""))
         relay = Relay(
             cast("Client", request.protocol),
@@ -311,9 +362,9 @@ class Proxy:
             async with watchdog.waiting(wait):
                 await relay.run(answer.first)
         except (WaitEndedError, BrokenError) as error:
-            failure: Failure = "timeout" if isinstance(error, WaitEndedError) else "disconnect"
-            self._tell(call, failure)
-            call.trail.broke(failure)
+            call.trail.broke(self._blame_break(call, error))
+            if stream is not None and stream.can_go_on:
+                raise StreamBrokenError from error
             self._metrics.broken_streams.labels(call.model.name).inc()
             await _break_off(request, out, path=call.path if is_events else None)
             return out
@@ -325,9 +376,25 @@ class Proxy:
             self._tell(call, "finished")
         return out
 
-    def _head(self, call: Call, answer: Answer) -> "_Relayed":
+    def _blame_break(self, call: Call, error: WaitEndedError | BrokenError) -> str:
+        """Note why an answer did not come to its end, and return it."""
+        if isinstance(error, WaitEndedError) and error.end == "lost":
+            return "lost"  # it is ejected for this already
+        failure: Failure = "timeout" if isinstance(error, WaitEndedError) else "disconnect"
+        self._tell(call, failure)
+        return failure
+
+    async def _begin(self, request: web.BaseRequest, call: Call, answer: Answer) -> Relayed:
+        """Send the head of the answer to the client."""
+        out = self._head(call, answer)
+        await out.prepare(request)
+        call.first_token_s = time.perf_counter() - call.arrived_s
+        self._metrics.first_byte.labels(call.model.name).observe(call.first_token_s)
+        return out
+
+    def _head(self, call: Call, answer: Answer) -> Relayed:
         upstream = answer.head
-        out = _Relayed(
+        out = Relayed(
             status=upstream.status,
             reason=upstream.reason,
             headers=headers.to_client(
