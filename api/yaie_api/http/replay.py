@@ -28,6 +28,9 @@ from yaie_api.errors import InvalidRequestError
 MARK: Final = b": yaie-note "
 """Opens a note. An empty line ends it."""
 NOTE_END: Final = b"\n\n"
+LOST: Final = b": yaie-lost\n\n"
+"""Written instead of a note, before the error: the process that computes has died, and the one that
+writes has not."""
 CAN_REPLAY: Final = "1"
 """The header's value in an answer whose stream has notes."""
 WORD_BYTES: Final = 4

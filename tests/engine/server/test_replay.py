@@ -21,7 +21,7 @@ from engine.server.scripted import (
     says,
 )
 from yaie.core.messages import Event, Generate, Tokens
-from yaie_api.http.replay import MARK, Identity, add_words, new_words, note, tail_of
+from yaie_api.http.replay import LOST, MARK, Identity, add_words, new_words, note, tail_of
 from yaie_api.names import HEADER_REPLAY
 
 CHAT, TEXT, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/messages"
@@ -191,6 +191,19 @@ async def test_a_failure_in_mid_stream_comes_after_all_that_was_written(tmp_path
     shown = b"".join(piece for piece, _ in pieces(answer.content))
     assert b'"error"' in shown
     assert shown.endswith(b"data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize("path", [CHAT, TEXT, MESSAGES])
+async def test_an_engine_process_that_dies_leaves_a_mark(path: str, tmp_path: Path) -> None:
+    fields = {"prompt": "hello"} if path == TEXT else {"messages": HELLO}
+    body = {"model": "stub", "stream": True, "max_tokens": 90} | fields
+    async with running(tmp_path, says("so it", finish="abort")) as app:
+        noted = await ask(app, path, body, FIRST, b"")
+        plain = await app.post(path, body)
+    *_, (tail, _) = pieces(noted.content)
+    assert tail.startswith(LOST)
+    assert b"error" in tail
+    assert LOST not in plain.content
 
 
 def chunky(text: str) -> Script:

@@ -18,7 +18,7 @@ from yaie.server.answers.replay import Recorder
 from yaie.server.engine.generation import FAILED, Generation, Room, failure_of
 from yaie.server.metrics import ServerMetrics
 from yaie.text.parts import Part, ReasoningPart, TextPart, ToolCall, joined, tool_calls
-from yaie_api.errors import YaieError
+from yaie_api.errors import UnavailableError, YaieError
 from yaie_api.http.openai import Usage
 
 
@@ -141,8 +141,10 @@ class Answer:
                 self._catch_up(self._recorder, sink)
             self._generation.deliver_to(self, room)
             await self._end
-        except Exception:
+        except Exception as error:
             outcome = "error"
+            if self._recorder is not None and isinstance(error, UnavailableError):
+                self._recorder.lost()
             raise
         finally:
             self._generation.close()

@@ -10,7 +10,7 @@ from typing import Final, Self
 
 from yaie.core.messages import TokenLogprobs, Tokens
 from yaie.server.answers.response_body import ResponseBody
-from yaie_api.http.replay import Identity, Piece, note, pieces_of
+from yaie_api.http.replay import LOST, Identity, Piece, note, pieces_of
 
 EMPTY_NOTE: Final = note(())
 """Of what holds no token: a comment, or the opening of an answer."""
@@ -98,6 +98,11 @@ class Recorder:
                 take(Tokens("", ids, logprobs=fakes if self.with_logprobs else ()))
         finally:
             self._is_silent = False
+
+    def lost(self) -> None:
+        """The engine process has died, or gave the answer up: another engine may go on."""
+        self.close()
+        self._write(LOST)
 
     def close(self) -> None:
         """Write what waits: the answer has ended early."""

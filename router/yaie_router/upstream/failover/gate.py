@@ -8,7 +8,7 @@ what the words stand for. The end of a stream has no note, and passes when the s
 from array import array
 from typing import Final
 
-from yaie_api.http.replay import MARK, NOTE_END, add_words, new_words
+from yaie_api.http.replay import LOST, MARK, NOTE_END, add_words, new_words
 from yaie_router.upstream.stream import MOST_HELD_BYTES, EventGate
 
 _LINE: Final = b"\n" + MARK
@@ -45,8 +45,12 @@ class NotedGate(EventGate):
             return data[:at] if self._take(data[at + len(MARK) : -2]) else super().push(data)
         return self._pieces(data)
 
+    @property
+    def is_cut_off(self) -> bool:
+        return self._tail.startswith(LOST) or b"\n" + LOST in self._tail
+
     def flush(self) -> bytes:
-        tail, self._tail = self._tail, b""
+        tail, self._tail = self._tail.replace(LOST, b"", 1) if self.is_cut_off else self._tail, b""
         return super().push(tail) + super().flush()
 
     def another(self) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from router.conftest import Stack, StackMaker
 from router.fakes import DONE, FakeEngine, event
-from yaie_api.http.replay import note
+from yaie_api.http.replay import LOST, note
 from yaie_api.http.usage_note import TokenUsage
 
 TEXTS = ("so ", "日本", "it ", "is, ", "as ", "they ", "say")
@@ -147,6 +147,17 @@ async def test_it_may_break_before_the_end(stack: Stack) -> None:
     await stack.serve("demo", dying, peer)
     while not dying.received:
         assert await answer(stack) == WHOLE
+
+
+async def test_an_engine_whose_process_died_says_so_and_another_goes_on(stack: Stack) -> None:
+    dying, peer = FakeEngine("pod-a"), NotedEngine("pod-b")
+    dying.extra_headers = [("x-yaie-replay", "1")]
+    noted = [event(t) + note([i]) for i, t in enumerate(TEXTS[:4])]
+    dying.pieces = [*noted, LOST + event("the engine died") + USAGE.comment() + DONE]
+    await stack.serve("demo", dying, peer)
+    while not dying.received:
+        assert await answer(stack) == WHOLE
+    assert await outcome(stack, "continued") == 1
 
 
 async def test_an_engine_without_notes_ends_the_stream_with_an_error(stack: Stack) -> None:

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from router.fakes import DONE, event
-from yaie_api.http.replay import MARK, add_words, new_words, note
+from yaie_api.http.replay import LOST, MARK, add_words, new_words, note
 from yaie_api.http.usage_note import TokenUsage
 from yaie_router.upstream.failover.gate import NotedGate
 from yaie_router.upstream.stream import MOST_HELD_BYTES
@@ -84,3 +84,21 @@ def test_a_piece_beyond_all_bounds_is_not_kept() -> None:
     huge = event("x" * MOST_HELD_BYTES)
     assert gate.push(huge) == huge
     assert gate.is_lost
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_the_gate_knows_when_the_engine_process_died(size: int) -> None:
+    gate, stream = (
+        NotedGate(),
+        event("a") + note([4]) + event("b") + LOST + event("an error") + DONE,
+    )
+    shown = b"".join(gate.push(stream[at : at + size]) for at in range(0, len(stream), size))
+    assert gate.is_cut_off
+    assert shown == event("a")
+    assert gate.flush() == event("b") + event("an error") + DONE
+
+
+def test_text_of_a_model_is_no_mark() -> None:
+    gate = NotedGate()
+    gate.push(event("a") + note([4]) + event(LOST.decode()) + DONE)
+    assert not gate.is_cut_off
