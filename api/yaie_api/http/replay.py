@@ -34,6 +34,8 @@ writes has not."""
 CAN_REPLAY: Final = "1"
 """The header's value in an answer whose stream has notes."""
 WORD_BYTES: Final = 4
+MOST_WORDS: Final = 1 << 18
+"""1 MiB: a stream with more tokens is not continued."""
 _ENDS_PIECE: Final = 1 << 31
 _CACHED: Final = 1 << 30
 _VALUE: Final = _CACHED - 1
@@ -78,7 +80,7 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
         tail = found.tail_bytes
         if not (found.nonce.isascii() and found.nonce.isalnum() and len(found.nonce) == 32):
             raise InvalidRequestError("The nonce of a replay is wrong.")
-        if tail is not None and (tail < 0 or tail % WORD_BYTES):
+        if tail is not None and (tail % WORD_BYTES or not 0 <= tail <= MOST_WORDS * WORD_BYTES):
             raise InvalidRequestError("The tail of a replay is wrong.")
         return found
 

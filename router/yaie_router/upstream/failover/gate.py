@@ -8,12 +8,10 @@ what the words stand for. The end of a stream has no note, and passes when the s
 from array import array
 from typing import Final
 
-from yaie_api.http.replay import LOST, MARK, NOTE_END, add_words, new_words
+from yaie_api.http.replay import LOST, MARK, MOST_WORDS, NOTE_END, add_words, new_words
 from yaie_router.upstream.stream import MOST_HELD_BYTES, EventGate
 
 _LINE: Final = b"\n" + MARK
-MOST_WORDS: Final = 1 << 18
-"""1 MiB: a stream with more tokens is not continued."""
 
 
 class NotedGate(EventGate):

@@ -1,7 +1,7 @@
 """Keeps the bodies of requests whose streams can be continued, within a bound of memory.
 
-A body that is kept longer than a moment is compressed in a thread: a prompt of 200 KiB takes about
-3 ms of CPU there, and a third of its memory.
+A body that is kept longer than a moment, or when there is little room left, is compressed in a
+thread: a prompt of 200 KiB takes about 3 ms of CPU there, and a third of its memory.
 """
 
 import asyncio
@@ -24,7 +24,8 @@ class HeldBody:
         self._timer: asyncio.TimerHandle | None = None
         if len(body) >= COMPRESSED_FROM_BYTES:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(COMPRESSED_AFTER_S, bodies.compress, self)
+            after_s = 0.0 if bodies.is_half_full else COMPRESSED_AFTER_S
+            self._timer = loop.call_later(after_s, bodies.compress, self)
 
     @property
     def size(self) -> int:
@@ -57,6 +58,10 @@ class HeldBodies:
         self._limit_bytes = limit_bytes
         self._pool: ThreadPoolExecutor | None = None
         self.size_bytes = 0
+
+    @property
+    def is_half_full(self) -> bool:
+        return self.size_bytes > self._limit_bytes // 2
 
     def hold(self, body: bytes) -> HeldBody | None:
         """Keep a body; None: there is no room."""

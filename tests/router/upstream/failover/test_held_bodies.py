@@ -35,6 +35,17 @@ async def test_a_long_body_is_compressed_and_comes_back_as_it_was() -> None:
     bodies.close()
 
 
+async def test_when_room_gets_short_bodies_are_compressed_at_once() -> None:
+    bodies = HeldBodies(2 * len(LONG))
+    waits, hurries = bodies.hold(LONG), bodies.hold(LONG)
+    assert waits is not None
+    assert hurries is not None
+    async with asyncio.timeout(20):
+        while hurries.size == len(LONG):  # noqa: ASYNC110 - a thread does it
+            await asyncio.sleep(0.01)
+    bodies.close()
+
+
 async def test_a_body_that_was_released_meanwhile_stays_released() -> None:
     bodies = HeldBodies(1 << 20)
     held = bodies.hold(LONG)
