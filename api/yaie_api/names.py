@@ -88,8 +88,8 @@ HEADER_USAGE: Final = "x-yaie-usage"
 
 HEADER_REPLAY: Final = "x-yaie-replay"
 """On a request: the router can have another engine continue the answer. On a response: so can this
-engine (`yaie_api.http.replay`). Whoever reaches an engine past its router may have it go on from tokens of
-their own."""
+engine (`yaie_api.http.replay`). Whoever reaches an engine past its router may set it, and have an
+answer go on from tokens of their own."""
 
 # Environment variables that the operator sets on pods.
 ENV_POD_NAME: Final = "YAIE_POD_NAME"

@@ -297,3 +297,29 @@ async def test_clients_cannot_ask_for_a_replay(stack: Stack) -> None:
         assert await response.read() == WHOLE
         assert "x-yaie-replay" not in response.headers
     assert "evil" not in engine.received[0].headers["x-yaie-replay"]
+
+
+async def test_the_peer_gets_what_is_left_of_the_client_s_time(stack: Stack) -> None:
+    dying, peer = NotedEngine("pod-a", dies_at=3), NotedEngine("pod-b")
+    await stack.serve("demo", dying, peer)
+    limit = {"x-yaie-timeout-seconds": "60"}
+    while not dying.received:
+        peer.received.clear()
+        text = f"hi {next(_NUMBERS)}"
+        body = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": text}]}
+        async with stack.client.post("/v1/chat/completions", json=body, headers=limit) as response:
+            assert await response.read() == WHOLE
+    left_s = float(peer.received[-1].headers["x-yaie-timeout-seconds"])
+    assert 0 < left_s < 60
+    assert dying.received[-1].headers["x-yaie-timeout-seconds"] == "60"
+
+
+async def test_a_stream_that_went_on_is_counted_once(stack: Stack) -> None:
+    dying, peer = NotedEngine("pod-a", dies_at=3), NotedEngine("pod-b")
+    await stack.serve("demo", dying, peer)
+    asked = 0
+    while not dying.received:
+        await answer(stack)
+        asked += 1
+    route = 'model="demo",route="/v1/chat/completions",status="200"'
+    assert await stack.metric(f"yaie_router_requests_total{{{route}}}") == asked
