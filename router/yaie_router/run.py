@@ -39,7 +39,7 @@ from yaie_router.tenants.keys import keys_of
 from yaie_router.tenants.mount import Entries, Mount
 from yaie_router.tenants.tenants import Tenants
 from yaie_router.upstream.attempt import probe_session
-from yaie_router.upstream.deadlines import Deadlines
+from yaie_router.upstream.deadlines import LONGEST_S, Deadlines
 from yaie_router.upstream.failover.failover import Failover
 from yaie_router.upstream.http1.pool import Pool
 from yaie_router.upstream.proxy import Proxy
@@ -95,7 +95,7 @@ async def run(config: Config, signals: "Signals") -> None:
             metrics,
             most_replays=config.max_replays,
             most_bytes=config.max_replay_bytes,
-            wait_s=config.first_token_timeout_s,
+            wait_s=min(LONGEST_S, config.silence_timeout_s),
         )
         proxy = Proxy(
             pool,

@@ -58,7 +58,7 @@ class FirstOutputInfo(NamedTuple):
 
 class Sequence:
     """One output. Mutable, compared by identity. `seq_id`: unique in the process. `arrival`: number
-    of the request in order of arrival.
+    of the request in order of arrival; below 0 if it is resumed.
     """
 
     __slots__ = (

@@ -43,6 +43,11 @@ from yaie.core.sequence import Sequence, SequenceStatus, StopLimits
 from yaie_api.errors import OverloadedError, YaieError
 from yaie_api.prefix.updates import Load
 
+_BEFORE_ALL = 1 << 48
+"""What is resumed was begun elsewhere before: it goes before what waits here, as what was preempted
+does, and in its own order.
+"""
+
 
 class _InFlightStep(NamedTuple):
     """A step that is not committed yet. `sequences` is aligned with the batch's rows."""
@@ -211,7 +216,7 @@ class Scheduler:
         group = SequenceGroup(
             request,
             self._stop_limits,
-            arrival=self._next_arrival,
+            arrival=self._next_arrival - (_BEFORE_ALL if request.resumed_token_ids else 0),
             seed=self._random.getrandbits(63) if seed is None else seed,
             matcher=matcher,
             arrived_s=came_s,

@@ -254,7 +254,7 @@ async def replays_at(peer: NotedEngine, count: int) -> bool:
 
 
 async def test_who_waits_too_long_for_its_turn_gets_an_error(start_router: StackMaker) -> None:
-    stack = await start_router(max_replays=1, first_token_timeout_s=0.5)
+    stack = await start_router(max_replays=1, silence_timeout_s=0.5)
     dying, peer = NotedEngine("pod-a", dies_at=3), NotedEngine("pod-b", holds=True)
     await stack.serve("demo", dying, peer)
     tasks = [asyncio.create_task(answer(stack, text=str(i))) for i in range(12)]
