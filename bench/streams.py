@@ -18,6 +18,9 @@ from pathlib import Path
 import uvloop
 from aiohttp import web
 
+from yaie_api.http.replay import CAN_REPLAY, note
+from yaie_api.names import HEADER_REPLAY
+
 INTERVAL_S = 0.2
 RAMP_S = 0.001
 """Between the beginnings of two streams."""
@@ -36,7 +39,9 @@ def framed(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
-HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"
+NOTED = f"{HEADER_REPLAY}: {CAN_REPLAY}\r\n".encode()
+NOTE = note([12_345])
 END = framed(b"data: [DONE]\n\n") + b"0\r\n\r\n"
 
 
@@ -44,7 +49,9 @@ END = framed(b"data: [DONE]\n\n") + b"0\r\n\r\n"
 
 
 async def stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """20 events at once, or one each interval for as long as the request says."""
+    """20 events at once, or one each interval for as long as the request says. A router that asks
+    for notes gets them, as from the real server.
+    """
     try:
         while True:
             head = await reader.readuntil(b"\r\n\r\n")
@@ -53,9 +60,11 @@ async def stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
             asked = json.loads(body)
             count = int(asked["n_events"])
             await asyncio.sleep(asked.get("after_s", 0))
-            writer.write(HEAD)
+            is_noted = HEADER_REPLAY.encode() in head
+            told = NOTE if is_noted else b""
+            writer.write(HEAD + (NOTED if is_noted else b"") + b"\r\n")
             for _ in range(count or 20):
-                writer.write(framed(event()))
+                writer.write(framed(event() + told))
                 await asyncio.sleep(INTERVAL_S if count else 0)
             writer.write(END)
     except (asyncio.IncompleteReadError, ConnectionError):

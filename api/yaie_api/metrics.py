@@ -130,8 +130,16 @@ ROUTER_RETRIES: Final = Metric(
 ROUTER_BROKEN_STREAMS: Final = Metric(
     "yaie_router_broken_streams_total",
     "counter",
-    "Answers that an engine did not finish after their first byte.",
+    "Answers that ended early after their first byte: their engine died, and no other went on.",
     ("model",),
+)
+ROUTER_FAILOVERS: Final = Metric(
+    "yaie_router_failovers_total",
+    "counter",
+    "Streams whose engine died, by what became of them: continued at another engine, or ended, "
+    "with no_peer that is healthy, no_room for a replay, refused or lost by other engines, or "
+    "because the client_left.",
+    ("model", "outcome"),
 )
 ROUTER_EJECTIONS: Final = Metric(
     "yaie_router_ejections_total",

@@ -86,6 +86,11 @@ engine past its router may set it; without it, all share one cache and one store
 HEADER_USAGE: Final = "x-yaie-usage"
 """On a request, "1": the router asks for the answer's tokens (`yaie_api.http.usage_note`)."""
 
+HEADER_REPLAY: Final = "x-yaie-replay"
+"""On a request: the router can have another engine continue the answer. On a response: so can this
+engine (`yaie_api.http.replay`). Whoever reaches an engine past its router may set it, and have an
+answer go on from tokens of their own."""
+
 # Environment variables that the operator sets on pods.
 ENV_POD_NAME: Final = "YAIE_POD_NAME"
 ENV_NAMESPACE: Final = "YAIE_NAMESPACE"

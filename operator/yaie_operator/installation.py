@@ -85,9 +85,13 @@ ROUTER_LIMITS: Final[Mapping[str, tuple[str, type[int] | type[float]]]] = {
     "interTokenTimeoutSeconds": ("--inter-token-timeout-s", float),
     "silenceTimeoutSeconds": ("--silence-timeout-s", float),
     "suspectAfterSeconds": ("--suspect-after-s", float),
+    "maxReplays": ("--max-replays", int),
+    "maxReplayBytes": ("--max-replay-bytes", int),
     "drainTimeoutSeconds": ("--drain-timeout-s", float),
 }
 """Limits and deadlines of routers, by their names in the chart: the router's flag, and its type."""
+_SWITCHES: Final = frozenset(("maxReplays",))
+"""Those that 0 switches off."""
 _DRAIN: Final = "drainTimeoutSeconds"
 _DRAIN_S: Final = 300
 """The router's own default."""
@@ -119,13 +123,15 @@ class RouterLimits:
         """Read the JSON form.
 
         Raises:
-            ValueError: a name is unknown, or its value no number above 0; the error names it.
+            ValueError: a name is unknown, or its value no number above 0 (or 0, for what that
+                switches off); the error names it.
 
         """
         _refuse_unknown(data, *ROUTER_LIMITS)
         for name, value in data.items():
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not is_number or not 0 < value < float("inf"):
+            is_off = value == 0 and name in _SWITCHES
+            if not is_number or not (is_off or 0 < value < float("inf")):
                 raise ValueError(f"{name} is {value!r}; write a number above 0")
             if ROUTER_LIMITS[name][1] is int and value % 1:
                 raise ValueError(f"{name} is {value!r}; write a whole number")

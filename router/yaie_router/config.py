@@ -75,6 +75,8 @@ class Config:
     inter_token_timeout_s: float = 30.0
     prompt_bytes_per_s: float = 8192.0
     suspect_after_s: float = 5.0
+    max_replays: int = 8
+    max_replay_bytes: int = 128 << 20
     tracing: Tracing | None = None
     drain_delay_s: float = 0.0
     drain_timeout_s: float = 300.0
@@ -127,6 +129,8 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Config:
         inter_token_timeout_s=given.inter_token_timeout_s,
         prompt_bytes_per_s=given.prompt_bytes_per_s,
         suspect_after_s=given.suspect_after_s,
+        max_replays=given.max_replays,
+        max_replay_bytes=given.max_replay_bytes,
         tracing=_tracing(parser, given.otlp_traces_endpoint, env),
         drain_delay_s=given.drain_delay_s,
         drain_timeout_s=given.drain_timeout_s,
@@ -281,6 +285,18 @@ def _deadlines(parser: argparse.ArgumentParser) -> None:
         "--suspect-after-s",
         Config.suspect_after_s,
         "an engine that is waited for and silent this long is asked whether it is ready",
+    )
+    _number(
+        group,
+        "--max-replays",
+        Config.max_replays,
+        "streams of a dead engine that another one computes again at a time; 0: none go on",
+    )
+    _number(
+        group,
+        "--max-replay-bytes",
+        Config.max_replay_bytes,
+        "memory for the requests of streams that could go on at another engine",
     )
 
 

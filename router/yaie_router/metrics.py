@@ -11,6 +11,7 @@ from yaie_api import metrics as names
 from yaie_api.metrics import Metric
 from yaie_router.discovery.objects import Model
 from yaie_router.health.outlier_detection import FAILURES, Cause, Failure
+from yaie_router.upstream.failover.decision import OUTCOMES
 
 M = TypeVar("M", Counter, Histogram)
 
@@ -51,6 +52,7 @@ class Metrics:
         self.picks = self._counter(names.ROUTER_PICKS)
         self.retries = self._counter(names.ROUTER_RETRIES)
         self.broken_streams = self._counter(names.ROUTER_BROKEN_STREAMS)
+        self.failovers = self._counter(names.ROUTER_FAILOVERS)
         self.ejections = self._counter(names.ROUTER_EJECTIONS)
         self.ejected_endpoints = self._gauge(names.ROUTER_EJECTED)
         self.probes = self._counter(names.ROUTER_PROBES)
@@ -108,6 +110,8 @@ class Metrics:
     def _begin_failures(self, model: str) -> None:
         """Show the counters of failures from 0 on: to Prometheus, a first value is no increase."""
         self.broken_streams.labels(model)
+        for failover in OUTCOMES:
+            self.failovers.labels(model, failover)
         for reason in FAILURES:
             self.ejections.labels(model, reason)
         for outcome in ("ready", "failed"):

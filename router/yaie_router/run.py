@@ -40,7 +40,8 @@ from yaie_router.tenants.keys import keys_of
 from yaie_router.tenants.mount import Entries, Mount
 from yaie_router.tenants.tenants import Tenants
 from yaie_router.upstream.attempt import probe_session
-from yaie_router.upstream.deadlines import Deadlines
+from yaie_router.upstream.deadlines import LONGEST_S, Deadlines
+from yaie_router.upstream.failover.failover import Failover
 from yaie_router.upstream.http1.pool import Pool
 from yaie_router.upstream.proxy import Proxy
 
@@ -101,6 +102,12 @@ async def run(config: Config, signals: "Signals") -> None:
         spans = config.tracing.open("yaie-router", metrics.dropped_spans.inc)
     async with access.session() as api, probe_session(config.connect_timeout_s) as probes:
         pool = Pool(config.connect_timeout_s)
+        failover = Failover(
+            metrics,
+            most_replays=config.max_replays,
+            most_bytes=config.max_replay_bytes,
+            wait_s=min(LONGEST_S, config.silence_timeout_s),
+        )
         proxy = Proxy(
             pool,
             directory,
@@ -114,6 +121,7 @@ async def run(config: Config, signals: "Signals") -> None:
                 prompt_bytes_per_s=config.prompt_bytes_per_s,
                 silence_s=config.silence_timeout_s,
             ),
+            failover=failover,
             forward_keys=not (config.api_keys or config.api_key_dir),
         )
         app = App(
@@ -155,6 +163,7 @@ async def run(config: Config, signals: "Signals") -> None:
                 for task in background:
                     task.cancel()
                 pool.close()
+                failover.bodies.close()
                 if spans is not None:
                     spans.close()
 

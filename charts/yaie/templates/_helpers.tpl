@@ -97,7 +97,7 @@ capabilities:
 
 {{/* Limits and deadlines of routers, as JSON. */}}
 {{- define "yaie.routerLimits" -}}
-{{- toJson (pick .Values.router "maxInFlight" "maxBodyBytes" "maxBufferedBytes" "maxUnfinishedBodies" "headerTimeoutSeconds" "bodyTimeoutSeconds" "clientStallSeconds" "connectTimeoutSeconds" "firstTokenTimeoutSeconds" "promptBytesPerSecond" "interTokenTimeoutSeconds" "silenceTimeoutSeconds" "suspectAfterSeconds" "drainTimeoutSeconds") -}}
+{{- toJson (pick .Values.router "maxInFlight" "maxBodyBytes" "maxBufferedBytes" "maxUnfinishedBodies" "headerTimeoutSeconds" "bodyTimeoutSeconds" "clientStallSeconds" "connectTimeoutSeconds" "firstTokenTimeoutSeconds" "promptBytesPerSecond" "interTokenTimeoutSeconds" "silenceTimeoutSeconds" "suspectAfterSeconds" "maxReplays" "maxReplayBytes" "drainTimeoutSeconds") -}}
 {{- end }}
 
 {{/* Who may connect to engines and routers, as JSON; nothing: everyone. */}}

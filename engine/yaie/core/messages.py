@@ -24,7 +24,9 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     highest value is preempted. `salt`: only requests with the same salt share prefixes. `tenant`:
     the tenant to which the `fair` policy charges the tokens. `timeout_s`: the request ends with an
     error this many seconds after its arrival; None: the engine's default. `pooling`: no tokens are
-    generated; the answer is one vector (`Tokens.pooled`).
+    generated; the answer is one vector (`Tokens.pooled`). `resumed_token_ids`: the output begins
+    with these, which another engine has generated: they are not told again, and everything that
+    depends on the output so far goes on from there.
     """
 
     request_id: str
@@ -35,6 +37,7 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     tenant: str = ""
     timeout_s: float | None = None
     pooling: Pooling | None = None
+    resumed_token_ids: tuple[int, ...] = ()
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):

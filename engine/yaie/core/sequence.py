@@ -58,7 +58,7 @@ class FirstOutputInfo(NamedTuple):
 
 class Sequence:
     """One output. Mutable, compared by identity. `seq_id`: unique in the process. `arrival`: number
-    of the request in order of arrival.
+    of the request in order of arrival; below 0 if it is resumed.
     """
 
     __slots__ = (
@@ -118,9 +118,9 @@ class Sequence:
         self.index = index
         self.seed = seed
         self.matcher = matcher
-        self.tokens = list(request.prompt_token_ids)
+        self.n_prompt = n_prompt = len(request.prompt_token_ids)
+        self.tokens = [*request.prompt_token_ids, *request.resumed_token_ids]
         self._key = pack(self.tokens)
-        self.n_prompt = n_prompt = len(self.tokens)
         self.samples = request.pooling is None and sampling.max_tokens != 0
         most = stop_limits.max_model_len
         if not self.samples:

@@ -42,6 +42,9 @@ TRIAL_S: Final = 3.0
 """A stream on trial that gives tokens for so long has passed, though it has not ended."""
 _CALM: Final = frozenset({"sent", "answered", "finished", "abandoned", "pardoned", "probed"})
 """Events that leave a healthy endpoint as it is."""
+STALLED_S: Final = 1.0
+"""A stream without a token for so long shares what its engine is ejected for."""
+_STALLS: Final = ("timeout", "probe")
 _DRAINING: Final = b"draining"
 
 
@@ -157,6 +160,8 @@ class Monitor:
         names = self._names_beside(endpoint)
         if endpoint in self.avoided(names):
             self.watchdog.release(endpoint)
+            if reason in _STALLS:
+                self.watchdog.release_stalled(endpoint, STALLED_S)
 
     def _others(self, endpoint: str) -> bool:
         """Whether the model of those that wait for this endpoint has another one."""

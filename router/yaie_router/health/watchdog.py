@@ -32,7 +32,8 @@ class Wait:
     `limit_s`: how long without a token; `most_s`: how long in any case, counted from `since_s`.
     `since_s` is set where a wait goes on. `is_committed`: no other engine can take
     the request over: the client has bytes of the answer, or only this one has what is asked for.
-    `is_paused`: the client is waited for, not the engine.
+    `is_paused`: the client is waited for, not the engine. `is_resumable`: the client has a part of
+    the answer, and another engine can go on.
     """
 
     model: str
@@ -43,6 +44,7 @@ class Wait:
     began_s: float = 0.0
     since_s: float = 0.0
     is_paused: bool = False
+    is_resumable: bool = False
     ended: End | None = None
     task: "asyncio.Task[object] | None" = field(default=None, repr=False)
 
@@ -139,6 +141,13 @@ class Watchdog:
         """End the waits for an endpoint that is lost, where another can take the request over."""
         for wait in self.waits_of(endpoint):
             if not wait.is_committed:
+                _end(wait, "lost")
+
+    def release_stalled(self, endpoint: str, after_s: float) -> None:
+        """End the waits of streams that can go on elsewhere and had no token for `after_s`."""
+        now_s = self._clock()
+        for wait in self.waits_of(endpoint):
+            if wait.is_resumable and not wait.is_paused and now_s - wait.since_s >= after_s:
                 _end(wait, "lost")
 
     def retain(self, endpoints: set[str]) -> None:

@@ -31,6 +31,11 @@ def shows_data(data: bytes, at: int = 0) -> bool:
     return any(_is_event(block) for block in _BORDER.split(data))
 
 
+def events_in(data: bytes) -> int:
+    """How many events with data there are. A part of an event at the end counts."""
+    return data.count(b"\ndata:") + data.startswith(b"data:")
+
+
 def shows_tokens(data: bytes) -> bool:
     """Whether there is more than comments and the events that open an answer.
 

@@ -32,8 +32,11 @@ from yaie_router.metrics import Metrics
 from yaie_router.upstream import headers
 from yaie_router.upstream.attempt import Answer, AttemptError, Request, open_answer
 from yaie_router.upstream.deadlines import Deadlines
+from yaie_router.upstream.failover.failover import Failover, Peers
+from yaie_router.upstream.failover.resumable import Resumable, StreamBrokenError
 from yaie_router.upstream.http1.connection import BrokenError
 from yaie_router.upstream.http1.pool import Pool
+from yaie_router.upstream.progress import events_in
 from yaie_router.upstream.relay import Client, Relay
 from yaie_router.upstream.relayed import Relayed
 from yaie_router.upstream.retries import others_may_take
@@ -44,6 +47,7 @@ NO_ENGINE_RETRY_S: Final = 5.0
 _MOST_WHOLE_BYTES: Final = 64 << 10
 _NOTICED_S: Final = 0.1
 """A request that waited less goes on with its client's time limit as it came."""
+_LEAST_S: Final = 0.001
 
 
 @dataclass
@@ -61,7 +65,8 @@ class Call:
     `holder`: the only engine that can answer, because it has the stored response. `answer_headers`:
     what the answer gets beside the engine's. `trail`: what its spans tell.
 
-    `relayed_tokens`: of a stream, about how many its client was sent.
+    `relayed_tokens`: of a stream, about how many its client was sent. `resumable`: of a stream that
+    another engine could continue.
     `time_limit_s`: from its arrival, as its client wishes. `begun`: the answer, if it began while
     the request waited.
     """
@@ -88,9 +93,15 @@ class Call:
     first_token_s: float | None = None
     usage: TokenUsage | None = None
     relayed_tokens: int = 0
+    resumable: Resumable | None = None
     sent_s: float = 0.0
     attempts: int = 0
     tried: set[str] = field(default_factory=set)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether its client has nothing of an engine's answer yet."""
+        return self.resumable is None or self.resumable.out is None
 
     @property
     def left_s(self) -> float:
@@ -111,6 +122,7 @@ class Proxy:
         budgets: RetryBudgets,
         metrics: Metrics,
         deadlines: Deadlines,
+        failover: Failover,
         forward_keys: bool = True,
     ) -> None:
         self._pool = pool
@@ -120,6 +132,7 @@ class Proxy:
         self._budgets = budgets
         self._metrics = metrics
         self._deadlines = deadlines
+        self._failover = failover
         self._forward_keys = forward_keys
         self._turns: Counter[str] = Counter()
 
@@ -131,6 +144,18 @@ class Proxy:
 
         """
         self._budgets.of(call.model.name).deposit()
+        streams = call.streams and call.holder is None
+        call.resumable = stream = self._failover.begin(call.path, streams=streams)
+        if stream is None:
+            return await self._forward(request, call)
+        try:
+            return await self._forward(request, call)
+        except StreamBrokenError:
+            return await self._go_on(request, call, stream)
+        finally:
+            stream.release()
+
+    async def _forward(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
         failed_5xx = ""
         while True:
             endpoint = self._choose(call)
@@ -154,6 +179,41 @@ class Proxy:
         self._budgets.retain(models)
         for name in self._turns.keys() - models:
             del self._turns[name]
+
+    async def _go_on(
+        self, request: web.BaseRequest, call: Call, stream: Resumable
+    ) -> web.StreamResponse:
+        """Have other engines answer what is left of a stream; if none does, end it."""
+
+        def unusable() -> set[str]:
+            names = {endpoint.name for endpoint in self._now(call.model).endpoints}
+            return call.tried | self._monitor.avoided(names) | self._monitor.busy(names)
+
+        async def attempt(endpoint: Endpoint) -> web.StreamResponse:
+            words = len(stream.gate.words)
+            call.body = stream.body()
+            try:
+                with call.trail.attempt(endpoint, "replay"):
+                    return await self._attempt(request, call, endpoint)
+            except AttemptError as failure:
+                call.tried.add(endpoint.name)
+                if failure.cause == "5xx":
+                    self._tell(call, "5xx")
+                raise
+            except StreamBrokenError:
+                if len(stream.gate.words) > words:
+                    call.tried.clear()
+                call.tried.add(endpoint.name)
+                raise
+
+        call.tried = {call.endpoint}
+        peers = Peers(lambda: self._now(call.model), unusable, self._admission.loads)
+        answered = await self._failover.go_on(stream, peers, attempt)
+        if answered is not None or stream.out is None:
+            return answered or web.Response(status=500)
+        self._metrics.broken_streams.labels(call.model.name).inc()
+        await _break_off(request, stream.out, path=call.path)
+        return stream.out
 
     def _choose(self, call: Call) -> Endpoint:
         decision = Decision(call.holder, "stored") if call.holder else self._pick(call)
@@ -252,9 +312,12 @@ class Proxy:
             except BaseException:  # cancelled: it says nothing about the endpoint
                 self._tell(call, "abandoned")
                 raise
-            call.body = b""  # it is not sent again
+            body, call.body = call.body, b""  # it is not sent again, unless it is held
             call.let_go()
             try:
+                if call.resumable and not call.resumable.hold(body, answer, self._failover.bodies):
+                    call.resumable = None
+                del body
                 return await self._relay(request, call, answer, wait)
             finally:
                 self._pool.give_back(answer.connection)  # it ends unless the answer was whole
@@ -278,8 +341,10 @@ class Proxy:
             call.headers, call.request_id, with_keys=self._forward_keys, tenant=call.tenant
         )
         if call.held_s > _NOTICED_S or call.attempts > 1:
-            headers.shorten(sent, call.left_s)
+            headers.shorten(sent, call.left_s if call.is_new else max(call.left_s, _LEAST_S))
         call.trail.put_in(sent)
+        if call.resumable is not None:
+            call.resumable.put_in(sent)
         try:
             async with self._monitor.watchdog.waiting(wait):
                 answer = await open_answer(
@@ -301,48 +366,85 @@ class Proxy:
         call.trail.answered(answer.head.status)
         if call.begun is not None and not answer.head.is_events:
             return await _whole(answer)
-        out = call.begun or self._head(call, answer)
-        is_events, watchdog = answer.head.is_events, self._monitor.watchdog
-        gate = EventGate() if is_events else None
+        stream = call.resumable
+        out = (stream and stream.out) or call.begun or self._head(call, answer)
+        is_events = answer.head.is_events
+        gate = (stream.gate if stream is not None else EventGate()) if is_events else None
         call.usage = TokenUsage.read(answer.head.headers.get(HEADER_USAGE, ""))
         opening = gate.push(answer.first) if gate is not None else answer.first
-        is_whole = answer.connection.is_whole
+        is_whole = answer.connection.is_whole and not (gate is not None and gate.is_cut_off)
+        if stream is not None:
+            stream.out = out
         if not is_whole:
             await out.begin(request, opening)
-        call.first_token_s = time.perf_counter() - call.arrived_s
-        self._metrics.first_byte_of[(call.model.name,)].observe(call.first_token_s)
+        if call.first_token_s is None:
+            call.first_token_s = time.perf_counter() - call.arrived_s
+            self._metrics.first_byte_of[(call.model.name,)].observe(call.first_token_s)
+        call.relayed_tokens += events_in(opening) if is_events else 0
         try:
             if is_whole:
                 await out.whole(request, opening + gate.flush() if gate is not None else opening)
             else:
-                wait = self._deadlines.next_wait(
-                    first, is_events=is_events, has_tokens=answer.has_tokens
-                )
-                relay = Relay(
-                    cast("Client", request.protocol),
-                    answer.connection,
-                    gate,
-                    is_chunked=out.headers.get("transfer-encoding") == "chunked",
-                    watchdog=watchdog,
-                    wait=wait,
-                )
-                async with watchdog.waiting(wait):
-                    await relay.run()
+                await self._splice(request, call, answer, out=out, gate=gate, first=first)
         except (WaitEndedError, BrokenError) as error:
-            failure: Failure = "timeout" if isinstance(error, WaitEndedError) else "disconnect"
-            self._tell(call, failure)
-            call.trail.broke(failure)
+            call.trail.broke(self._blame_break(call, error))
+            if stream is not None and stream.can_go_on:
+                raise StreamBrokenError from error
             self._metrics.broken_streams.labels(call.model.name).inc()
             await _break_off(request, out, path=call.path if is_events else None)
             return out
         finally:
             if gate is not None:
                 call.usage = gate.usage or call.usage
-                call.relayed_tokens = relay.pieces
         out.is_ended = True
         if answer.head.status < 500:
             self._tell(call, "finished")
         return out
+
+    async def _splice(
+        self,
+        request: web.BaseRequest,
+        call: Call,
+        answer: Answer,
+        *,
+        out: Relayed,
+        gate: EventGate | None,
+        first: Wait,
+    ) -> None:
+        """Write what comes of an answer from now on.
+
+        Raises:
+            BrokenError: the engine did not finish it.
+            WaitEndedError: it took too long, or is lost.
+
+        """
+        watchdog, stream = self._monitor.watchdog, call.resumable
+        wait = self._deadlines.next_wait(
+            first, is_events=answer.head.is_events, has_tokens=answer.has_tokens
+        )
+        wait.is_resumable = stream is not None and stream.can_go_on
+        relay = Relay(
+            cast("Client", request.protocol),
+            answer.connection,
+            gate,
+            is_chunked=out.headers.get("transfer-encoding") == "chunked",
+            watchdog=watchdog,
+            wait=wait,
+        )
+        try:
+            async with watchdog.waiting(wait):
+                await relay.run()
+        finally:
+            if gate is not None:
+                call.relayed_tokens += relay.pieces
+
+    def _blame_break(self, call: Call, error: WaitEndedError | BrokenError) -> str:
+        """Note why an answer did not come to its end, and return it."""
+        if isinstance(error, WaitEndedError) and error.end == "lost":
+            return "lost"  # it is ejected for this already
+        failure: Failure = "timeout" if isinstance(error, WaitEndedError) else "disconnect"
+        self._tell(call, failure)
+        return failure
 
     def _head(self, call: Call, answer: Answer) -> Relayed:
         upstream = answer.head

@@ -110,6 +110,8 @@ class Relay:
     def ended(self, error: BrokenError | None) -> None:
         if self._done.done():
             return
+        if error is None and self._gate is not None and self._gate.is_cut_off:
+            error = BrokenError("the engine process died")
         if error is not None:
             self._done.set_exception(error)
             return

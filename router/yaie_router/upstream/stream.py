@@ -32,6 +32,11 @@ class EventGate:
     def usage(self) -> TokenUsage | None:
         return self._notes.usage
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the engine says, at the end of its stream, that the answer is not whole."""
+        return False
+
     def passes(self, chunk: bytes, at: int) -> bool:
         """Whether this chunk of a chunked body may go on as it came, without `push`: one event or
         several whole ones, whose payload begins `at`.

@@ -8,6 +8,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from engine_harness import MemoryPort
@@ -153,3 +154,25 @@ def test_company_changes_no_answer(setting: str, alone: dict[str, Answer]) -> No
     stats = engine.engine.scheduler.stats()
     assert (stats.preemptions > 0) == ("few pages" in setting)
     assert (stats.swaps_in > 0) == ("swap" in setting)
+
+
+@pytest.mark.parametrize("setting", ["together", "with few pages", "in small chunks"])
+def test_an_output_goes_on_from_any_of_its_tokens(setting: str, alone: dict[str, Answer]) -> None:
+    """As when another engine began it: what it draws depends on the prompt, the seed and the
+    tokens so far alone.
+    """
+    asked: dict[str, Generate] = {}
+    expected: dict[str, Answer] = {}
+    for name in REQUESTS.keys() - {"two"}:
+        tokens, entries = alone[name][0][0], alone[name][1]
+        sampling = msgspec.structs.replace(REQUESTS[name].sampling, prompt_logprobs=None)
+        for cut in (1, len(tokens) // 2, len(tokens) - 1):
+            asked[f"{name} {cut}"] = msgspec.structs.replace(
+                REQUESTS[name],
+                request_id=f"{name} {cut}",
+                sampling=sampling,
+                resumed_token_ids=tuple(tokens[:cut]),
+            )
+            scored = entries[cut : len(tokens)] if sampling.logprobs is not None else []
+            expected[f"{name} {cut}"] = ({0: tokens[cut:]}, scored)
+    assert Answers(**SETTINGS[setting]).of(asked) == expected

@@ -153,11 +153,13 @@ def ids_of(text: str) -> list[int]:
 
 
 def says(*texts: str, finish: Any = "stop", **last: Any) -> Script:
-    """Output i says text i, token by token and in turns; each ends with `finish`."""
+    """Output i says text i, token by token and in turns; each ends with `finish`. One that is
+    resumed goes on after what it has said.
+    """
 
     def script(request: Generate) -> Iterable[Event]:
         spoken = [ids_of(text) for text in texts]
-        for step in range(max(map(len, spoken))):
+        for step in range(len(request.resumed_token_ids), max(map(len, spoken))):
             for index, ids in enumerate(spoken):
                 if step < len(ids):
                     yield _tokens(request, ids[step], index, first=step == 0)

@@ -80,3 +80,34 @@ async def test_a_lost_endpoint_frees_only_those_whose_answer_has_not_begun() -> 
     tasks[1].cancel()
     with pytest.raises(asyncio.CancelledError):  # a client that leaves is no ended wait
         await tasks[1]
+
+
+async def test_streams_that_stall_leave_an_ejected_engine_if_they_can_go_on_elsewhere() -> None:
+    now_s = 100.0
+    watchdog = Watchdog(lambda: now_s)
+    left: list[str] = []
+
+    async def waits(name: str, **more: object) -> None:
+        try:
+            async with watchdog.waiting(wait(is_committed=True, **more)):
+                await asyncio.Event().wait()
+        except WaitEndedError as ended:
+            left.append(f"{name} {ended.end}")
+
+    tasks = [
+        asyncio.create_task(waits("stalled", is_resumable=True)),
+        asyncio.create_task(waits("bound")),
+        asyncio.create_task(waits("unread", is_resumable=True, is_paused=True)),
+    ]
+    await asyncio.sleep(0)
+    watchdog.release_stalled("pod-a", 1.0)
+    await asyncio.sleep(0.01)
+    assert left == []
+    now_s = 101.0
+    watchdog.release_stalled("pod-a", 1.0)
+    async with asyncio.timeout(GENEROUS_S):
+        await tasks[0]
+    assert left == ["stalled lost"]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

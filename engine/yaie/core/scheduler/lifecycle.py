@@ -89,7 +89,7 @@ class RequestLifecycle:
         if not group.started:
             group.started = True
             self._unstarted_tokens -= sequence.n_prompt
-            group.cached_tokens = allocation.table.cached_tokens
+            group.cached_tokens = min(allocation.table.cached_tokens, sequence.n_prompt)
             self.prompt_tokens += sequence.n_prompt
             self.cached_prompt_tokens += group.cached_tokens
             self.prompts.admitted(sequence.n_prompt, group.cached_tokens)

@@ -32,10 +32,21 @@ from yaie.core.scheduler.fault_isolation import FaultIsolator, Suspect
 from yaie.core.scheduler.kv_cache_manager import SWAP_MIN_TOKENS, KVCacheManager, SwapOut
 from yaie.core.scheduler.lifecycle import RequestLifecycle
 from yaie.core.scheduler.plan import bisect_step, plan
-from yaie.core.scheduler.validation import RequestLimits, duplicate, rejection, validate
+from yaie.core.scheduler.validation import (
+    RequestLimits,
+    consume_resumed,
+    duplicate,
+    rejection,
+    validate,
+)
 from yaie.core.sequence import Sequence, SequenceStatus, StopLimits
 from yaie_api.errors import OverloadedError, YaieError
 from yaie_api.prefix.updates import Load
+
+_BEFORE_ALL = 1 << 48
+"""What is resumed was begun elsewhere before: it goes before what waits here, as what was preempted
+does, and in its own order.
+"""
 
 
 class _InFlightStep(NamedTuple):
@@ -197,6 +208,7 @@ class Scheduler:
         """
         try:
             self.validate(request, compiling=compiling)
+            consume_resumed(matcher, request)
         except YaieError as error:
             return rejection(request.request_id, error)
         came_s = self._lifecycle.now if arrived_s is None else arrived_s
@@ -204,7 +216,7 @@ class Scheduler:
         group = SequenceGroup(
             request,
             self._stop_limits,
-            arrival=self._next_arrival,
+            arrival=self._next_arrival - (_BEFORE_ALL if request.resumed_token_ids else 0),
             seed=self._random.getrandbits(63) if seed is None else seed,
             matcher=matcher,
             arrived_s=came_s,

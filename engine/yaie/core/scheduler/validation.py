@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from yaie.core.matcher import Matcher
 from yaie.core.messages import Generate, Rejected
 from yaie.core.outputs import NO_TOKEN_ALLOWED
 from yaie.core.request import SamplingParams
@@ -47,6 +48,19 @@ def validate(request: Generate, limits: RequestLimits) -> None:
     _check_vocabulary(sampling, limits.vocab_size)
     for name in ("logprobs", "prompt_logprobs"):
         _check_logprobs(name, getattr(sampling, name), limits)
+    if request.resumed_token_ids:
+        _check_resumed(request, limits)
+
+
+def _check_resumed(request: Generate, limits: RequestLimits) -> None:
+    """Refuse an output that cannot go on."""
+    sampling, resumed = request.sampling, request.resumed_token_ids
+    if request.pooling is not None or sampling.n != 1 or sampling.prompt_logprobs is not None:
+        raise InvalidRequestError("Only a single output without prompt_logprobs can be resumed.")
+    room = limits.max_model_len - len(request.prompt_token_ids)
+    if len(resumed) >= min(room, room if sampling.max_tokens is None else sampling.max_tokens):
+        raise InvalidRequestError("The resumed output has reached its length already.")
+    _check_token_ids("resumed_token_ids", resumed, limits.vocab_size)
 
 
 def _check_vocabulary(sampling: SamplingParams, vocab_size: int) -> None:
@@ -87,6 +101,19 @@ def _check_logprobs(name: str, wanted: int | None, limits: RequestLimits) -> Non
     raise InvalidRequestError(
         f"{name}: {asked} were asked for; at most {most} are allowed.", param=name
     )
+
+
+def consume_resumed(matcher: Matcher | None, request: Generate) -> None:
+    """Bring a new matcher to where the output goes on.
+
+    Raises:
+        InvalidRequestError: the grammar does not allow what is resumed, or nothing after it.
+
+    """
+    if matcher is None or not request.resumed_token_ids:
+        return
+    if not all(map(matcher.consume, request.resumed_token_ids)) or matcher.is_finished:
+        raise InvalidRequestError("The resumed output does not have the form that is asked for.")
 
 
 def duplicate(request_id: str) -> InvalidRequestError:

@@ -14,10 +14,11 @@ from yaie.core.messages import TokenLogprobs, Tokens
 from yaie.server import figures
 from yaie.server.answers.output import Delta, FinishReason, Output
 from yaie.server.answers.prefix_tracker import PrefixTracker
+from yaie.server.answers.replay import Recorder
 from yaie.server.engine.generation import FAILED, Generation, Room, failure_of
 from yaie.server.metrics import ServerMetrics
 from yaie.text.parts import Part, ReasoningPart, TextPart, ToolCall, joined, tool_calls
-from yaie_api.errors import YaieError
+from yaie_api.errors import UnavailableError, YaieError
 from yaie_api.http.openai import Usage
 
 
@@ -65,7 +66,8 @@ class Answer:
     """The outputs of one accepted generation. Call `deliver` or `whole` once; `usage` then grows.
 
     `record` is called with the text of each output at its end, if outputs are logged. `tracker` is
-    told what comes, if prefix keys are published.
+    told what comes, if prefix keys are published. `recorder`: of a stream that another engine can
+    continue.
     `prompt_logprobs` is set before the first delta, if the request asked for it: one entry for each
     token of the prompt but the first.
     """
@@ -81,6 +83,7 @@ class Answer:
         submitted_s: float,
         record: Callable[[str], None] | None = None,
         tracker: PrefixTracker | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self._generation = generation
         self._outputs = outputs
@@ -89,6 +92,7 @@ class Answer:
         self._submitted_s = submitted_s
         self._record = record
         self._tracker = tracker
+        self._recorder = recorder
         self._first_s: list[float | None] = [None] * len(outputs)
         self._last_s: list[float | None] = [None] * len(outputs)
         self._ttft_s: float | None = None
@@ -133,10 +137,14 @@ class Answer:
         self._end = asyncio.get_running_loop().create_future()
         outcome = "abort"
         try:
+            if self._recorder is not None:
+                self._catch_up(self._recorder, sink)
             self._generation.deliver_to(self, room)
             await self._end
-        except Exception:
+        except Exception as error:
             outcome = "error"
+            if self._recorder is not None and isinstance(error, UnavailableError):
+                self._recorder.lost()
             raise
         finally:
             self._generation.close()
@@ -166,15 +174,37 @@ class Answer:
             return
         try:
             self._note(tokens)
-            text = output.text(tokens)
-            if text is None:
-                self._advance(sink, output, tokens)
-            elif text:
-                sink.text(tokens.index, text)
-                if self._tracker is not None:
-                    self._tracker.text(text)
+            if self._recorder is None:
+                self._show(sink, output, tokens)
+                return
+            self._recorder.begin(tokens)
+            self._show(sink, output, tokens)
+            self._recorder.end(is_last=output.finish_reason is not None)
         except Exception as error:  # noqa: BLE001 - it is raised where the answer is awaited
             end.set_exception(error)
+
+    def _show(self, sink: Sink, output: Output, tokens: Tokens) -> None:
+        """Pass on what these tokens add."""
+        text = output.text(tokens)
+        if text is None:
+            self._advance(sink, output, tokens)
+        elif text:
+            sink.text(tokens.index, text)
+            if self._tracker is not None:
+                self._tracker.text(text)
+
+    def _catch_up(self, recorder: Recorder, sink: Sink) -> None:
+        """Go through what the client has of an answer that another engine began."""
+        recorder.opened()
+        (output,) = self._outputs
+        self._cached_tokens = recorder.cached_tokens or 0
+
+        def take(tokens: Tokens) -> None:
+            if self._tracker is not None:
+                self._tracker.resume(tokens.token_ids)
+            self._show(sink, output, tokens)
+
+        recorder.catch_up(take)
 
     def fail(self, error: YaieError) -> None:
         """End the answer with this error. The generation calls this."""
@@ -184,7 +214,7 @@ class Answer:
     def _note(self, tokens: Tokens) -> None:
         if tokens.finish_reason in FAILED:
             raise failure_of(tokens)
-        if tokens.cached_tokens:
+        if tokens.cached_tokens and not (self._recorder and self._recorder.pieces):
             self._cached_tokens = max(self._cached_tokens, tokens.cached_tokens)
         if tokens.prompt_logprobs is not None:
             self.prompt_logprobs = tokens.prompt_logprobs

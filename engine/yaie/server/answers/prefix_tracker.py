@@ -57,6 +57,11 @@ class PrefixTracker:
         if self._is_chat:
             self._output += token_ids
 
+    def resume(self, token_ids: Sequence[int]) -> None:
+        """Note tokens that another engine has made: here, nothing is computed yet."""
+        if self._is_chat:
+            self._output += token_ids
+
     def text(self, text: str) -> None:
         """Note more text of the answer."""
         if self._is_chat:

@@ -16,8 +16,11 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from yaie.server.answers.chunks import json_bytes
+from yaie.server.answers.replay import EMPTY_NOTE, Recorder
 from yaie.server.answers.response_body import ResponseBody, body_of
 from yaie_api.errors import EngineError, YaieError
+from yaie_api.http.replay import CAN_REPLAY
+from yaie_api.names import HEADER_REPLAY
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +41,8 @@ class EventStream(Response):
 
     A `YaieError` becomes an error event. Any other error does too, without its details, and is
     logged. `done` follows in every case; b"" if the API has no such event. `ping_s`: a comment is
-    sent after this long without an event; 0: never. `headers`: further headers.
+    sent after this long without an event; 0: never. `headers`: further headers. `recorder`: of a
+    stream that another engine can continue.
     """
 
     def __init__(
@@ -48,9 +52,13 @@ class EventStream(Response):
         ping_s: float = 0.0,
         done: bytes = DONE,
         headers: Mapping[str, str] | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         super().__init__()
         self._more = [(k.encode(), v.encode("latin-1")) for k, v in (headers or {}).items()]
+        self._recorder = recorder
+        if recorder is not None:
+            self._more.append((HEADER_REPLAY.encode(), CAN_REPLAY.encode()))
         self._write = write
         self._ping_s = ping_s
         self._done = done
@@ -60,9 +68,11 @@ class EventStream(Response):
 
     async def _send_all(self, body: ResponseBody, send: Send) -> None:
         await send({**_START, "headers": [*_START["headers"], *self._more]})
+        recorder = self._recorder
+        ping = PING if recorder is None else PING + EMPTY_NOTE
         async with body:
-            with _Pings(body, self._ping_s):
-                await self._write_all(body)
+            with _Pings(body, self._ping_s, ping):
+                await self._write_all(body if recorder is None else recorder.body(body))
         await send({"type": "http.response.body", "body": self._done, "more_body": False})
 
     async def _write_all(self, body: ResponseBody) -> None:
@@ -73,13 +83,17 @@ class EventStream(Response):
         except Exception:
             log.exception("stream failed")
             body.write(error_event(EngineError("The request failed.")))
+        finally:
+            if self._recorder is not None:
+                self._recorder.close()
 
 
 class _Pings:
     """Writes a comment whenever nothing has been written for `interval_s`."""
 
-    def __init__(self, body: ResponseBody, interval_s: float) -> None:
+    def __init__(self, body: ResponseBody, interval_s: float, ping: bytes = PING) -> None:
         self._body = body
+        self._ping = ping
         self._interval_s = interval_s
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -99,7 +113,7 @@ class _Pings:
         now = self._loop.time()
         if now - self._body.written_s >= self._interval_s:
             if not self._body.is_full:
-                self._body.write(PING)
+                self._body.write(self._ping)
             self._body.written_s = now
         self._timer = self._loop.call_at(self._body.written_s + self._interval_s, self._look)
 

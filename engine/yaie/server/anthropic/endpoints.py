@@ -1,6 +1,5 @@
 """POST /v1/messages and /v1/messages/count_tokens. Requests are served as chats."""
 
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -30,7 +29,7 @@ _STOP_REASONS: Final = {"length": "max_tokens", "tool_calls": "tool_use"}
 
 
 async def messages(request: Request) -> Any:
-    context = await open_request(request, MessagesRequest)
+    context = await open_request(request, MessagesRequest, replays=lambda body: body.stream)
     managed = await manage(context.service, context.body)
     body = managed.body
     try:
@@ -39,11 +38,14 @@ async def messages(request: Request) -> Any:
         raise renamed(error, body) from None
     edits = None if body.context_management is None else managed.applied
     page_size = context.service.info.page_size if marks_cache(body) else None
-    writer = MessageWriter(answer, context.model, edits=edits, page_size=page_size)
+    name = f"msg_{context.nonce}"
+    writer = MessageWriter(answer, context.model, name, edits=edits, page_size=page_size)
     told = left_out.headers(unused(body))
     if body.stream:
         ping_s = context.service.options.sse_keep_alive_s
-        return EventStream(writer.stream, ping_s=ping_s, done=b"", headers=told)
+        return EventStream(
+            writer.stream, ping_s=ping_s, done=b"", headers=told, recorder=context.recorder
+        )
     found = await until_disconnect(request.receive, writer.whole())
     return left_response() if found is None else json_response(found, headers=told)
 
@@ -63,14 +65,15 @@ async def count_tokens(request: Request) -> Response:
 class MessageWriter:
     """Writes one answer as a message, whole or as a stream of events.
 
-    `edits`: what was taken out of the conversation, if the client asks for that. `page_size`:
-    tokens of a page of the prefix cache, if the client marks what to cache.
+    `name`: the message's id. `edits`: what was taken out of the conversation, if the client asks
+    for that. `page_size`: tokens of a page of the prefix cache, if the client marks what to cache.
     """
 
     def __init__(
         self,
         answer: Answer,
         model: str,
+        name: str,
         *,
         edits: Sequence[Mapping[str, Any]] | None = None,
         page_size: int | None = None,
@@ -80,7 +83,7 @@ class MessageWriter:
         self._managed = {} if edits is None else {"context_management": {"applied_edits": edits}}
         self._blocks = Items(block_for)
         self._head = {
-            "id": f"msg_{uuid.uuid4().hex}",
+            "id": name,
             "type": "message",
             "role": "assistant",
             "model": model,

@@ -109,6 +109,7 @@ class FakeEngine:
         self._loop.call_soon(self._engine.dispatch, Accepted(request.request_id))
         limit = min(request.sampling.max_tokens or 0, self._script.output_tokens)
         play = _Play(request, fault, cut_off.get(), self._loop.time(), limit)
+        play.said = len(request.resumed_token_ids)
         self._prompt_tokens += len(request.prompt_token_ids)
         self._waiting.append(play)
         self._fill()

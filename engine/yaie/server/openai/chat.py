@@ -1,6 +1,5 @@
 """POST /v1/chat/completions."""
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,14 +33,20 @@ from yaie_api.http.openai import ChatCompletionRequest
 
 
 async def chat_completions(request: Request) -> Any:
-    context = await open_request(request, ChatCompletionRequest)
+    context = await open_request(request, ChatCompletionRequest, replays=_replays)
     answer = await start_chat(context)
-    head = (answer_id("chatcmpl", context.body), int(time.time()), context.model)
+    head = (answer_id("chatcmpl", context), context.created_s, context.model)
     writer = ChatWriter(context.service.tokenizer, context.body, answer, head)
     if context.body.stream:
-        return EventStream(writer.stream, ping_s=context.service.options.sse_keep_alive_s)
+        ping_s = context.service.options.sse_keep_alive_s
+        return EventStream(writer.stream, ping_s=ping_s, recorder=context.recorder)
     choices = await until_disconnect(request.receive, answer.whole())
     return left_response() if choices is None else writer.whole(choices)
+
+
+def _replays(body: ChatCompletionRequest) -> bool:
+    """Whether another engine could continue the answer: a stream of one output."""
+    return body.stream and body.n == 1 and body.prompt_logprobs is None
 
 
 async def start_chat(

@@ -1,7 +1,6 @@
 """POST /v1/completions: completes one prompt or several, each a text or token ids."""
 
 import asyncio
-import time
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -22,15 +21,22 @@ DEFAULT_MAX_TOKENS: Final = 16
 
 
 async def completions(request: Request) -> Any:
-    context = await open_request(request, CompletionRequest)
+    context = await open_request(request, CompletionRequest, replays=_replays)
     service, body = context.service, context.body
     answers = await start_all(context)
-    head = (answer_id("cmpl", context.body), int(time.time()), context.model)
+    head = (answer_id("cmpl", context), context.created_s, context.model)
     writer = CompletionWriter(service.tokenizer, body, answers, head)
     if body.stream:
-        return EventStream(writer.stream, ping_s=service.options.sse_keep_alive_s)
+        ping_s = service.options.sse_keep_alive_s
+        return EventStream(writer.stream, ping_s=ping_s, recorder=context.recorder)
     wholes = await until_disconnect(request.receive, all_whole(answers))
     return left_response() if wholes is None else writer.whole(wholes)
+
+
+def _replays(body: CompletionRequest) -> bool:
+    """Whether another engine could continue the answer: a stream of one output."""
+    is_single = body.n == 1 and len(body.prompts()) == 1
+    return body.stream and is_single and _prompt_logprobs(body) is None
 
 
 async def start_all(context: ServeContext[CompletionRequest]) -> list[Answer]:

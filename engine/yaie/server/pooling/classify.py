@@ -53,7 +53,7 @@ def _answer(
         for index, (_, numbers) in enumerate(found)
     ]
     return {
-        "id": answer_id("classify", context.body),
+        "id": answer_id("classify", context),
         "object": "list",
         "created": int(time.time()),
         "model": context.model,

@@ -46,7 +46,7 @@ async def _embed(context: ServeContext[EmbeddingRequest]) -> dict[str, Any]:
     ]
     usage = pooled.usage_of([one for one, _ in found])
     return {
-        "id": answer_id("embd", context.body),
+        "id": answer_id("embd", context),
         "object": "list",
         "created": int(time.time()),
         "model": context.model,

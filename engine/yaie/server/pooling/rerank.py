@@ -26,7 +26,7 @@ def _answer(context: ServeContext[RerankRequest], found: Scores) -> dict[str, An
     best_first = sorted(range(len(scores)), key=lambda index: -scores[index])
     results = [_result(body, index, scores[index]) for index in best_first[: body.top_n or None]]
     return {
-        "id": answer_id("rerank", context.body),
+        "id": answer_id("rerank", context),
         "model": context.model,
         "usage": usage,
         "results": results,

@@ -96,7 +96,7 @@ def _answer(context: ServeContext[ScoreRequest], found: Scores) -> dict[str, Any
         {"index": index, "object": "score", "score": value} for index, value in enumerate(scores)
     ]
     return {
-        "id": answer_id("score", context.body),
+        "id": answer_id("score", context),
         "object": "list",
         "created": int(time.time()),
         "model": context.model,

@@ -37,9 +37,22 @@ async def read_json(request: Request) -> Any:
         InvalidRequestError: it is not JSON, or has a number that does not fit.
 
     """
+    return (await read_json_and_tail(request, 0))[0]
+
+
+async def read_json_and_tail(request: Request, tail_bytes: int) -> tuple[Any, bytes]:
+    """Return the request's body, decoded from JSON, and its last bytes, which are not of the JSON.
+
+    Raises:
+        InvalidRequestError: it is not JSON, or has a number that does not fit.
+
+    """
     body = (await request.body()).removeprefix(BOM_UTF8)
+    tail = b""
+    if tail_bytes:
+        body, tail = body[:-tail_bytes], body[-tail_bytes:]
     try:
-        return msgspec.json.decode(body)
+        return msgspec.json.decode(body), tail
     except msgspec.DecodeError as error:
         reason = _fault(body, str(error))
     except UnicodeDecodeError:

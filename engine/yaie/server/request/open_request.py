@@ -3,6 +3,7 @@
 import logging
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -10,13 +11,16 @@ from starlette.requests import Request
 
 from yaie.config import Task
 from yaie.server import figures
+from yaie.server.answers.replay import Recorder
 from yaie.server.headers import tenant_and_timeout
-from yaie.server.request.http import read_json, service_of
+from yaie.server.request.http import read_json_and_tail, service_of
 from yaie.server.request.prefix_keys import prefix_keys
 from yaie.server.service import Service
-from yaie_api.errors import UnavailableError
+from yaie_api.errors import InvalidRequestError, UnavailableError
+from yaie_api.http.replay import Identity
 from yaie_api.http.wire import ModelRequest, NamedRequest, parse
 from yaie_api.logs import fields
+from yaie_api.names import HEADER_REPLAY
 from yaie_api.prefix import PrefixKeys
 
 log = logging.getLogger(__name__)
@@ -37,6 +41,7 @@ class ServeContext(Generic[Body_co]):
         tenant: whose share of the engine it counts against; "": tenants are not told apart.
         timeout_s: how long the client waits; None: it does not say.
         prefix: the prefix keys of its body; None: they are not published.
+        recorder: of its stream, if another engine can continue that.
 
     """
 
@@ -47,6 +52,17 @@ class ServeContext(Generic[Body_co]):
     tenant: str
     timeout_s: float | None
     prefix: PrefixKeys | None = None
+    recorder: Recorder | None = None
+
+    @property
+    def created_s(self) -> int:
+        """When the answer begins, in seconds since 1970."""
+        return int(time.time()) if self.recorder is None else self.recorder.identity.created_s
+
+    @property
+    def nonce(self) -> str:
+        """Thirty-two hex digits that no other request has."""
+        return uuid.uuid4().hex if self.recorder is None else self.recorder.identity.nonce
 
     def with_body(self, body: Body) -> "ServeContext[Body]":
         """Return the same request with its body converted to another type."""
@@ -58,20 +74,29 @@ class ServeContext(Generic[Body_co]):
             self.tenant,
             self.timeout_s,
             self.prefix,
+            self.recorder,
         )
 
 
-def answer_id(kind: str, body: NamedRequest) -> str:
+Named = TypeVar("Named", bound=NamedRequest)
+
+
+def answer_id(kind: str, context: ServeContext[Named]) -> str:
     """Return the id of an answer: its kind, then the client's own name of the request, if any."""
-    return f"{kind}-{body.request_id or uuid.uuid4().hex}"
+    return f"{kind}-{context.body.request_id or context.nonce}"
 
 
 async def open_request(
-    request: Request, kind: type[Body], *, task: Task | None = "generate"
+    request: Request,
+    kind: type[Body],
+    *,
+    task: Task | None = "generate",
+    replays: Callable[[Body], bool] | None = None,
 ) -> ServeContext[Body]:
     """Start the request's clock, read and check its body, and find its model.
 
-    `task`: what the model has to be able to do; None: the endpoint checks that itself.
+    `task`: what the model has to be able to do; None: the endpoint checks that itself. `replays`:
+    whether another engine could continue the answer; None: it never could.
 
     Raises:
         InvalidRequestError: the request is wrong, or the model cannot do the task.
@@ -83,7 +108,9 @@ async def open_request(
     tenant, timeout_s = tenant_and_timeout(request.headers, service.options)
     if service.draining:
         raise UnavailableError("The server is shutting down.", code="draining", retry_after_s=1.0)
-    found = await read_json(request)
+    identity = Identity.read(request.headers.get(HEADER_REPLAY, ""))
+    tail_bytes = (identity and identity.tail_bytes) or 0
+    found, tail = await read_json_and_tail(request, tail_bytes)
     body = parse(kind, found)
     model = service.check_model(body.model)
     figures.note_model(model)
@@ -93,4 +120,9 @@ async def open_request(
         service.metrics.unknown_fields(len(body.unknown_fields))
         log.debug("unknown fields", extra=fields(count=len(body.unknown_fields)))
     prefix = prefix_keys(service, found, tenant) if task == "generate" else None
-    return ServeContext(service, body, model, started_s, tenant, timeout_s, prefix)
+    recorder = None
+    if identity is not None and replays is not None and replays(body):
+        recorder = Recorder(identity, tail)
+    elif tail:
+        raise InvalidRequestError("No other engine can continue the answer to this request.")
+    return ServeContext(service, body, model, started_s, tenant, timeout_s, prefix, recorder)

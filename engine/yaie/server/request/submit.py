@@ -5,6 +5,8 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from yaie.core.messages import Generate, Pooling
 from yaie.core.request import SamplingParams
 from yaie.server.answers.answer import Answer
@@ -43,6 +45,11 @@ async def submit(
     if service.options.log_prompts:
         text = service.tokenizer.decode(prompt_ids, skip_special_tokens=False)
         prompt_log.info("prompt", extra=fields(text=text))
+    recorder = context.recorder
+    if recorder is not None:
+        recorder.with_logprobs = sampling.logprobs is not None
+        if sampling.seed is None and not sampling.greedy:
+            sampling = msgspec.structs.replace(sampling, seed=recorder.identity.seed)
     command = generate_command(context, prompt_ids, sampling)
     submitted_s = time.monotonic()
     return Answer(
@@ -54,6 +61,7 @@ async def submit(
         submitted_s=submitted_s,
         record=_log_output if service.options.log_prompts else None,
         tracker=_tracker(context, command),
+        recorder=recorder,
     )
 
 
@@ -87,6 +95,7 @@ def generate_command(
         tenant=context.tenant,
         timeout_s=context.timeout_s,
         pooling=pooling,
+        resumed_token_ids=() if context.recorder is None else context.recorder.resumed_token_ids,
     )
 
 

@@ -14,8 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import openai
 import pytest
+
+from yaie_api.http.replay import MARK, Identity, add_words, new_words, note, tail_of
+from yaie_api.names import HEADER_REPLAY
 
 HELLO: Any = [{"role": "user", "content": "hello"}]
 
@@ -186,3 +190,21 @@ def test_wrong_failures_are_told(engine: Running, capfd: pytest.CaptureFixture[s
         )  # fmt: skip
         assert done.returncode in (1, 2)
         assert told in done.stderr
+
+
+def test_it_goes_on_from_the_tokens_that_a_client_has(engine: Running) -> None:
+    identity = Identity("0" * 32, 1, 1)
+    body = json.dumps({"messages": HELLO, "stream": True}).encode()
+
+    def asked(identity: Identity, tail: bytes) -> list[bytes]:
+        url, headers = f"{engine.url}/v1/chat/completions", {HEADER_REPLAY: identity.header()}
+        request = urllib.request.Request(url, body + tail, headers)
+        with urllib.request.urlopen(request) as response:
+            return [part for part in response.read().split(b"\n\n") if b'"content":' in part]
+
+    words = new_words()
+    add_words(words, note([70, 71]).removeprefix(MARK))
+    tail = tail_of(words)
+    whole = asked(identity, b"")
+    rest = asked(msgspec.structs.replace(identity, tail_bytes=len(tail)), tail)
+    assert len(rest) == len(whole) - 3  # the role, and two tokens

@@ -1,0 +1,1 @@
+"""Continues a client's stream on another engine when its own has died."""

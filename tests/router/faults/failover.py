@@ -1,0 +1,221 @@
+"""Kills one of two real engines under streams of every kind, and compares each with a whole one.
+
+    PYTHONPATH=tests python -m router.faults.failover --streams 200
+
+What is compared is what a client makes of a stream: texts, reasoning, calls, ids, ends, usage, and
+log-probabilities but for their last digits. How tokens are spread over events depends on how busy
+an engine is, also without a failure.
+"""
+
+import argparse
+import asyncio
+import itertools
+import json
+import random
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+
+from router.faults.matrix import Stage, real
+
+CHAT: Final = "/v1/chat/completions"
+USAGE: Final = {"stream_options": {"include_usage": True}}
+CONTINUOUS: Final = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+WEATHER: Final = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+        },
+    },
+}
+SCHEMA: Final = {
+    "type": "object",
+    "properties": {
+        "a": {"type": "string", "minLength": 60, "maxLength": 90},
+        "b": {"type": "array", "items": {"type": "integer"}, "minItems": 8, "maxItems": 10},
+    },
+    "required": ["a", "b"],
+    "additionalProperties": False,
+}
+FORM: Final = {
+    "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
+}
+LOGPROB_DIGITS: Final = 0.01
+
+
+def said(text: str, **fields: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}], "max_tokens": 110} | fields
+
+
+CASES: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
+    (CHAT, said("Tell me a story.", temperature=0, ignore_eos=True) | USAGE),
+    (CHAT, said("Tell me about cats.", seed=7, ignore_eos=True, logprobs=True, top_logprobs=2)),
+    (CHAT, said("日本 😀", temperature=1.6, seed=11, ignore_eos=True) | CONTINUOUS),
+    (
+        "/v1/completions",
+        {"prompt": "Once upon a time", "max_tokens": 110, "temperature": 1.4, "seed": 3,
+         "ignore_eos": True, "logprobs": 1, "frequency_penalty": 0.7, "repetition_penalty": 1.2},
+    ),
+    (CHAT, said("What is the weather in Paris?", temperature=0, tools=[WEATHER],
+                tool_choice="required")),
+    (CHAT, said("Give me JSON.", temperature=1.2, seed=5) | FORM),
+    ("/v1/messages", said("Tell me a story.", temperature=0)),
+    (CHAT, said("Count.", temperature=1.3, seed=23, min_tokens=90, stop=["zq", "xx y"]) | USAGE),
+)  # fmt: skip
+
+
+@dataclass
+class Story:
+    """What a client makes of one stream."""
+
+    text: str = ""
+    reasoning: str = ""
+    calls: list[str] = field(default_factory=list)
+    heads: set[str] = field(default_factory=set)
+    logprobs: list[tuple[str, float]] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    end: str = ""
+    usage: dict[str, Any] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+    def differs(self, other: "Story") -> list[str]:
+        """Names of what is not the same in both."""
+        found = [
+            name
+            for name in ("text", "reasoning", "calls", "offsets", "end", "usage", "errors")
+            if getattr(self, name) != getattr(other, name)
+        ]
+        pairs = list(itertools.zip_longest(self.logprobs, other.logprobs, fillvalue=("", 0.0)))
+        if any(a[0] != b[0] or abs(a[1] - b[1]) > LOGPROB_DIGITS for a, b in pairs):
+            found.append("logprobs")
+        if len(self.heads) != 1:
+            found.append("heads")
+        return found
+
+
+def story_of(raw: bytes) -> Story:
+    """Read a stream; every event must be whole."""
+    story = Story()
+    if not raw.endswith((b"data: [DONE]\n\n", b'{"type":"message_stop"}\n\n')):
+        story.errors.append(f"ends with {raw[-60:]!r}")
+    for block in raw.decode().split("\n\n"):
+        for line in block.split("\n"):
+            if line.startswith("data: {"):
+                _take(story, json.loads(line[6:]))
+    return story
+
+
+def _take(story: Story, event: dict[str, Any]) -> None:
+    if event.get("error"):
+        story.errors.append(str(event["error"]))
+    elif "choices" in event:
+        story.heads.add(str((event["id"], event["created"], event["model"])))
+        if usage := event.get("usage"):
+            story.usage = {k: v for k, v in usage.items() if k != "prompt_tokens_details"}
+        for choice in event["choices"]:
+            _take_choice(story, choice)
+    elif event["type"] == "message_start":
+        story.heads.add(event["message"]["id"])
+    elif event["type"] == "content_block_delta":
+        story.text += event["delta"].get("text", "")
+    elif event["type"] == "message_delta":
+        story.end = str(event["delta"])
+        story.usage = {"output_tokens": event["usage"]["output_tokens"]}
+
+
+def _take_choice(story: Story, choice: dict[str, Any]) -> None:
+    delta = choice.get("delta") or {}
+    story.text += (delta.get("content") or "") + (choice.get("text") or "")
+    story.reasoning += delta.get("reasoning") or ""
+    for call in delta.get("tool_calls") or []:
+        story.calls += [call["function"].get("name") or "", call["function"]["arguments"]]
+    story.calls = ["".join(story.calls)] if story.calls else []
+    told = choice.get("logprobs") or {}
+    story.logprobs += [(one["token"], one["logprob"]) for one in told.get("content", ())]
+    story.logprobs += zip(told.get("tokens", ()), told.get("token_logprobs", ()), strict=True)
+    story.offsets += told.get("text_offset", ())
+    if choice.get("finish_reason"):
+        story.end = str((choice["finish_reason"], choice.get("stop_reason")))
+
+
+@dataclass
+class Load:
+    """Streams through the router. `reads`: how often a client got bytes."""
+
+    stage: Stage
+    session: aiohttp.ClientSession
+    reads: int = 0
+
+    async def ask(self, number: int) -> Story:
+        """Play a case, and read its stream to the end."""
+        path, fields = CASES[number % len(CASES)]
+        body = {"model": self.stage.model, "stream": True} | fields
+        raw = b""
+        async with self.session.post(self.stage.router.url + path, json=body) as response:
+            assert response.status == 200, await response.text()
+            async for data in response.content.iter_any():
+                raw += data
+                self.reads += 1
+        return story_of(raw)
+
+    async def failovers(self) -> Iterator[str]:
+        """The router's lines about them, but for zeros."""
+        async with self.session.get(self.stage.router.metrics_url) as response:
+            lines = (await response.text()).splitlines()
+        wanted = ("yaie_router_failovers_total", "yaie_router_broken_streams_total")
+        return (one for one in lines if one.startswith(wanted) and not one.endswith(" 0.0"))
+
+
+async def kill_one(folder: Path, streams: int, seed: int) -> list[str]:
+    """Kill an engine at a random token. Return what is wrong; a line for each stream."""
+    rng = random.Random(seed)
+    timeout = aiohttp.ClientTimeout(total=600)
+    connector = aiohttp.TCPConnector(limit=0)
+    async with (
+        real(folder, engines=2) as stage,
+        aiohttp.ClientSession(timeout=timeout, connector=connector) as session,
+    ):
+        load = Load(stage, session)
+        whole = await asyncio.gather(*(load.ask(number) for number in range(len(CASES))))
+        load.reads = 0
+        asking = [asyncio.create_task(load.ask(number)) for number in range(streams)]
+        until = streams * rng.randint(2, 25)
+        while load.reads < until and not all(one.done() for one in asking):  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        await stage.break_it("SIGKILL")
+        answers = await asyncio.gather(*asking)
+        told = list(await load.failovers())
+    print("\n".join(told), flush=True)
+    wrong = [
+        f"{number}: {name}: {getattr(answer, name)!r} instead of {getattr(model, name)!r}"
+        for number, answer in enumerate(answers)
+        for model in [whole[number % len(CASES)]]
+        for name in answer.differs(model)
+    ]
+    if not any('outcome="continued"' in line for line in told):
+        wrong.append("no stream had to go on elsewhere")
+    return wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--streams", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        wrong = asyncio.run(kill_one(Path(folder), given.streams, given.seed))
+    print("\n".join(wrong) or f"{given.streams} streams are whole")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""An engine is killed under real streams, and no client notices. `YAIE_FAILOVER_STREAMS`: how many
+streams; 32 without it.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from router.faults.failover import Story, kill_one, story_of
+
+STREAMS = int(os.environ.get("YAIE_FAILOVER_STREAMS", "32"))
+
+
+@pytest.mark.drill
+async def test_streams_of_a_killed_engine_are_those_of_one_that_lives(tmp_path: Path) -> None:
+    wrong = await kill_one(tmp_path, STREAMS, seed=STREAMS)
+    assert not wrong, "\n".join(wrong[:20])
+
+
+def test_the_drill_sees_a_seam() -> None:
+    head = b'"id":"a","created":1,"model":"m"'
+    chunk = b'data: {%b,"choices":[{"delta":{"content":"%b"},"finish_reason":%b}]}\n\n'
+    end = b"data: [DONE]\n\n"
+    whole = story_of(chunk % (head, b"ab", b"null") + chunk % (head, b"c", b'"stop"') + end)
+    assert whole.differs(whole) == []
+    assert whole.text == "abc"
+    split = story_of(chunk % (head, b"a", b"null") + chunk % (head, b"bc", b'"stop"') + end)
+    assert split.differs(whole) == []
+    twice = story_of(chunk % (head, b"ab", b"null") + chunk % (head, b"bc", b'"stop"') + end)
+    assert twice.differs(whole) == ["text"]
+    other = head.replace(b'"a"', b'"b"')
+    ids = story_of(chunk % (head, b"ab", b"null") + chunk % (other, b"c", b'"stop"') + end)
+    assert ids.differs(whole) == ["heads"]
+    assert story_of(chunk % (head, b"abc", b'"stop"')).differs(whole) == ["errors"]
+    assert Story().differs(whole)
