@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from yaie_api import __version__, logs, names, prefix
+from yaie_api import __version__, logs, names
 from yaie_api.errors import EngineError, MethodNotAllowedError, RateLimitError, YaieError
 from yaie_api.http import anthropic_models
 from yaie_api.http.access.body import BodyLimits
@@ -24,6 +24,7 @@ from yaie_api.http.access.head import Head
 from yaie_api.http.access.keys import ApiKeys
 from yaie_api.http.envelopes import ANTHROPIC_VERSION
 from yaie_api.http.paths import no_such_path
+from yaie_api.prefix import PrefixKeys
 from yaie_api.tracing.spans import SpanSink
 from yaie_router import routes
 from yaie_router.balancing.admission import Admission
@@ -46,6 +47,7 @@ from yaie_router.downstream.pages import openapi_answer, page_answer
 from yaie_router.downstream.request_spans import spans_of
 from yaie_router.health.monitor import Monitor
 from yaie_router.metrics import Metrics
+from yaie_router.prefixes.placer import Placer
 from yaie_router.tenants.tenants import Ask, Tenants, Visit
 from yaie_router.upstream.headers import add_headers, request_id
 from yaie_router.upstream.proxy import Call, Proxy
@@ -88,6 +90,7 @@ class App:
         holding: Holding,
         monitor: Monitor,
         tenants: Tenants,
+        placer: Placer,
         spans: SpanSink | None = None,
     ) -> None:
         self._config = config
@@ -100,6 +103,7 @@ class App:
         self._holding = holding
         self._monitor = monitor
         self._tenants = tenants
+        self._placer = placer
         self._spans = spans
         self.draining = False
         self.gate = Gate(config.api_keys, config.cors)
@@ -218,7 +222,7 @@ class App:
             headers=request.headers,
             body=raw,
             model=model,
-            key=self._home(path, body, model, exchange.tenant),
+            keys=self._keys(path, body, model, exchange.tenant),
             holder=self._earlier_holder(path, body, model),
             request_id=exchange.request_id,
             arrived_s=arrived_s,
@@ -249,7 +253,7 @@ class App:
             headers=request.headers,
             body=raw,
             model=holder.model,
-            key=None,
+            keys=None,
             holder=holder.endpoint,
             request_id=exchange.request_id,
             arrived_s=arrived_s,
@@ -285,11 +289,12 @@ class App:
                 visit.refused()
             return response
 
-    def _home(self, path: str, body: dict[str, Any], model: Model, tenant: str) -> int | None:
+    def _keys(
+        self, path: str, body: dict[str, Any], model: Model, tenant: str
+    ) -> PrefixKeys | None:
         if path not in routes.GENERATING or model.policy != "PrefixAffinity":
             return None
-        key = prefix.tenant_key(self._config.prefix_key, tenant)
-        return prefix.home_key(body, key, model=model.served)
+        return self._placer.keys(body, model, tenant)
 
     def _earlier_holder(self, path: str, body: dict[str, Any], model: Model) -> Endpoint | None:
         """Return the model's engine that has the response that the request continues."""

@@ -35,6 +35,8 @@ from yaie_router.health.monitor import Monitor, Told
 from yaie_router.health.retry_budget import RetryBudgets
 from yaie_router.health.watchdog import Watchdog
 from yaie_router.metrics import Metrics, Silence
+from yaie_router.prefixes.placer import Placer
+from yaie_router.prefixes.subscriptions import Subscriptions, feed_session
 from yaie_router.tenants.keys import keys_of
 from yaie_router.tenants.mount import Entries, Mount
 from yaie_router.tenants.tenants import Tenants
@@ -66,8 +68,11 @@ async def run(config: Config, signals: "Signals") -> None:
         proxy.retain({model.name for model in directory.all()})
         tenants.changed(directory.all())
         holding.changed()
+        subscriptions.changed()
 
     directory = Directory(changed)
+    placer = Placer(config.prefix_key)
+    subscriptions = Subscriptions(directory, placer)
     holding = Holding(directory, most=config.max_pending, timeout_s=config.pending_timeout_s)
     admission = Admission(time.monotonic)
     tenants = Tenants(
@@ -88,7 +93,11 @@ async def run(config: Config, signals: "Signals") -> None:
     spans = None
     if config.tracing is not None:
         spans = config.tracing.open("yaie-router", metrics.dropped_spans.inc)
-    async with access.session() as api, probe_session(config.connect_timeout_s) as probes:
+    async with (
+        access.session() as api,
+        probe_session(config.connect_timeout_s) as probes,
+        feed_session(config.connect_timeout_s) as feeds,
+    ):
         pool = Pool(config.connect_timeout_s)
         proxy = Proxy(
             pool,
@@ -96,6 +105,7 @@ async def run(config: Config, signals: "Signals") -> None:
             admission=admission,
             monitor=monitor,
             budgets=RetryBudgets(),
+            placer=placer,
             metrics=metrics,
             deadlines=Deadlines(
                 first_token_s=config.first_token_timeout_s,
@@ -114,6 +124,7 @@ async def run(config: Config, signals: "Signals") -> None:
             holding=holding,
             monitor=monitor,
             tenants=tenants,
+            placer=placer,
             spans=spans,
         )
         mounts = tuple(_mounts(config, app, tenants))
@@ -135,6 +146,8 @@ async def run(config: Config, signals: "Signals") -> None:
             background.append(group.create_task(collecting))
             background.append(group.create_task(monitor.run(probes)))
             background.append(group.create_task(Reach(directory).run(probes)))
+            if config.prefix_key:
+                background.append(group.create_task(subscriptions.run(feeds)))
             try:
                 async with _metrics_port(config, app):
                     await _serve(config, edge, app, admission, signals)

@@ -67,6 +67,11 @@ class PrefixKeys:
     total_bytes: int
     home: int
 
+    @property
+    def home_key(self) -> int:
+        """The key that all turns of one conversation share."""
+        return self.keys[self.home]
+
 
 @dataclass(frozen=True)
 class _Block:

@@ -9,6 +9,7 @@ at once.
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Final, cast
 
@@ -18,6 +19,7 @@ from multidict import CIMultiDictProxy
 from yaie_api.errors import EngineError, UnavailableError
 from yaie_api.http.usage_note import TokenUsage
 from yaie_api.names import HEADER_ROUTE, HEADER_USAGE
+from yaie_api.prefix import PrefixKeys
 from yaie_router.balancing import affinity
 from yaie_router.balancing.admission import Admission
 from yaie_router.balancing.affinity import Decision, Outcome
@@ -28,6 +30,7 @@ from yaie_router.health.outlier_detection import Event, Failure
 from yaie_router.health.retry_budget import RetryBudgets
 from yaie_router.health.watchdog import Wait, WaitEndedError
 from yaie_router.metrics import Metrics
+from yaie_router.prefixes.placer import Placer, Ticket
 from yaie_router.upstream import headers
 from yaie_router.upstream.attempt import Answer, AttemptError, Request, open_answer
 from yaie_router.upstream.deadlines import Deadlines
@@ -64,7 +67,8 @@ class Call:
     begins, and `let_go` is called.
 
     `holder`: the only engine that can answer, because it has the stored response. `answer_headers`:
-    what the answer gets beside the engine's. `trail`: what its spans tell.
+    what the answer gets beside the engine's. `trail`: what its spans tell. `ticket`: of the engine
+    that it was placed at by what engines publish, if it was.
     """
 
     method: str
@@ -72,7 +76,7 @@ class Call:
     headers: CIMultiDictProxy[str]
     body: bytes
     model: Model
-    key: int | None
+    keys: PrefixKeys | None
     holder: Endpoint | None
     request_id: str
     arrived_s: float
@@ -89,6 +93,7 @@ class Call:
     sent_s: float = 0.0
     attempts: int = 0
     tried: set[str] = field(default_factory=set)
+    ticket: Ticket | None = None
 
 
 class Proxy:
@@ -102,6 +107,7 @@ class Proxy:
         admission: Admission,
         monitor: Monitor,
         budgets: RetryBudgets,
+        placer: Placer,
         metrics: Metrics,
         deadlines: Deadlines,
         forward_keys: bool = True,
@@ -111,6 +117,7 @@ class Proxy:
         self._admission = admission
         self._monitor = monitor
         self._budgets = budgets
+        self._placer = placer
         self._metrics = metrics
         self._deadlines = deadlines
         self._forward_keys = forward_keys
@@ -161,14 +168,20 @@ class Proxy:
         model = self._now(call.model)
         turn = self._turns[model.name]
         self._turns[model.name] += 1
+        unusable = self._unusable(model, call)
+        call.ticket = None
+        if call.keys is not None and model.policy == "PrefixAffinity":
+            call.ticket = self._placer.place(model, call.keys, unusable)
+        if call.ticket is not None:
+            return Decision(call.ticket.endpoint, call.ticket.choice.placement.reason)
         decision = affinity.pick(
             model.endpoints,
-            key=call.key,
+            key=None if call.keys is None else call.keys.home_key,
             loads=self._admission.loads,
             policy=model.policy,
             load_factor=model.load_factor,
             turn=turn,
-            unusable=self._unusable(model, call),
+            unusable=unusable,
         )
         if decision is None:
             raise UnavailableError(
@@ -236,7 +249,7 @@ class Proxy:
             size=len(call.body),
             is_bound=call.holder is not None,
         )
-        with self._admission.sent_to(endpoint.name):
+        with self._admission.sent_to(endpoint.name), call.ticket or nullcontext():
             try:
                 answer = await self._open(call, wait)
             except AttemptError as failure:
@@ -289,6 +302,8 @@ class Proxy:
     async def _relay(
         self, request: web.BaseRequest, call: Call, answer: Answer, first: Wait
     ) -> web.StreamResponse:
+        if call.ticket is not None:
+            call.ticket.computed()
         call.trail.answered(answer.head.status)
         out = self._head(call, answer)
         await out.prepare(request)
@@ -320,6 +335,8 @@ class Proxy:
         finally:
             if gate is not None and gate.usage is not None:
                 call.usage = gate.usage
+            if call.usage is not None and call.keys is not None:
+                self._placer.learn(call.model.name, call.keys, call.usage.prompt_tokens)
         out.is_ended = True
         if answer.head.status < 500:
             self._tell(call, "finished")
@@ -355,6 +372,7 @@ class Proxy:
             "busy": len(self._monitor.busy(names)),
             "in-flight": self._admission.loads[call.endpoint],
             "held-seconds": f"{call.held_s:.3f}",
+            **(call.ticket.choice.told() if call.ticket else {}),
         }
         return "; ".join(f"{name}={value}" for name, value in told.items())
 
