@@ -53,6 +53,7 @@ class Engine:
         self._ends: list[tuple[int, int, Request]] = []
         self._step = 0
         self._count = 0
+        self._received = 0
         self._busy = False
         self._sequence = 0
         self._told: Load | None = None
@@ -62,6 +63,7 @@ class Engine:
     def send(self, request: Request) -> None:
         """Take a request."""
         self._waiting.append(request)
+        self._received += 1
         if not self._busy:
             self._busy = True
             self._run()
@@ -78,6 +80,7 @@ class Engine:
             kv_tokens_total=self._tokens,
             kv_tokens_free=max(0, self._tokens - len(self.cache) * PAGE_TOKENS),
             kv_tokens_cached=len(self.cache) * PAGE_TOKENS,
+            requests=self._received,
         )
 
     def update(self) -> PrefixUpdate | None:

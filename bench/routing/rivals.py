@@ -72,7 +72,7 @@ class Placing:
 
     def choose(self, request: Request) -> str:
         choice = self.ask(request)
-        self._sent[request] = self.fleet.send(choice, self._names)
+        self._sent[request] = self.fleet.send(choice)
         self.reasons[choice.placement.reason] += 1
         return choice.placement.option.name
 

@@ -75,9 +75,10 @@ class World:
         self._live = len(sessions)
         self._queue = list(reversed(sessions))
         self._closed = clients is not None
+        self._coming: dict[int, tuple[float, Session, int, list[dict[str, str]]]] = {}
         for _ in range(len(sessions) if clients is None else min(clients, len(sessions))):
             session = self._queue.pop()
-            self.later(0.0 if self._closed else session.starts_s, lambda s=session: self._start(s))  # type: ignore[misc]
+            self._start_in(0.0 if self._closed else session.starts_s, session)
 
     def later(self, seconds: float, act: Callable[[], None]) -> None:
         """Do something in so many seconds."""
@@ -99,26 +100,37 @@ class World:
             if (update := engine.update()) is not None:
                 for router in self.routers:
                     router.take(name, update)
+        self._compare()
         self.later(FEED_S, self._feed)
 
-    def _start(self, session: Session) -> None:
-        self._send(session, 0, begin(session))
+    def _compare(self) -> None:
+        """Ask all routers about the request that comes next, one delta after the last change."""
+        if len(self.routers) < 2 or not self._coming:
+            return
+        _, session, turn, messages = min(self._coming.values(), key=lambda one: one[0])
+        messages = [*messages, {"role": "user", "content": session.turns[turn].text}]
+        one = request(session, turn, messages, self._costs.bytes_per_token)
+        chosen = {each.ask(one).engine for each in self.routers if isinstance(each, Placing)}
+        self.outcome.asked += 1
+        self.outcome.agreed += len(chosen) == 1
+
+    def _start_in(self, seconds: float, session: Session) -> None:
+        self._send_in(seconds, session, 0, begin(session))
+
+    def _send_in(
+        self, seconds: float, session: Session, turn: int, messages: list[dict[str, str]]
+    ) -> None:
+        self._coming[id(session)] = (self.now_s + seconds, session, turn, messages)
+        self.later(seconds, lambda: self._send(session, turn, messages))
 
     def _send(self, session: Session, turn: int, messages: list[dict[str, str]]) -> None:
+        del self._coming[id(session)]
         messages = [*messages, {"role": "user", "content": session.turns[turn].text}]
         one = request(session, turn, messages, self._costs.bytes_per_token)
         one.told.update(messages=messages, secret=SECRET)
         one.told["answer"] = answer(session, turn, self._costs.bytes_per_token)
         one.sent_s = self.now_s
         router = self.routers[next(self._turn) % len(self.routers)]
-        if len(self.routers) > 1:
-            names = {
-                each.ask(one).placement.option.name
-                for each in self.routers
-                if isinstance(each, Placing)
-            }
-            self.outcome.asked += 1
-            self.outcome.agreed += len(names) == 1
         one.told["router"] = router
         one.engine = router.choose(one)
         matched = {name: each.cache.matched(one.pages) for name, each in self.engines.items()}
@@ -140,11 +152,8 @@ class World:
         messages = [*one.told.pop("messages"), {"role": "assistant", "content": text}]
         following = one.turn + 1
         if following < len(session.turns):
-            self.later(
-                session.turns[following].after_s, lambda: self._send(session, following, messages)
-            )
+            self._send_in(session.turns[following].after_s, session, following, messages)
             return
         self._live -= 1
         if self._closed and self._queue:
-            waiting = self._queue.pop()
-            self.later(0.0, lambda: self._start(waiting))
+            self._start_in(0.0, self._queue.pop())

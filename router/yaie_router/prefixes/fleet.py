@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from yaie_api.prefix import Outcome, PrefixKeys, PrefixUpdate
-from yaie_router.prefixes.branches import Branches, Shares
+from yaie_router.prefixes.branches import Branches
 from yaie_router.prefixes.holdings import Holdings
 from yaie_router.prefixes.policy import Option, Placement, place
 from yaie_router.prefixes.queues import Queues, Sent
+from yaie_router.prefixes.shares import Shares
 
 BYTES_PER_TOKEN: Final = 4.0
 """Of a request, until an engine has counted the tokens of one."""
@@ -36,7 +37,7 @@ class Choice:
         """All that the choice was made from, for `policy.place` to make it again: the options are
         missing:queued:in-flight:recent, in the order of the engines' names.
         """
-        options = (f"{o.missing}:{o.queued}:{o.in_flight}:{o.recent:.4f}" for o in self.options)
+        options = (f"{o.missing}:{o.queued}:{o.in_flight}:{o.recent:.2f}" for o in self.options)
         return {
             "tokens": str(self.tokens),
             "matched": str(self.matched),
@@ -76,6 +77,7 @@ class Fleet:
         outcome = self.holdings.take(engine, update)
         if outcome is not Outcome.STALE:
             self.queues.reported(engine)
+            self._shares.reported(engine, update.load.requests)
         if outcome is Outcome.APPLIED:
             self._heard.add(engine)
             self._silent.discard(engine)
@@ -92,12 +94,15 @@ class Fleet:
                 tokens - self._tokens(keys.ends[depths[name]]) if name in depths else tokens,
                 self.queues.tokens(name, self.holdings.load(name)),
                 self.queues.in_flight(name),
-                round(recent[name], 4),
+                round(recent[name] + self.queues.unreported(name), 2),
             )
             for name in engines
         ]
-        deepest = keys.keys[max(depths.values())] if depths else None
-        is_free = deepest is None or self._branches.are_at(deepest)
+        index = max(depths.values(), default=-1)
+        deepest = keys.keys[index] if depths else None
+        is_free = _is_shared(keys, index) or (
+            deepest is not None and self._branches.are_at(deepest)
+        )
         placement = place(options, key=keys.home_key, is_free=is_free)
         matched = tokens - placement.option.missing
         return Choice(
@@ -111,12 +116,11 @@ class Fleet:
             tuple(options),
         )
 
-    def send(self, choice: Choice, engines: Collection[str]) -> Sent:
+    def send(self, choice: Choice) -> Sent:
         """Note that a choice is followed."""
         option = choice.placement.option
         if choice.deepest is not None:
             self._branches.visit(choice.deepest)
-        self._shares.add(option.name, 1.0, engines)
         self.holdings.expect(option.name, choice.keys)
         return self.queues.sent(option.name, choice.tokens, option.missing)
 
@@ -137,3 +141,8 @@ class Fleet:
 
     def _tokens(self, size: int) -> int:
         return int(size / self._bytes_per_token)
+
+
+def _is_shared(keys: PrefixKeys, index: int) -> bool:
+    """Whether the key is of what conversations begin with: tools, system prompt, a document."""
+    return index < keys.home or index == len(keys.keys) - 1 == keys.home

@@ -62,7 +62,7 @@ class Placer:
         if not usable or not fleet.speaks(usable):
             return None
         choice = fleet.choose(keys, usable)
-        return Ticket(choice, usable[choice.engine], fleet, fleet.send(choice, usable))
+        return Ticket(choice, usable[choice.engine], fleet, fleet.send(choice))
 
     def take(self, model: str, engine: str, update: PrefixUpdate) -> Outcome:
         """Take a line of an engine's stream.

@@ -19,8 +19,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-SLACK: Final = 0.125
-"""An engine that has had this much more than its share gets no new prefixes and no branches."""
+SLACK: Final = 0.15
+SLACK_REQUESTS: Final = 4.0
+"""An engine that has had this share and so many requests more than the mean gets no new prefixes and
+no branches. Of few requests, two more are chance."""
 NEAR_TOKENS: Final = 64
 """Costs that differ by less are equal: a match is known to some pages only."""
 FULL_BATCH: Final = 8
@@ -40,7 +42,7 @@ class Option:
         missing: prompt tokens that it would have to compute.
         queued: prompt tokens that wait there to be computed.
         in_flight: requests that this router has sent there.
-        recent: its part of what was placed lately; the mean of all engines is 1.
+        recent: requests that it got lately, from all routers.
 
     """
 
@@ -48,7 +50,7 @@ class Option:
     missing: int
     queued: int = 0
     in_flight: int = 0
-    recent: float = 1.0
+    recent: float = 0.0
 
     @property
     def cost(self) -> int:
@@ -75,9 +77,12 @@ def place(options: Sequence[Option], *, key: int, is_free: bool) -> Placement:
     `key`: of the request, for ties. `is_free`: no engine has more of the prompt than what many
     requests branch from, so balance counts more than the match.
     """
-    allowed = [one for one in options if one.recent <= 1 + SLACK] if is_free else options
-    least = min(one.cost for one in allowed or options)
-    near = [one for one in allowed or options if one.cost < least + NEAR_TOKENS]
+    allowed = options
+    if is_free:
+        mean = sum(one.recent for one in options) / len(options)
+        allowed = [one for one in options if one.recent <= (1 + SLACK) * mean + SLACK_REQUESTS]
+    least = min(one.cost for one in allowed)
+    near = [one for one in allowed if one.cost < least + NEAR_TOKENS]
     chosen = max(near, key=lambda one: _weight(key, one.name)) if len(near) > 1 else near[0]
     return Placement(chosen, _reason(chosen, options, is_free=is_free))
 
