@@ -23,14 +23,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
-from router.conftest import free_port
-from router.fakes import FakeApi, inference_model
-from router.faults.matrix import answered, process, publish, router
 from routing.engine import Costs
 from routing.requests import begin
 from routing.rivals import RIVALS
 from routing.traces import WORKLOADS, Session, Shape
 from routing.world import World
+
+from router.conftest import free_port
+from router.fakes import FakeApi, inference_model
+from router.faults.matrix import answered, process, publish, router
 
 MODEL: Final = "yaie-demo"
 BYTES_PER_TOKEN: Final = 3.0

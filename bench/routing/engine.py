@@ -8,7 +8,6 @@ from typing import Final
 
 from routing.cache import PAGE_TOKENS, Cache
 from routing.requests import Request, pages_of
-
 from yaie_api import prefix
 from yaie_api.prefix import Load, PrefixUpdate
 

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from routing.cache import PAGE_TOKENS
 from routing.traces import Session
-
 from yaie_api import prefix
 from yaie_api.prefix import PrefixKeys
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from routing.requests import Request
-
 from yaie_api.prefix import PrefixUpdate
 from yaie_router.balancing import affinity
 from yaie_router.discovery.objects import Endpoint, Policy

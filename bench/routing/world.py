@@ -19,6 +19,7 @@ class Outcome:
 
     requests: list[Request]
     oracle: int = 0
+    max_mean: float = 0.0
     agreed: int = 0
     asked: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
@@ -26,6 +27,16 @@ class Outcome:
     @property
     def cached(self) -> int:
         return sum(one.cached for one in self.requests)
+
+    @property
+    def share(self) -> float:
+        """Hits, as a share of the oracle's."""
+        return self.cached / max(1, self.oracle)
+
+    @property
+    def spilled(self) -> float:
+        """The share of requests whose engine had less of the prompt than another one."""
+        return sum(not one.least_missing for one in self.requests) / max(1, len(self.requests))
 
     @property
     def prompt(self) -> int:

@@ -20,11 +20,13 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 SLACK: Final = 0.15
-SLACK_REQUESTS: Final = 4.0
+SLACK_REQUESTS: Final = 3.0
 """An engine that has had this share and so many requests more than the mean gets no new prefixes and
 no branches. Of few requests, two more are chance."""
 NEAR_TOKENS: Final = 64
 """Costs that differ by less are equal: a match is known to some pages only."""
+OTHERS: Final = 2.0
+"""What a token that is computed again costs: it delays this request, and those behind it."""
 FULL_BATCH: Final = 8
 """Requests that an engine computes beside each other without a delay worth a name."""
 REQUEST_TOKENS: Final = 128
@@ -55,7 +57,8 @@ class Option:
     @property
     def cost(self) -> int:
         """In prompt tokens."""
-        return self.missing + self.queued + REQUEST_TOKENS * max(0, self.in_flight - FULL_BATCH)
+        crowd = REQUEST_TOKENS * max(0, self.in_flight - FULL_BATCH)
+        return int(OTHERS * self.missing) + self.queued + crowd
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,8 @@ def place(options: Sequence[Option], *, key: int, is_free: bool) -> Placement:
         allowed = [one for one in options if one.recent <= (1 + SLACK) * mean + SLACK_REQUESTS]
     least = min(one.cost for one in allowed)
     near = [one for one in allowed if one.cost < least + NEAR_TOKENS]
+    fewest = min(one.missing for one in near)
+    near = [one for one in near if one.missing < fewest + NEAR_TOKENS]
     chosen = max(near, key=lambda one: _weight(key, one.name)) if len(near) > 1 else near[0]
     return Placement(chosen, _reason(chosen, options, is_free=is_free))
 

@@ -9,6 +9,7 @@ from typing import Final
 
 WINDOW: Final = 64
 """Requests of each engine after which two thirds of what it got are forgotten."""
+_MOST_WINDOWS: Final = 16
 _LARGE: Final = 1e12
 
 
@@ -33,7 +34,9 @@ class Shares:
             others = [count for name, count in counts.items() if name != engine]
             counts[engine] = sum(others) / len(others) if others else 0.0
         elif (came := received - before) > 0:
-            self._weight *= (1 + 1 / (WINDOW * len(counts))) ** came
+            window = WINDOW * len(counts)
+            came = min(came, _MOST_WINDOWS * window)  # more would leave nothing of the rest either
+            self._weight *= (1 + 1 / window) ** came
             counts[engine] += came * self._weight
             if self._weight > _LARGE:
                 self._counts = {name: count / self._weight for name, count in counts.items()}

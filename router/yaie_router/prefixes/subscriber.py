@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 import aiohttp
+from aiohttp.http_exceptions import HttpProcessingError
 
 from yaie_api.logs import fields
 from yaie_api.names import PATH_PREFIXES
@@ -27,6 +28,9 @@ SILENT_PAUSE_S: Final = 60.0
 SILENCE_S: Final = 30.0
 """An engine writes at least a line a second, but none in the middle of a step."""
 MOST_LINE_BYTES: Final = 1 << 17
+
+
+_BROKEN: Final = (aiohttp.ClientError, HttpProcessingError, OSError, TimeoutError, ValueError)
 
 
 class SilentError(Exception):
@@ -61,7 +65,7 @@ class Subscriber:
                 log.info("an engine's prefixes are not known", extra=told)
                 self._placer.silent(self._model, name)
                 self._pause_s = SILENT_PAUSE_S
-            except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            except _BROKEN as error:
                 log.debug(
                     "a stream of prefixes ended", extra=fields(endpoint=name, error=repr(error))
                 )
