@@ -210,8 +210,8 @@ async def main(given: argparse.Namespace) -> int:
 
 
 HEADER: Final = """\
-| trace | policy | requests | hits | forecast | error | of the oracle | max/mean requests | forecast \
-| TTFT p50 ms | outcomes | requests by engine |
+| trace | policy | requests | hits | forecast | error | of the oracle | max/mean requests \
+| forecast | TTFT p50 ms | outcomes | requests by engine |
 |---|---|---|---|---|---|---|---|---|---|---|---|"""
 
 

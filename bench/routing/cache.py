@@ -9,7 +9,7 @@ KEYS_PER_PAGE: Final = 8
 
 
 class Cache:
-    """`pages`: how many it has room for. Keys (`yaie_api.prefix`) are tied to pages as in engines."""
+    """`pages`: how many it has room for. Prefix keys are tied to pages as in engines."""
 
     def __init__(self, pages: int) -> None:
         self._most = pages

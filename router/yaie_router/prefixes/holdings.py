@@ -1,10 +1,10 @@
-"""Which engines of a model have which prefix keys: by what they publish, and by what was sent there.
+"""Which engines of a model have which prefix keys: by what they publish, and what was sent there.
 
     key ──▶ bits of the engines that have it
 
 A prefix that was just sent counts as being there, long before its engine says so: requests of one
 document that come at the same time must not go everywhere. These guesses live in two generations,
-of which the older one is dropped every `EXPECTED_S` seconds, and end when the engine evicts the key.
+the older of which is dropped every `EXPECTED_S` seconds, and end when the engine evicts the key.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +13,7 @@ from typing import Final
 from yaie_api.prefix import Load, Outcome, PrefixIndex, PrefixUpdate
 
 EXPECTED_S: Final = 15.0
-"""A guess is kept at least this long and at most twice as long: a prompt must be computed by then."""
+"""A guess is kept for once to twice this long: its prompt must be computed by then."""
 MOST_EXPECTED: Final = 65_536
 """Guesses in one generation; it ends early when it has so many."""
 MOST_KEYS: Final = 1 << 18

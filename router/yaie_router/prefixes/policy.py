@@ -1,14 +1,13 @@
 """Chooses the engine of a request by the tokens that it would have to compute there. Pure.
 
-    cost of an engine = prompt tokens that it does not have + tokens that wait there before them
+    cost of an engine = 2 * prompt tokens that it lacks + tokens that wait there
 
 A cost alone goes wrong at both ends. Nobody queues at low load, so the first engine that has a
 system prompt would get every conversation that begins with it, and evict them in turn while the
 other caches stay empty; a weight on load that is large enough against this tears conversations from
-their caches. So matches are of two kinds. A conversation goes on where it was (its deepest key
-belongs to it alone), and leaves only for a cost. A prefix from which many requests *branch* (a
-system prompt, a document) may be computed again wherever that keeps the engines balanced: it is
-computed once for each engine, and all that follows is placed freely.
+their caches. So matches are of two kinds. A conversation goes on where it was, and leaves only for
+a cost. A prefix from which many requests *branch* (a system prompt, a document) may be computed
+again where that keeps the engines balanced: once for each engine, and what follows is free.
 
 Every router comes to the same choice from the same reports: what is left equal is decided by
 rendezvous hashing of the request's key and the engine's name.
@@ -21,8 +20,9 @@ from typing import Final, Literal
 
 SLACK: Final = 0.15
 SLACK_REQUESTS: Final = 3.0
-"""An engine that has had this share and so many requests more than the mean gets no new prefixes and
-no branches. Of few requests, two more are chance."""
+"""An engine that has had this share and so many requests more than the mean gets no new prefixes,
+and no branches. Of few requests, some more are chance.
+"""
 NEAR_TOKENS: Final = 64
 """Costs that differ by less are equal: a match is known to some pages only."""
 OTHERS: Final = 2.0
