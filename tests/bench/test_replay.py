@@ -1,4 +1,4 @@
-"""The replay simulator: the policy that routers use, against the oracle and against the hash ring."""
+"""The replay simulator: the policy that routers use, against the oracle and the hash ring."""
 
 import random
 

@@ -81,13 +81,15 @@ def place(options: Sequence[Option], *, key: int, is_free: bool) -> Placement:
     requests branch from, so balance counts more than the match.
     """
     allowed = options
+    mean = sum(one.recent for one in options) / len(options)
     if is_free:
-        mean = sum(one.recent for one in options) / len(options)
         allowed = [one for one in options if one.recent <= (1 + SLACK) * mean + SLACK_REQUESTS]
     least = min(one.cost for one in allowed)
     near = [one for one in allowed if one.cost < least + NEAR_TOKENS]
     fewest = min(one.missing for one in near)
     near = [one for one in near if one.missing < fewest + NEAR_TOKENS]
+    if is_free:
+        near = [one for one in near if one.recent <= mean] or near
     chosen = max(near, key=lambda one: _weight(key, one.name)) if len(near) > 1 else near[0]
     return Placement(chosen, _reason(chosen, options, is_free=is_free))
 
