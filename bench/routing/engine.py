@@ -32,6 +32,14 @@ GPU: Final = Costs(step_s=0.009, row_s=0.00006, prefill_rate=24_000.0, budget=20
 """An 8B model in bfloat16 on one H100-class GPU."""
 
 
+@dataclass
+class _Filling:
+    """A prompt that is being computed. `left`: its tokens that are not yet."""
+
+    request: Request
+    left: int
+
+
 Later = Callable[[float, Callable[[], None]], None]
 
 
@@ -48,7 +56,7 @@ class Engine:
         self._later = later
         self._tokens = cache_tokens
         self._waiting: deque[Request] = deque()
-        self._filling: deque[list[object]] = deque()
+        self._filling: deque[_Filling] = deque()
         self._ends: list[tuple[int, int, Request]] = []
         self._step = 0
         self._count = 0
@@ -71,7 +79,7 @@ class Engine:
     def load(self) -> Load:
         """As engines report it."""
         queued = sum(one.tokens for one in self._waiting)
-        queued += sum(int(left) for _, left in self._filling)  # type: ignore[call-overload]
+        queued += sum(entry.left for entry in self._filling)
         return Load(
             waiting=len(self._waiting),
             running=len(self._filling) + len(self._ends),
@@ -102,25 +110,25 @@ class Engine:
         if not self._filling and not self._ends:
             self._busy = False
             return
-        left, filled = costs.budget, []
+        left, filled = costs.budget, list[Request]()
         while self._filling and left > 0:
             entry = self._filling[0]
-            taken = min(left, entry[1])  # type: ignore[type-var]
-            entry[1] -= taken  # type: ignore[operator]
-            left -= taken  # type: ignore[operator]
-            if entry[1] == 0:
-                filled.append(entry[0])
+            taken = min(left, entry.left)
+            entry.left -= taken
+            left -= taken
+            if entry.left == 0:
+                filled.append(entry.request)
                 self._filling.popleft()
         used = costs.budget - left
         seconds = costs.step_s + costs.row_s * len(self._ends) + used / costs.prefill_rate
-        self._later(seconds, lambda: self._done(filled))  # type: ignore[arg-type]
+        self._later(seconds, lambda: self._done(filled))
 
     def _admit(self, request: Request) -> None:
         pages = request.pages
         matched = min(self.cache.matched(pages), (request.tokens - 1) // PAGE_TOKENS)
         request.cached = matched * PAGE_TOKENS
         self.cache.put(pages)
-        self._filling.append([request, request.tokens - request.cached])
+        self._filling.append(_Filling(request, request.tokens - request.cached))
 
     def _done(self, filled: list[Request]) -> None:
         self._step += 1
