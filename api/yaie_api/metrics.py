@@ -120,8 +120,9 @@ ROUTER_DECISION: Final = Metric(
 ROUTER_PICKS: Final = Metric(
     "yaie_router_picks_total",
     "counter",
-    "Endpoint choices: home, spilled (home is loaded or failing), balanced by another policy, "
-    "or stored (it has the response that is asked for or gone on from).",
+    "Endpoint choices: cached (it has most of the prompt), home (by hash), spilled (that one is "
+    "loaded or failing), spread (a shared prefix is computed again to keep engines balanced), "
+    "balanced, or stored (it has the response that is asked for or gone on from).",
     ("model", "outcome"),
 )
 ROUTER_RETRIES: Final = Metric(

@@ -8,22 +8,21 @@ an edge.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any
 
 from aiohttp import web
 
-from yaie_api import __version__, logs, names, prefix
+from yaie_api import __version__, logs, names
 from yaie_api.errors import EngineError, MethodNotAllowedError, RateLimitError, YaieError
 from yaie_api.http import anthropic_models
 from yaie_api.http.access.body import BodyLimits
 from yaie_api.http.access.gate import Gate
-from yaie_api.http.access.head import Head
 from yaie_api.http.access.keys import ApiKeys
 from yaie_api.http.envelopes import ANTHROPIC_VERSION
 from yaie_api.http.paths import no_such_path
+from yaie_api.prefix import PrefixKeys
 from yaie_api.tracing.spans import SpanSink
 from yaie_router import routes
 from yaie_router.balancing.admission import Admission
@@ -32,8 +31,8 @@ from yaie_router.config import Config
 from yaie_router.discovery.endpoints import Directory
 from yaie_router.discovery.objects import Endpoint, Model
 from yaie_router.downstream.answers import anthropic_answer, error_answer, json_answer, own_headers
-from yaie_router.downstream.body_budget import BodyBudget, BodyLease
-from yaie_router.downstream.intake import (
+from yaie_router.downstream.bodies.body_budget import BodyBudget, BodyLease
+from yaie_router.downstream.bodies.intake import (
     find_holder,
     find_model,
     head_of,
@@ -42,36 +41,22 @@ from yaie_router.downstream.intake import (
     parse,
     read_body,
 )
+from yaie_router.downstream.exchange import Exchange
+from yaie_router.downstream.model_list import entry
 from yaie_router.downstream.pages import openapi_answer, page_answer
 from yaie_router.downstream.request_spans import spans_of
 from yaie_router.downstream.waiting_stream import WaitingStream
 from yaie_router.health.monitor import Monitor
 from yaie_router.metrics import Metrics
+from yaie_router.prefixes.placer import Placer
 from yaie_router.tenants.tenants import Ask, Tenants, Visit
+from yaie_router.upstream.call import Call
+from yaie_router.upstream.delivery.relayed import end_begun
 from yaie_router.upstream.headers import add_headers, request_id, time_limit_s
-from yaie_router.upstream.proxy import Call, Proxy
-from yaie_router.upstream.relayed import end_begun
-from yaie_router.upstream.trail import UNTRACED, Trail
+from yaie_router.upstream.proxy import Proxy
+from yaie_router.upstream.trail import Trail
 
 log = logging.getLogger(__name__)
-
-_CLIENT_LEFT: Final = 499
-
-
-@dataclass
-class Exchange:
-    """What is known of one request, for its log line and its metrics."""
-
-    request_id: str
-    head: Head
-    trail: Trail = UNTRACED
-    route: str = "other"
-    model: str = ""
-    tenant: str = ""
-    limits: Mapping[str, str] = field(default_factory=dict)
-    call: Call | None = None
-    status: int = _CLIENT_LEFT
-
 
 Handler = Callable[[web.BaseRequest, Exchange], Awaitable[web.StreamResponse]]
 
@@ -90,6 +75,7 @@ class App:
         holding: Holding,
         monitor: Monitor,
         tenants: Tenants,
+        placer: Placer,
         spans: SpanSink | None = None,
     ) -> None:
         self._config = config
@@ -102,6 +88,7 @@ class App:
         self._holding = holding
         self._monitor = monitor
         self._tenants = tenants
+        self._placer = placer
         self._spans = spans
         self.draining = False
         self.gate = Gate(config.api_keys, config.cors)
@@ -221,7 +208,7 @@ class App:
             headers=request.headers,
             body=raw,
             model=model,
-            key=self._home(path, body, model, exchange.tenant),
+            keys=self._keys(path, body, model, exchange.tenant),
             holder=self._earlier_holder(path, body, model),
             request_id=exchange.request_id,
             arrived_s=arrived_s,
@@ -253,7 +240,7 @@ class App:
             headers=request.headers,
             body=raw,
             model=holder.model,
-            key=None,
+            keys=None,
             holder=holder.endpoint,
             request_id=exchange.request_id,
             arrived_s=arrived_s,
@@ -318,11 +305,12 @@ class App:
             return
         self._metrics.counted(call.tenant, call.model.name, *counted)
 
-    def _home(self, path: str, body: dict[str, Any], model: Model, tenant: str) -> int | None:
+    def _keys(
+        self, path: str, body: dict[str, Any], model: Model, tenant: str
+    ) -> PrefixKeys | None:
         if path not in routes.GENERATING or model.policy != "PrefixAffinity":
             return None
-        key = prefix.tenant_key(self._config.prefix_key, tenant)
-        return prefix.home_key(body, key, model=model.served)
+        return self._placer.keys(body, model, tenant)
 
     def _earlier_holder(self, path: str, body: dict[str, Any], model: Model) -> Endpoint | None:
         """Return the model's engine that has the response that the request continues."""
@@ -333,7 +321,8 @@ class App:
     async def _list_models(
         self, request: web.BaseRequest, exchange: Exchange
     ) -> web.StreamResponse:
-        entries = [_entry(name, self._directory) for name in self._directory.served_names()]
+        find, names = self._directory.find, self._directory.served_names()
+        entries = [entry(name, model) for name in names if (model := find(name)) is not None]
         if ANTHROPIC_VERSION in request.headers:
             page = anthropic_models.page(entries, request.query)
             return anthropic_answer(page, exchange.request_id)
@@ -341,12 +330,13 @@ class App:
 
     async def _one_model(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
         name = exchange.head.path.removeprefix(routes.MODELS + "/")
-        if self._directory.find(name) is None:
+        model = self._directory.find(name)
+        if model is None:
             raise model_not_found(self._directory, name)
-        entry = _entry(name, self._directory)
+        found = entry(name, model)
         if ANTHROPIC_VERSION in request.headers:
-            return anthropic_answer(anthropic_models.model(entry), exchange.request_id)
-        return json_answer(entry, exchange.request_id)
+            return anthropic_answer(anthropic_models.model(found), exchange.request_id)
+        return json_answer(found, exchange.request_id)
 
     async def _live(self, _: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
         exchange.route = "probe"
@@ -382,14 +372,7 @@ class App:
         log.log(
             level,
             "request",
-            extra=logs.fields(
-                route=exchange.route,
-                model=exchange.model,
-                **({"tenant": exchange.tenant} if exchange.tenant else {}),
-                status=exchange.status,
-                **_told(exchange.call),
-                seconds=round(seconds, 4),
-            ),
+            extra=logs.fields(**exchange.told(), seconds=round(seconds, 4)),
         )
 
     def _trace(self, exchange: Exchange, method: str, began_s: float, ended_s: float) -> None:
@@ -418,43 +401,3 @@ async def _in_begun(exchange: Exchange, response: web.StreamResponse) -> web.Str
         return response
     await end_begun(begun, response, exchange.head.path)
     return begun
-
-
-def _told(call: Call | None) -> dict[str, Any]:
-    """What the log says of a request that went to engines, in the words of their own logs."""
-    if call is None:
-        return {}
-    told: dict[str, Any] = {"endpoint": call.endpoint, "attempts": call.attempts}
-    if call.attempts:
-        told["outcome"] = call.outcome
-    if (usage := call.usage) is not None:
-        told["tokens_in"] = usage.prompt_tokens
-        told["tokens_out"] = usage.completion_tokens
-        told["cached"] = usage.cached_tokens
-    elif call.relayed_tokens:
-        told["tokens_out"] = call.relayed_tokens
-        told["estimated"] = True
-    if call.first_token_s is not None:
-        told["ttft"] = round(call.first_token_s, 4)
-    return told
-
-
-def _entry(name: str, directory: Directory) -> dict[str, Any]:
-    """Return OpenAI's model object. For an alias, `root` is the model's served name."""
-    model = directory.find(name)
-    if model is None:  # pragma: no cover - callers pass names of the same snapshot
-        raise KeyError(name)
-    state: dict[str, Any] = {"state": "waiting", "reason": model.awaiting}
-    if model.endpoints:
-        state = {"state": "ready", "engines": len(model.endpoints)}
-    length = {} if model.context_tokens is None else {"max_model_len": model.context_tokens}
-    return {
-        "id": name,
-        "object": "model",
-        "created": model.created_s,
-        "owned_by": "yaie",
-        "root": model.served,
-        "parent": None,
-        **length,
-        **state,
-    }

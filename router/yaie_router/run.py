@@ -36,6 +36,8 @@ from yaie_router.health.monitor import Monitor, Told
 from yaie_router.health.retry_budget import RetryBudgets
 from yaie_router.health.watchdog import Watchdog
 from yaie_router.metrics import Metrics, Silence
+from yaie_router.prefixes.placer import Placer
+from yaie_router.prefixes.subscriptions import Subscriptions, feed_session
 from yaie_router.tenants.keys import keys_of
 from yaie_router.tenants.mount import Entries, Mount
 from yaie_router.tenants.tenants import Tenants
@@ -69,11 +71,14 @@ async def run(config: Config, signals: "Signals") -> None:
         proxy.retain({model.name for model in directory.all()})
         tenants.changed(directory.all(), routers())
         holding.changed()
+        subscriptions.changed()
 
     def routers() -> int:
         return directory.routers or config.replicas
 
     directory = Directory(changed)
+    placer = Placer(config.prefix_key)
+    subscriptions = Subscriptions(directory, placer)
     admission = Admission(time.monotonic)
     holding = Holding(
         directory,
@@ -100,7 +105,11 @@ async def run(config: Config, signals: "Signals") -> None:
     spans = None
     if config.tracing is not None:
         spans = config.tracing.open("yaie-router", metrics.dropped_spans.inc)
-    async with access.session() as api, probe_session(config.connect_timeout_s) as probes:
+    async with (
+        access.session() as api,
+        probe_session(config.connect_timeout_s) as probes,
+        feed_session(config.connect_timeout_s) as feeds,
+    ):
         pool = Pool(config.connect_timeout_s)
         failover = Failover(
             metrics,
@@ -114,6 +123,7 @@ async def run(config: Config, signals: "Signals") -> None:
             admission=admission,
             monitor=monitor,
             budgets=RetryBudgets(),
+            placer=placer,
             metrics=metrics,
             deadlines=Deadlines(
                 first_token_s=config.first_token_timeout_s,
@@ -133,6 +143,7 @@ async def run(config: Config, signals: "Signals") -> None:
             holding=holding,
             monitor=monitor,
             tenants=tenants,
+            placer=placer,
             spans=spans,
         )
         mounts = tuple(_mounts(config, app, tenants))
@@ -148,14 +159,18 @@ async def run(config: Config, signals: "Signals") -> None:
                 group.create_task(watcher.run())
                 for watcher in _watchers(config.namespace, api, access, directory, silence.heard)
             ]
-            background += [group.create_task(mount.run()) for mount in mounts]
-            background.append(group.create_task(edge.cut_off_stalled()))
+            works = [
+                *(mount.run() for mount in mounts),
+                edge.cut_off_stalled(),
+                garbage.collect_when_idle(lambda: admission.in_flight == 0),
+                monitor.run(probes),
+                Reach(directory).run(probes),
+            ]
             if certificates is not None:
-                background.append(group.create_task(certificates.run()))
-            collecting = garbage.collect_when_idle(lambda: admission.in_flight == 0)
-            background.append(group.create_task(collecting))
-            background.append(group.create_task(monitor.run(probes)))
-            background.append(group.create_task(Reach(directory).run(probes)))
+                works.append(certificates.run())
+            if config.prefix_key:
+                works.append(subscriptions.run(feeds))
+            background += [group.create_task(work) for work in works]
             try:
                 async with _metrics_port(config, app):
                     await _serve(config, edge, app, admission, signals, certificates=certificates)

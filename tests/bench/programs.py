@@ -15,7 +15,22 @@ try:
     import summary
     import tables
     import workloads
+    from routing import cache, engine, rivals, traces, world
 finally:
     sys.path.remove(_FOLDER)  # its modules have common names, and hide nothing of the tests
 
-__all__ = ["arrivals", "autoscale", "clients", "online", "peers", "summary", "tables", "workloads"]
+__all__ = [
+    "arrivals",
+    "autoscale",
+    "cache",
+    "clients",
+    "engine",
+    "online",
+    "peers",
+    "rivals",
+    "summary",
+    "tables",
+    "traces",
+    "workloads",
+    "world",
+]

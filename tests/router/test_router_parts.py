@@ -14,7 +14,7 @@ from yaie_router.config import parse
 from yaie_router.discovery.endpoints import Directory
 from yaie_router.discovery.objects import Endpoint, Slice, parse_model, parse_slice
 from yaie_router.health.retry_budget import RetryBudget
-from yaie_router.upstream.stream import MOST_HELD_BYTES, EventGate, last_words
+from yaie_router.upstream.delivery.stream import MOST_HELD_BYTES, EventGate, last_words
 
 
 class Clock:

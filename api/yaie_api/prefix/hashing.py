@@ -67,6 +67,11 @@ class PrefixKeys:
     total_bytes: int
     home: int
 
+    @property
+    def home_key(self) -> int:
+        """The key that all turns of one conversation share."""
+        return self.keys[self.home]
+
 
 @dataclass(frozen=True)
 class _Block:
@@ -99,18 +104,6 @@ def keys(
         total_bytes=sum(len(block.data) for block in blocks),
         home=home,
     )
-
-
-def home_key(
-    body: Mapping[str, Any], key: bytes, *, model: str | None = None, adapter: str = ""
-) -> int:
-    """The home key: equals `keys(...).keys[keys(...).home]`, but hashes only up to that cut."""
-    value = 0
-    for cut, _, is_home in _cuts(_blocks(body, model, adapter), key):
-        value = cut
-        if is_home:
-            break
-    return value
 
 
 def answer_key(found: PrefixKeys, answer: Mapping[str, Any], key: bytes) -> int | None:

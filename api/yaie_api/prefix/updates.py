@@ -31,6 +31,7 @@ class Load(msgspec.Struct, frozen=True):
 
     `waiting`, `running`: outputs of requests. `queued_tokens`: prompt tokens of requests that have
     not started, some of which the cache may have, and what is left of prompts that run.
+    `requests`: that have come since the engine's start.
     """
 
     waiting: Count = 0
@@ -39,6 +40,7 @@ class Load(msgspec.Struct, frozen=True):
     kv_tokens_total: Count = 0
     kv_tokens_free: Count = 0
     kv_tokens_cached: Count = 0
+    requests: Count = 0
 
 
 class PrefixUpdate(msgspec.Struct, frozen=True, omit_defaults=True, tag="prefixes"):

@@ -28,13 +28,14 @@ With a bound of `ceil(load_factor * mean)` alone, 3 clients of 4 engines left th
 picks, and computed their prompts again.
 """
 
-Outcome = Literal["home", "spilled", "balanced", "stored"]
+Outcome = Literal["home", "spilled", "balanced", "stored", "cached", "spread"]
 
 
 @dataclass(frozen=True)
 class Decision:
     """The chosen endpoint, and why: it is the home; the home is loaded or unusable (spilled); the
-    policy balances; or it has the stored response.
+    policy balances; it has the stored response; or what engines publish says so
+    (`prefixes.policy`: cached, balanced, spread, spilled).
     """
 
     endpoint: Endpoint

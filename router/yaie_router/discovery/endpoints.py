@@ -102,6 +102,10 @@ class Directory:
     def find(self, served_name: str) -> Model | None:
         return self._by_served_name.get(served_name)
 
+    def current(self, model: Model) -> Model:
+        """Return the model as it is now; as it was, if it is gone."""
+        return self.find(model.served) or model
+
     def holder(self, response_id: str) -> Holder | None:
         """Return the engine that has this stored response in memory; None: it is gone."""
         mark = mark_in(response_id)

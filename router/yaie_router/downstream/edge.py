@@ -25,7 +25,7 @@ from yaie_api.errors import InvalidRequestError
 from yaie_api.http.access.body import LINGER_S
 from yaie_router.downstream.answers import error_answer
 from yaie_router.downstream.endings import Endings
-from yaie_router.upstream.relay import Flow
+from yaie_router.upstream.delivery.relay import Flow
 
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 _IDLE_S: Final = 75.0

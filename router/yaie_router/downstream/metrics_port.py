@@ -13,7 +13,7 @@ from yaie_api import names
 from yaie_api.errors import MethodNotAllowedError, NotFoundError, YaieError
 from yaie_api.http.access.gate import Gate
 from yaie_router.downstream.answers import error_answer, own_headers
-from yaie_router.downstream.intake import head_of
+from yaie_router.downstream.bodies.intake import head_of
 from yaie_router.upstream.headers import request_id
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

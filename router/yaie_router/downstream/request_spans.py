@@ -17,7 +17,7 @@ from yaie_api.tracing.spans import (
     stage_span,
     usage_attributes,
 )
-from yaie_router.upstream.proxy import Call
+from yaie_router.upstream.call import Call
 from yaie_router.upstream.trail import Attempt
 
 

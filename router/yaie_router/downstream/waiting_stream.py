@@ -10,9 +10,9 @@ from aiohttp import web
 
 from yaie_api.http import envelopes
 from yaie_router.downstream.answers import own_headers
+from yaie_router.upstream.call import Call
+from yaie_router.upstream.delivery.relayed import Relayed
 from yaie_router.upstream.headers import add_headers
-from yaie_router.upstream.proxy import Call
-from yaie_router.upstream.relayed import Relayed
 
 _EVENTS: Final = {
     "content-type": "text/event-stream; charset=utf-8",

@@ -11,10 +11,10 @@ from multidict import CIMultiDict
 
 from yaie_router.discovery.objects import Endpoint
 from yaie_router.health.outlier_detection import Cause
+from yaie_router.upstream.delivery.progress import shows_tokens
 from yaie_router.upstream.http1.connection import BrokenError, Connection
 from yaie_router.upstream.http1.head import ResponseHead
 from yaie_router.upstream.http1.pool import IDLE_S, Pool
-from yaie_router.upstream.progress import shows_tokens
 
 _MOST_REFUSAL_BYTES: Final = 64 << 10
 _MOST_HELD_BYTES: Final = 64 << 10

@@ -10,8 +10,8 @@ import pytest
 
 from router.conftest import Stack
 from router.fakes import FakeEngine, endpoint_slice, inference_model
-from yaie_router.app import _entry
 from yaie_router.discovery.endpoints import Directory
+from yaie_router.downstream.model_list import entry
 
 Path = tuple[Any, ...]
 WRONG: list[Any] = [
@@ -65,7 +65,9 @@ def known() -> Directory:
 def check(directory: Directory) -> None:
     """What the router does with its models works with all of them."""
     for name in directory.served_names():
-        json.dumps(_entry(name, directory)).encode()
+        model = directory.find(name)
+        assert model is not None
+        json.dumps(entry(name, model)).encode()
     for model in directory.all():
         hash(model)
         assert model.max_num_seqs >= 1

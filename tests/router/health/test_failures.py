@@ -8,7 +8,7 @@ import pytest
 
 from router.conftest import GENEROUS_S, Stack, StackMaker
 from router.fakes import DONE, FakeEngine, endpoint_slice, event
-from router.upstream.test_progress import PING, ROLE
+from router.upstream.delivery.test_progress import PING, ROLE
 from router.upstream.test_router_proxy import ejections, events_of
 from yaie_router.upstream.http1.pool import Pool
 

@@ -259,6 +259,7 @@ class Scheduler:
             kv_tokens_total=self._kv.capacity_tokens,
             kv_tokens_free=free * page_size,
             kv_tokens_cached=self._kv.cached_pages * page_size,
+            requests=self._next_arrival,
         )
 
     def reset_prefix_cache(self) -> None:

@@ -9,7 +9,7 @@ from array import array
 from typing import Final
 
 from yaie_api.http.replay import LOST, MARK, MOST_WORDS, NOTE_END, add_words, new_words
-from yaie_router.upstream.stream import MOST_HELD_BYTES, EventGate
+from yaie_router.upstream.delivery.stream import MOST_HELD_BYTES, EventGate
 
 _LINE: Final = b"\n" + MARK
 

@@ -5,10 +5,10 @@ from multidict import CIMultiDict
 from yaie_api.http.replay import CAN_REPLAY, Identity, tail_of
 from yaie_api.names import HEADER_REPLAY
 from yaie_router.upstream.attempt import Answer
+from yaie_router.upstream.delivery.relayed import Relayed
 from yaie_router.upstream.failover.gate import NotedGate
 from yaie_router.upstream.failover.held_bodies import HeldBodies, HeldBody
 from yaie_router.upstream.failover.replays import Turn
-from yaie_router.upstream.relayed import Relayed
 
 
 class StreamBrokenError(Exception):

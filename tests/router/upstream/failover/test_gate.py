@@ -7,8 +7,8 @@ import pytest
 from router.fakes import DONE, event
 from yaie_api.http.replay import LOST, MARK, add_words, new_words, note
 from yaie_api.http.usage_note import TokenUsage
+from yaie_router.upstream.delivery.stream import MOST_HELD_BYTES
 from yaie_router.upstream.failover.gate import NotedGate
-from yaie_router.upstream.stream import MOST_HELD_BYTES
 
 USAGE = TokenUsage(3, 1, 4)
 TEXTS = ["a", "日本", ": yaie-note 7", "\\n: yaie-note 7\\n\\n", "é" * 40]

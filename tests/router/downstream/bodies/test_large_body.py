@@ -11,7 +11,7 @@ import pytest
 from router.conftest import Stack
 from router.fakes import FakeEngine
 from yaie_api import prefix
-from yaie_router.downstream import intake, large_body
+from yaie_router.downstream.bodies import intake, large_body
 
 FILL = "x" * (2 * large_body.LARGE_BYTES)
 USER = {"role": "user", "content": "hello"}
@@ -26,7 +26,7 @@ def parse(raw: bytes) -> dict[str, Any]:
 
 
 def home(body: dict[str, Any]) -> int:
-    return prefix.home_key(body, KEY, model="demo")
+    return prefix.keys(body, KEY, model="demo")
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ from typing import Any, cast
 import pytest
 
 from router.fakes import DONE, event
-from router.upstream.test_progress import PING
+from router.upstream.delivery.test_progress import PING
 from yaie_router.discovery.objects import Endpoint
 from yaie_router.health.watchdog import Wait, Watchdog
+from yaie_router.upstream.delivery.relay import Flow, Relay
+from yaie_router.upstream.delivery.stream import EventGate
 from yaie_router.upstream.http1.connection import BrokenError, Sink
-from yaie_router.upstream.relay import Flow, Relay
-from yaie_router.upstream.stream import EventGate
 
 
 def framed(data: bytes) -> bytes:

@@ -3,7 +3,7 @@
 import pytest
 
 from router.fakes import DONE, event
-from yaie_router.upstream.progress import shows_data, shows_tokens
+from yaie_router.upstream.delivery.progress import shows_data, shows_tokens
 
 PING = b": ping\n\n"
 ROLE = (

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from yaie_router.health.watchdog import Wait, Watchdog
+from yaie_router.upstream.delivery.progress import shows_data
+from yaie_router.upstream.delivery.stream import EventGate
 from yaie_router.upstream.http1.connection import BrokenError, Connection
-from yaie_router.upstream.progress import shows_data
-from yaie_router.upstream.stream import EventGate
 
 _END: Final = b"0\r\n\r\n"
 

@@ -18,9 +18,9 @@ from yaie_api.http.access.body import BodyLimits, BodyMeter
 from yaie_api.http.access.head import Head
 from yaie_router.discovery.endpoints import Directory, Holder
 from yaie_router.discovery.objects import Model
-from yaie_router.downstream import large_body
-from yaie_router.downstream.body_budget import BodyLease
-from yaie_router.downstream.large_body import LARGE_BYTES
+from yaie_router.downstream.bodies import large_body
+from yaie_router.downstream.bodies.body_budget import BodyLease
+from yaie_router.downstream.bodies.large_body import LARGE_BYTES
 from yaie_router.routes import merged
 
 _MOST_NAMES: Final = 20

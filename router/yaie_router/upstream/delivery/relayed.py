@@ -11,7 +11,7 @@ from aiohttp import web
 
 from yaie_api.errors import EngineError
 from yaie_api.http import envelopes
-from yaie_router.upstream.stream import last_event
+from yaie_router.upstream.delivery.stream import last_event, last_words
 
 
 class Relayed(web.StreamResponse):
@@ -36,6 +36,18 @@ class Relayed(web.StreamResponse):
     async def write_eof(self, data: bytes = b"") -> None:
         if not self.is_ended:
             await super().write_eof(data)
+
+
+async def break_off(request: web.BaseRequest, out: web.StreamResponse, *, path: str | None) -> None:
+    """End the answer of an engine that died after its first byte: with an error event in the form
+    of `path`, or by cutting the connection, so that the client sees a broken body, not a short one.
+    """
+    if path is not None:
+        error = EngineError("The engine stopped while it was answering.", code="engine_stopped")
+        await out.write(last_words(error, path))
+        await out.write_eof()
+    elif request.transport is not None:
+        request.transport.abort()
 
 
 async def end_begun(begun: Relayed, instead: web.StreamResponse, path: str) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from router.conftest import Stack, StackMaker
 from router.fakes import FakeEngine, event, inference_model
 from yaie_api.errors import OverloadedError
-from yaie_router.downstream.body_budget import FREE_BYTES, BodyBudget, BodyLease
+from yaie_router.downstream.bodies.body_budget import FREE_BYTES, BodyBudget, BodyLease
 
 LARGE = FREE_BYTES + 1000
 ASLEEP: dict[str, Any] = {"replicas": 0, "autoscaling": {"min": 0, "max": 1}}

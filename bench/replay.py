@@ -1,0 +1,167 @@
+"""Replays traces over simulated engines, with the policy that routers use and with others.
+
+    python bench/replay.py [--engines 8] [--rate 5] [--requests 2500] [--seeds 101 102] [--check]
+
+Imports the router's own policy. Engines are simulated: a queue, steps of a token budget, a cache of
+pages, and the lines that they publish every 100 ms. The oracle is one cache of all engines' size.
+`--check` exits with 1 where a goal is missed. Its seeds are others than those that the policy was
+tuned with (1 to 11).
+"""
+
+import argparse
+import random
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from routing.engine import GPU
+from routing.requests import Request
+from routing.rivals import RIVALS
+from routing.traces import WORKLOADS, Shape
+from routing.world import Outcome, World
+
+HITS: Final = 0.9
+BALANCE: Final = 1.25
+SPILLS: Final = 0.02
+AGREEMENT: Final = 0.98
+FASTER: Final = 5.0
+KNEES: Final = {"conversations": 14.0, "documents": 7.0, "tenants": 12.0}
+"""Requests a second for each engine, past the knee of round robin."""
+HEADER: Final = """\
+| trace | policy | engines | load | requests | hits | of the oracle | max/mean requests \
+| max/mean work | TTFT p50 ms | p99 | away from the match | agreed |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|"""
+
+
+def work(one: Request) -> float:
+    """Tokens that an engine had to compute for a request."""
+    return one.tokens - one.cached + one.answer_tokens
+
+
+def run(
+    trace: str,
+    rival: str,
+    seed: int,
+    *,
+    engines: int,
+    rate: float,
+    requests: int,
+    cache_tokens: int = 65_536,
+    clients: int | None = None,
+    routers: int = 1,
+) -> Outcome:
+    """Replay one trace and print its row. `rate`: requests per second for each engine."""
+    shape = Shape(
+        engines,
+        cache_tokens,
+        rate * engines,
+        requests,
+        answer_tokens=120,
+        think_s=8.0 if clients is None else 0.5,
+    )
+    sessions = WORKLOADS[trace](random.Random(seed), shape)
+    world = World(
+        sessions,
+        GPU,
+        engines=engines,
+        cache_tokens=cache_tokens,
+        make=RIVALS[rival],
+        clients=clients,
+        routers=routers,
+    )
+    found = world.run()
+    load = f"{rate * engines:g}/s" if clients is None else f"{clients} clients"
+    cells = (
+        trace,
+        rival if routers == 1 else f"{rival}, {routers} routers",
+        engines,
+        load,
+        len(found.requests),
+        f"{found.cached / found.prompt:.3f}",
+        f"{found.share:.3f}",
+        f"{found.balance(world.names, lambda _: 1):.2f}",
+        f"{found.balance(world.names, work):.2f}",
+        f"{1000 * found.ttft(0.5):.0f}",
+        f"{1000 * found.ttft(0.99):.0f}",
+        f"{found.spilled:.3f}",
+        f"{found.agreed / found.asked:.3f}" if found.asked else "",
+    )
+    print("|", " | ".join(map(str, cells)), "|", flush=True)
+    found.max_mean = found.balance(world.names, lambda _: 1)
+    return found
+
+
+class Goals:
+    """What was missed."""
+
+    def __init__(self) -> None:
+        self.missed: list[str] = []
+
+    def judge(self, what: str, found: float, goal: float, *, at_least: bool) -> None:
+        """Compare one figure with its goal."""
+        if (found < goal) if at_least else (found > goal):
+            self.missed.append(f"{what}: {found:.3f}, goal {goal:g}")
+
+    def both(self, what: str, found: Outcome) -> None:
+        """Hits and balance."""
+        self.judge(f"{what}, hits of the oracle's", found.share, HITS, at_least=True)
+        self.judge(f"{what}, max/mean", found.max_mean, BALANCE, at_least=False)
+
+
+def main(given: argparse.Namespace) -> int:
+    """Replay all, print, and return the exit status."""
+    goals = Goals()
+    print(HEADER)
+    for seed in given.seeds:
+        for trace in given.traces:
+            common = {"engines": given.engines, "rate": given.rate, "requests": given.requests}
+            for rival in given.policies:
+                found = run(trace, rival, seed, **common)
+                if rival == "placed":
+                    goals.both(f"{trace} (seed {seed})", found)
+            two = run(trace, "placed", seed, **common, routers=2)
+            goals.both(f"{trace} (seed {seed}), two routers", two)
+            agreed = two.agreed / max(1, two.asked)
+            goals.judge(f"{trace} (seed {seed}), agreement", agreed, AGREEMENT, at_least=True)
+    for trace in given.traces:
+        for engines, clients in ((4, 1), (4, 16), (8, 4), (8, 16)):
+            few = run(
+                trace,
+                "placed",
+                given.seeds[0],
+                engines=engines,
+                rate=1.0,
+                requests=given.requests // 2,
+                clients=clients,
+            )
+            what = f"{trace}, {clients} clients of {engines} engines"
+            goals.judge(f"{what}, away from the match", few.spilled, SPILLS, at_least=False)
+    for trace in given.traces:
+        for rate, least in ((0.5, 0.95), (KNEES[trace], FASTER)):
+            ttft = [
+                run(
+                    trace, rival, given.seeds[0], engines=16, rate=rate, requests=given.requests
+                ).ttft(0.5)
+                for rival in ("placed", "round robin")
+            ]
+            what = f"{trace}, 16 engines at {rate:g}/s each, times faster than round robin"
+            goals.judge(what, ttft[1] / ttft[0], least, at_least=True)
+    for line in goals.missed:
+        print("missed:", line)
+    return 1 if goals.missed and given.check else 0
+
+
+def _parse(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--engines", type=int, default=8)
+    parser.add_argument("--rate", type=float, default=5.0, help="requests a second, each engine")
+    parser.add_argument("--requests", type=int, default=2500, help="of each trace, about")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[101, 102])
+    parser.add_argument("--traces", nargs="+", default=list(WORKLOADS), choices=WORKLOADS)
+    parser.add_argument("--policies", nargs="+", default=list(RIVALS), choices=RIVALS)
+    parser.add_argument("--check", action="store_true", help="exit with 1 where a goal is missed")
+    return parser.parse_args(words)
+
+
+if __name__ == "__main__":
+    sys.exit(main(_parse(sys.argv[1:])))

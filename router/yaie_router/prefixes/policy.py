@@ -1,0 +1,106 @@
+"""Chooses the engine of a request by the tokens that it would have to compute there. Pure.
+
+    cost of an engine = 2 * prompt tokens that it lacks + tokens that wait there
+
+A cost alone goes wrong at both ends. Nobody queues at low load, so the first engine that has a
+system prompt would get every conversation that begins with it, and evict them in turn while the
+other caches stay empty; a weight on load that is large enough against this tears conversations from
+their caches. So matches are of two kinds. A conversation goes on where it was, and leaves only for
+a cost. A prefix from which many requests *branch* (a system prompt, a document) may be computed
+again where that keeps the engines balanced: once for each engine, and what follows is free.
+
+Every router comes to the same choice from the same reports: what is left equal is decided by
+rendezvous hashing of the request's key and the engine's name.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+SLACK: Final = 0.15
+SLACK_REQUESTS: Final = 3.0
+"""An engine that has had this share and so many requests more than the mean gets no new prefixes,
+and no branches. Of few requests, some more are chance.
+"""
+NEAR_TOKENS: Final = 64
+"""Costs that differ by less are equal: a match is known to some pages only."""
+OTHERS: Final = 2.0
+"""What a token that is computed again costs: it delays this request, and those behind it."""
+FULL_BATCH: Final = 8
+"""Requests that an engine computes beside each other without a delay worth a name."""
+REQUEST_TOKENS: Final = 128
+"""What one request more than that costs those that come after it, in prompt tokens."""
+
+Reason = Literal["cached", "balanced", "spread", "spilled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An engine that may get the request.
+
+    Attributes:
+        name: the endpoint's.
+        missing: prompt tokens that it would have to compute.
+        queued: prompt tokens that wait there to be computed.
+        in_flight: requests that this router has sent there.
+        recent: requests that it got lately, from all routers.
+
+    """
+
+    name: str
+    missing: int
+    queued: int = 0
+    in_flight: int = 0
+    recent: float = 0.0
+
+    @property
+    def cost(self) -> int:
+        """In prompt tokens."""
+        crowd = REQUEST_TOKENS * max(0, self.in_flight - FULL_BATCH)
+        return int(OTHERS * self.missing) + self.queued + crowd
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The choice, and why it is, or is not, an engine with most of the prompt.
+
+    `reason`: it has most of the prompt (cached); all have as much (balanced); others have more, but
+    many requests branch there, and it has had less than its share (spread); others have more, but
+    too much waits there (spilled).
+    """
+
+    option: Option
+    reason: Reason
+
+
+def place(options: Sequence[Option], *, key: int, is_free: bool) -> Placement:
+    """Choose one of the options, of which there is one at least.
+
+    `key`: of the request, for ties. `is_free`: no engine has more of the prompt than what many
+    requests branch from, so balance counts more than the match.
+    """
+    allowed = options
+    mean = sum(one.recent for one in options) / len(options)
+    if is_free:
+        allowed = [one for one in options if one.recent <= (1 + SLACK) * mean + SLACK_REQUESTS]
+    least = min(one.cost for one in allowed)
+    near = [one for one in allowed if one.cost < least + NEAR_TOKENS]
+    fewest = min(one.missing for one in near)
+    near = [one for one in near if one.missing < fewest + NEAR_TOKENS]
+    if is_free:
+        near = [one for one in near if one.recent <= mean] or near
+    chosen = max(near, key=lambda one: _weight(key, one.name)) if len(near) > 1 else near[0]
+    return Placement(chosen, _reason(chosen, options, is_free=is_free))
+
+
+def _reason(chosen: Option, options: Sequence[Option], *, is_free: bool) -> Reason:
+    fewest = min(one.missing for one in options)
+    if chosen.missing >= fewest + NEAR_TOKENS:
+        return "spread" if is_free else "spilled"
+    return "balanced" if all(one.missing == fewest for one in options) else "cached"
+
+
+def _weight(key: int, name: str) -> bytes:
+    text = key.to_bytes(8, "big") + name.encode()
+    return hashlib.blake2b(text, digest_size=8).digest()

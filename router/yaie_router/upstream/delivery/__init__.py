@@ -1,0 +1,1 @@
+"""Brings an engine's answer to its client."""
