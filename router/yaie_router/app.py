@@ -36,6 +36,7 @@ from yaie_router.downstream.bodies.intake import (
     find_holder,
     find_model,
     head_of,
+    is_read_in_part,
     model_not_found,
     most_tokens,
     parse,
@@ -208,7 +209,7 @@ class App:
             headers=request.headers,
             body=raw,
             model=model,
-            keys=self._keys(path, body, model, exchange.tenant),
+            keys=self._keys(path, body, model, exchange.tenant, size=len(raw)),
             holder=self._earlier_holder(path, body, model),
             request_id=exchange.request_id,
             arrived_s=arrived_s,
@@ -306,11 +307,12 @@ class App:
         self._metrics.counted(call.tenant, call.model.name, *counted)
 
     def _keys(
-        self, path: str, body: dict[str, Any], model: Model, tenant: str
+        self, path: str, body: dict[str, Any], model: Model, tenant: str, *, size: int
     ) -> PrefixKeys | None:
         if path not in routes.GENERATING or model.policy != "PrefixAffinity":
             return None
-        return self._placer.keys(body, model, tenant)
+        beginning_of = size if is_read_in_part(size) else 0
+        return self._placer.keys(body, model, tenant, beginning_of=beginning_of)
 
     def _earlier_holder(self, path: str, body: dict[str, Any], model: Model) -> Endpoint | None:
         """Return the model's engine that has the response that the request continues."""

@@ -20,7 +20,7 @@ import hashlib
 import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
 
@@ -60,17 +60,26 @@ class PrefixKeys:
 
     `keys[i]` covers the first `ends[i]` of `total_bytes` canonical bytes; `home` is the index of
     the home key. A request with more than `MAX_KEYS` cuts has keys for its beginning only.
+    `is_beginning`: only the request's beginning was read, about as far as its home key.
     """
 
     keys: tuple[int, ...]
     ends: tuple[int, ...]
     total_bytes: int
     home: int
+    is_beginning: bool = False
 
     @property
     def home_key(self) -> int:
         """The key that all turns of one conversation share."""
         return self.keys[self.home]
+
+    def of_beginning(self, total_bytes: int) -> "PrefixKeys":
+        """These keys as those of a request of so many bytes, the beginning of which has them. Who
+        has the last of them is taken to have the whole request.
+        """
+        ends = (*self.ends[:-1], total_bytes)
+        return replace(self, ends=ends, total_bytes=total_bytes, is_beginning=True)
 
 
 @dataclass(frozen=True)

@@ -99,9 +99,10 @@ class Fleet:
             for name in engines
         ]
         index = max(depths.values(), default=-1)
-        deepest = keys.keys[index] if depths else None
-        is_free = _is_shared(keys, index) or (
-            deepest is not None and self._branches.are_at(deepest)
+        is_one_conversation = keys.is_beginning and index >= keys.home
+        deepest = keys.keys[index] if depths and not is_one_conversation else None
+        is_free = not is_one_conversation and (
+            _is_shared(keys, index) or (deepest is not None and self._branches.are_at(deepest))
         )
         placement = place(options, key=keys.home_key, is_free=is_free)
         matched = tokens - placement.option.missing

@@ -46,10 +46,15 @@ class Placer:
         self._clock = clock
         self._fleets: dict[str, Fleet] = {}
 
-    def keys(self, body: Mapping[str, Any], model: Model, tenant: str) -> PrefixKeys:
-        """The keys of a request, as its engines compute them."""
+    def keys(
+        self, body: Mapping[str, Any], model: Model, tenant: str, *, beginning_of: int = 0
+    ) -> PrefixKeys:
+        """The keys of a request, as its engines compute them. `beginning_of`: the bytes of a
+        request of which `body` is the beginning only.
+        """
         secret = prefix.tenant_key(self._secret, tenant)
-        return prefix.keys(body, secret, model=model.served)
+        found = prefix.keys(body, secret, model=model.served)
+        return found.of_beginning(beginning_of) if beginning_of else found
 
     def place(self, model: Model, keys: PrefixKeys, unusable: Collection[str]) -> Ticket | None:
         """Choose one of the model's endpoints that are not `unusable`. None: there is none, or not

@@ -56,6 +56,21 @@ def test_conversations_with_one_system_prompt_go_to_all_engines_though_nobody_wa
     assert min(counts) > 0
 
 
+def test_a_conversation_too_large_to_be_read_whole_stays_where_it_began(placer: Placer) -> None:
+    """Its home key alone is known: where many requests could branch, but this is one going on."""
+    body = chat("hello " * 300)
+    began = send(placer, body)
+    began.__exit__(None, None, None)
+    for turn in range(1, 40):  # its engine has had more than its share soon
+        keys = placer.keys(body, MODEL, "", beginning_of=200_000 + 100 * turn)
+        ticket = placer.place(MODEL, keys, ())
+        assert ticket is not None
+        assert ticket.choice.engine == began.choice.engine
+        assert ticket.choice.placement.option.missing == 0
+        assert ticket.choice.tokens >= 50_000
+        ticket.__exit__(None, None, None)
+
+
 def test_a_conversation_goes_on_where_it_began(placer: Placer) -> None:
     first = send(placer, chat("hello " * 300, system="system " * 100))
     first.computed()

@@ -79,6 +79,11 @@ async def _next_part(request: web.BaseRequest, meter: BodyMeter) -> bytes:
         raise meter.too_slow() from None
 
 
+def is_read_in_part(size: int) -> bool:
+    """Whether `parse` returns the beginning only of a body of so many bytes."""
+    return size > LARGE_BYTES
+
+
 async def parse(body: bytes) -> dict[str, Any]:
     """Decode the body, a JSON object; of a large one, the fields that routing needs.
 
@@ -87,7 +92,8 @@ async def parse(body: bytes) -> dict[str, Any]:
 
     """
     try:
-        decoded = await large_body.read(body) if len(body) > LARGE_BYTES else _decode(body)
+        in_part = is_read_in_part(len(body))
+        decoded = await large_body.read(body) if in_part else _decode(body)
     except msgspec.ValidationError:
         raise InvalidRequestError("The body must be a JSON object.") from None
     except (ValueError, RecursionError) as error:

@@ -26,7 +26,7 @@ def parse(raw: bytes) -> dict[str, Any]:
 
 
 def home(body: dict[str, Any]) -> int:
-    return prefix.keys(body, KEY, model="demo")
+    return prefix.keys(body, KEY, model="demo").home_key
 
 
 @pytest.mark.parametrize(
