@@ -13,6 +13,8 @@ from engine.server.running import serving
 from fakes.running_up import model_file, up
 from journeys.browser import Browser
 
+pytestmark = pytest.mark.journey
+
 KEY = "sesame"
 SCRIPT = """
 const [url, key, model] = arguments;
