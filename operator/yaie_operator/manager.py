@@ -256,6 +256,10 @@ class Manager:
             delay_s = self._queue.retry(key)
             log.warning("unreachable", extra=fields(key=key, error=str(error), retry_s=delay_s))
             return "unreachable"
+        except RefusedError as error:  # a read: what is refused to be written stands in the status
+            delay_s = self._queue.retry(key)
+            log.warning("read refused", extra=fields(key=key, error=str(error), retry_s=delay_s))
+            return "error"
         except Exception:
             # An unexpected error for one model must not stop the others.
             delay_s = self._queue.retry(key)

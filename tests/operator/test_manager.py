@@ -8,7 +8,7 @@ import pytest
 from fakes.fake_cluster import FakeCluster, inference_model
 from yaie_api import names
 from yaie_operator import manager
-from yaie_operator.cluster import Object, WatchEvent
+from yaie_operator.cluster import Object, RefusedError, WatchEvent
 from yaie_operator.config import OperatorConfig
 from yaie_operator.manager import Manager
 from yaie_operator.monitoring.probes import serve
@@ -204,6 +204,26 @@ async def test_a_defect_in_one_models_path_is_counted_and_stops_no_other(
     await running.become_ready()
     assert running.metric("yaie_operator_reconciles_total", scope="model", result="error") >= 1
     assert "reconcile failed" in caplog.text
+
+
+async def test_a_refused_read_is_retried_and_is_no_defect(
+    running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A role that was narrowed is told in a line; a traceback would look like a bug."""
+    real = running.manager._reconciler.reconcile
+    given = False
+
+    async def without_rights(key: str) -> float | None:
+        if not given:
+            raise RefusedError('secrets "yaie-router-keys" is forbidden')
+        return await real(key)
+
+    monkeypatch.setattr(running.manager._reconciler, "reconcile", without_rights)
+    running.cluster.put(inference_model("demo"))
+    await until(lambda: "read refused" in caplog.text)
+    given = True
+    await running.become_ready()
+    assert "Traceback" not in caplog.text
 
 
 class SlowEvents(FakeCluster):

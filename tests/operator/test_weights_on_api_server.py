@@ -37,12 +37,15 @@ class Downloads:
         self._scene = scene
 
     def pod(self) -> Any:
-        def found() -> list[Any]:
-            pods = self._scene.get("pods", "-l", DOWNLOAD)["items"]
-            return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+        found: list[Any] = []
 
-        until(lambda: bool(found()), lambda: self._scene.get("ym,jobs,pvc"))
-        return found()[0]
+        def is_there() -> bool:
+            pods = self._scene.get("pods", "-l", DOWNLOAD)["items"]
+            found[:] = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+            return bool(found)
+
+        until(is_there, lambda: self._scene.get("ym,jobs,pvc"))
+        return found[0]
 
     def fail(self, sentence: str) -> None:
         ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": sentence}}
