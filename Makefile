@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
+DRILLS := tests/operator tests/router tests/engine/cli tests/engine/server tests/kernels/test_interpreter.py
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-fast test-install coverage drills e2e journeys compat scale soak faults fuzz prometheus lint fmt bench manifests images constraints clean
@@ -54,9 +55,9 @@ coverage: $(STAMP) ## branch coverage of core, router, operator and API types; f
 	  -m "not gpu and not e2e and not cluster and not slow" -q
 	$(BIN)/python -m coverage report
 
-drills: $(STAMP) ## faults of engines; faults and races of a real control plane (needs Go); what fails runs once more, alone; YAIE_FAULT_S, YAIE_EDITS make them longer
-	$(PYTEST) tests/operator tests/router tests/engine/cli -m drill -q -n 2 \
-	  || $(PYTEST) tests/operator tests/router tests/engine/cli -m drill -q --last-failed --last-failed-no-failures none
+drills: $(STAMP) ## what takes minutes: faults of engines, faults and races of a real control plane (needs Go), kernels in the interpreter; what fails runs once more, alone; YAIE_FAULT_S, YAIE_EDITS make them longer
+	$(PYTEST) $(DRILLS) -m drill -q -n 2 \
+	  || $(PYTEST) $(DRILLS) -m drill -q --last-failed --last-failed-no-failures none
 
 e2e: $(STAMP) ## a real Kubernetes node, the chart, the images, an OpenAI client (needs root and Go)
 	tests/e2e/run.sh

@@ -103,6 +103,7 @@ def test_kubectl_explains_and_lists_models(scene: Scene) -> None:
     assert wide.split("\n")[0].split() == header.split()
 
 
+@pytest.mark.drill
 @pytest.mark.timeout(300)
 def test_a_model_lives_from_apply_to_garbage_collection(
     scene: Scene, kubeconfig: Path, tmp_path: Path
@@ -125,6 +126,7 @@ def test_a_model_lives_from_apply_to_garbage_collection(
         until(lambda: scene.children() == set(), scene.children, timeout_s=COLLECTED_S)
 
 
+@pytest.mark.drill
 def test_nothing_is_written_while_nothing_changes_nor_by_a_restarted_operator(
     scene: Scene, kubeconfig: Path, tmp_path: Path
 ) -> None:
@@ -244,6 +246,7 @@ FOREIGN = {
 }
 
 
+@pytest.mark.drill
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_what_others_add_to_a_child_is_removed_within_seconds(
     kind: str, scene: Scene, kubeconfig: Path, tmp_path: Path
@@ -258,6 +261,7 @@ def test_what_others_add_to_a_child_is_removed_within_seconds(
         assert [write for write in scene.writes(3.0) if write.resource == f"{kind}s"] == []
 
 
+@pytest.mark.drill
 def test_a_service_that_leads_nowhere_is_told_and_repaired(
     scene: Scene, kubeconfig: Path, tmp_path: Path
 ) -> None:
@@ -296,6 +300,7 @@ def test_a_restart_of_the_engines_by_kubectl_stays(
         assert "kubectl.kubernetes.io/restartedAt" in template["metadata"]["annotations"]
 
 
+@pytest.mark.drill
 def test_an_operator_of_one_namespace_needs_no_right_outside_of_it(
     scene: Scene, tmp_path: Path
 ) -> None:
@@ -345,6 +350,7 @@ def test_a_standby_leads_at_once_when_the_leader_is_told_to_stop(
         standby.daemon.stop()
 
 
+@pytest.mark.drill
 def test_a_standby_leads_after_the_lease_of_a_killed_leader_expires(
     scene: Scene, kubeconfig: Path, tmp_path: Path
 ) -> None:

@@ -28,6 +28,8 @@ Event = Literal["sent", "answered", "finished", "abandoned", "pardoned", "busy",
 `pardoned`: another endpoint answered 5xx to the same request. `probed`: `/readyz` was answered.
 """
 FAILURES: Final[tuple[Failure, ...]] = ("connect", "5xx", "disconnect", "timeout", "probe")
+AFTER_FIRST_TOKEN: Final[frozenset[Failure]] = frozenset({"disconnect", "timeout"})
+"""What an endpoint can do to every stream although it gives each a first token."""
 
 
 @dataclass(frozen=True)
@@ -134,11 +136,11 @@ def is_busy(host: Host, now_s: float) -> bool:
 
 
 def _answered(host: Host) -> Host:
-    """Clear what a first token disproves. It does not disprove that streams break."""
-    if host.is_ejected and host.reason == "disconnect":
+    """Clear what a first token disproves."""
+    if host.is_ejected and host.reason in AFTER_FIRST_TOKEN:
         return host  # only a whole answer does
-    broken = host.failed[FAILURES.index("disconnect")]
-    failed = tuple(broken if kind == "disconnect" else 0 for kind in FAILURES)
+    counts = zip(FAILURES, host.failed, strict=True)
+    failed = tuple(count if kind in AFTER_FIRST_TOKEN else 0 for kind, count in counts)
     return replace(HEALTHY, failed=failed, busy_until_s=host.busy_until_s)
 
 

@@ -22,6 +22,8 @@ from yaie.core.request import SamplingParams
 CLIENTS = 32
 TOKENS = 60
 RETRYABLE = (429, 503)
+pytestmark = pytest.mark.drill
+
 GREEDY = SlotInit(0, 0, SamplingParams(temperature=0.0), 0, ())
 
 
