@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
-DRILLS := tests/operator tests/router tests/engine/cli tests/engine/server tests/kernels/test_interpreter.py
+DRILLS := tests/operator tests/router tests/engine/cli tests/engine/server tests/examples tests/kernels/test_interpreter.py
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-fast test-install coverage drills e2e journeys compat scale soak faults fuzz prometheus lint fmt bench manifests images constraints clean
@@ -55,14 +55,14 @@ coverage: $(STAMP) ## branch coverage of core, router, operator and API types; f
 	  -m "not gpu and not e2e and not cluster and not slow" -q
 	$(BIN)/python -m coverage report
 
-drills: $(STAMP) ## what takes minutes: faults of engines, faults and races of a real control plane (needs Go), kernels in the interpreter; what fails runs once more, alone; YAIE_FAULT_S, YAIE_EDITS make them longer
+drills: $(STAMP) ## what takes minutes: faults of engines and of a real control plane (needs Go), kernels in the interpreter, the examples; what fails runs once more, alone; YAIE_FAULT_S, YAIE_EDITS make them longer
 	$(PYTEST) $(DRILLS) -m drill -q -n 2 \
 	  || $(PYTEST) $(DRILLS) -m drill -q --last-failed --last-failed-no-failures none
 
 e2e: $(STAMP) ## a real Kubernetes node, the chart, the images, an OpenAI client (needs root and Go)
 	tests/e2e/run.sh
 
-journeys: $(STAMP) ## the pages in a real browser, with axe-core (root installs chromium where it is missing)
+journeys: $(STAMP) ## a first hour with `yaie up`; the pages in a real browser, with axe-core (root installs chromium where it is missing)
 	tests/journeys/install.sh
 	$(PYTEST) tests/journeys -m journey -q -s
 

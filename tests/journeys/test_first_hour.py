@@ -15,7 +15,7 @@ from yaie.checkpoint.source import BUILTIN
 from yaie.cli.local.client import LocalClient
 from yaie_local.state import StateFolder
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_main")]
+pytestmark = [pytest.mark.journey, pytest.mark.usefixtures("real_main")]
 MODEL = """\
 apiVersion: yaie.dev/v1alpha1
 kind: InferenceModel

@@ -4,7 +4,8 @@
 
 What is compared is what a client makes of a stream: texts, reasoning, calls, ids, ends, usage, and
 log-probabilities but for their last digits. How tokens are spread over events depends on how busy
-an engine is, also without a failure.
+an engine is, also without a failure. Gaps between the pieces of the survivor's own streams are told
+for the time before the kill and after it.
 """
 
 import argparse
@@ -12,8 +13,10 @@ import asyncio
 import itertools
 import json
 import random
+import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +25,7 @@ from typing import Any, Final
 import aiohttp
 
 from router.faults.matrix import Stage, real
+from yaie_api.names import HEADER_ENDPOINT
 
 CHAT: Final = "/v1/chat/completions"
 USAGE: Final = {"stream_options": {"include_usage": True}}
@@ -147,13 +151,23 @@ def _take_choice(story: Story, choice: dict[str, Any]) -> None:
         story.end = str((choice["finish_reason"], choice.get("stop_reason")))
 
 
+def quantiles_ms(gaps: list[float]) -> str:
+    """Median and 99th percentile of seconds, as milliseconds."""
+    if len(gaps) < 100:
+        return f"only {len(gaps)}"
+    return f"{statistics.median(gaps) * 1e3:.0f}/{statistics.quantiles(gaps, n=100)[98] * 1e3:.0f}"
+
+
 @dataclass
 class Load:
-    """Streams through the router. `reads`: how often a client got bytes."""
+    """Streams through the router. `reads`: how often a client got bytes. `gaps`: of the streams
+    that began on the survivor, when each piece but the first came, and how long after the last one.
+    """
 
     stage: Stage
     session: aiohttp.ClientSession
     reads: int = 0
+    gaps: list[tuple[float, float]] = field(default_factory=list)
 
     async def ask(self, number: int) -> Story:
         """Play a case, and read its stream to the end."""
@@ -162,10 +176,23 @@ class Load:
         raw = b""
         async with self.session.post(self.stage.router.url + path, json=body) as response:
             assert response.status == 200, await response.text()
+            is_survivor = response.headers[HEADER_ENDPOINT] != self.stage.bad
+            last_s = 0.0
             async for data in response.content.iter_any():
                 raw += data
                 self.reads += 1
+                now_s = time.monotonic()
+                if is_survivor and last_s:
+                    self.gaps.append((now_s, now_s - last_s))
+                last_s = now_s
         return story_of(raw)
+
+    def gaps_told(self, killed_s: float) -> str:
+        """Median and 99th percentile before the kill and after it, in a line."""
+        before = [gap_s for at_s, gap_s in self.gaps if at_s < killed_s]
+        after = [gap_s for at_s, gap_s in self.gaps if at_s - gap_s > killed_s]
+        told = ", ".join(quantiles_ms(gaps) for gaps in (before, after))
+        return f"survivor's gaps p50/p99 ms, before and after: {told}"
 
     async def failovers(self) -> Iterator[str]:
         """The router's lines about them, but for zeros."""
@@ -187,14 +214,16 @@ async def kill_one(folder: Path, streams: int, seed: int) -> list[str]:
         load = Load(stage, session)
         whole = await asyncio.gather(*(load.ask(number) for number in range(len(CASES))))
         load.reads = 0
+        load.gaps.clear()
         asking = [asyncio.create_task(load.ask(number)) for number in range(streams)]
         until = streams * rng.randint(2, 25)
         while load.reads < until and not all(one.done() for one in asking):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
+        killed_s = time.monotonic()
         await stage.break_it("SIGKILL")
         answers = await asyncio.gather(*asking)
         told = list(await load.failovers())
-    print("\n".join(told), flush=True)
+    print("\n".join(told), load.gaps_told(killed_s), sep="\n", flush=True)
     wrong = [
         f"{number}: {name}: {getattr(answer, name)!r} instead of {getattr(model, name)!r}"
         for number, answer in enumerate(answers)
