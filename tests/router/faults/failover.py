@@ -1,4 +1,4 @@
-"""Kills one of two real engines under streams of every kind, and compares each with a whole one.
+"""Kills one of several real engines under streams of every kind; each is compared with a whole one.
 
     PYTHONPATH=tests python -m router.faults.failover --streams 200
 
@@ -202,13 +202,13 @@ class Load:
         return (one for one in lines if one.startswith(wanted) and not one.endswith(" 0.0"))
 
 
-async def kill_one(folder: Path, streams: int, seed: int) -> list[str]:
+async def kill_one(folder: Path, streams: int, seed: int, *, engines: int = 2) -> list[str]:
     """Kill an engine at a random token. Return what is wrong; a line for each stream."""
     rng = random.Random(seed)
     timeout = aiohttp.ClientTimeout(total=600)
     connector = aiohttp.TCPConnector(limit=0)
     async with (
-        real(folder, engines=2) as stage,
+        real(folder, engines=engines) as stage,
         aiohttp.ClientSession(timeout=timeout, connector=connector) as session,
     ):
         load = Load(stage, session)
@@ -238,10 +238,13 @@ async def kill_one(folder: Path, streams: int, seed: int) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--streams", type=int, default=200)
+    parser.add_argument("--engines", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        wrong = asyncio.run(kill_one(Path(folder), given.streams, given.seed))
+        wrong = asyncio.run(
+            kill_one(Path(folder), given.streams, given.seed, engines=given.engines)
+        )
     print("\n".join(wrong) or f"{given.streams} streams are whole")
     return int(bool(wrong))
 
