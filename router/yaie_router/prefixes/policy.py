@@ -10,7 +10,9 @@ a cost. A prefix from which many requests *branch* (a system prompt, a document)
 again where that keeps the engines balanced: once for each engine, and what follows is free.
 
 Every router comes to the same choice from the same reports: what is left equal is decided by
-rendezvous hashing of the request's key and the engine's name.
+rendezvous hashing of a key and the engine's name. The key of a conversation is its home; the key of
+a new prefix or a branch is the first one that no engine has. So a router that does not know yet
+where another one has just sent a document sends the next request about it there, too.
 """
 
 import hashlib
@@ -18,13 +20,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-SLACK: Final = 0.15
-SLACK_REQUESTS: Final = 3.0
-"""An engine that has had this share and so many requests more than the mean gets no new prefixes,
-and no branches. Of few requests, some more are chance.
+LEAD: Final = 0.35
+LEAD_REQUESTS: Final = 6.0
+"""An engine that has had this share and so many requests more than the one with fewest gets no new
+prefixes, and no branches. Measured by the mean, one of many engines could stay empty for ever: what
+the others have beyond their share is then too little to be seen.
+"""
+MEAN_SLACK: Final = 0.05
+MEAN_REQUESTS: Final = 1.0
+"""Of engines that are as good otherwise, those within this share and so many requests of the mean
+come first.
 """
 NEAR_TOKENS: Final = 64
 """Costs that differ by less are equal: a match is known to some pages only."""
+CLOSE: Final = 0.6
+CLOSE_TOKENS: Final = 512
+"""Costs of new prefixes and branches are equal within this share of the least one, or so many
+tokens. Routers that know different requests of the last moments still choose the same engine.
+"""
 OTHERS: Final = 2.0
 """What a token that is computed again costs: it delays this request, and those behind it."""
 FULL_BATCH: Final = 8
@@ -77,19 +90,23 @@ class Placement:
 def place(options: Sequence[Option], *, key: int, is_free: bool) -> Placement:
     """Choose one of the options, of which there is one at least.
 
-    `key`: of the request, for ties. `is_free`: no engine has more of the prompt than what many
+    `key`: for ties. `is_free`: no engine has more of the prompt than what many
     requests branch from, so balance counts more than the match.
     """
-    allowed = options
-    mean = sum(one.recent for one in options) / len(options)
+    allowed, tolerance = options, float(NEAR_TOKENS)
     if is_free:
-        allowed = [one for one in options if one.recent <= (1 + SLACK) * mean + SLACK_REQUESTS]
+        most = (1 + LEAD) * min(one.recent for one in options) + LEAD_REQUESTS
+        allowed = [one for one in options if one.recent <= most]
     least = min(one.cost for one in allowed)
-    near = [one for one in allowed if one.cost < least + NEAR_TOKENS]
+    if is_free:
+        tolerance = max(CLOSE_TOKENS, CLOSE * least)
+    near = [one for one in allowed if one.cost < least + tolerance]
     fewest = min(one.missing for one in near)
     near = [one for one in near if one.missing < fewest + NEAR_TOKENS]
     if is_free:
-        near = [one for one in near if one.recent <= mean] or near
+        mean = sum(one.recent for one in options) / len(options)
+        most = (1 + MEAN_SLACK) * mean + MEAN_REQUESTS
+        near = [one for one in near if one.recent <= most] or near
     chosen = max(near, key=lambda one: _weight(key, one.name)) if len(near) > 1 else near[0]
     return Placement(chosen, _reason(chosen, options, is_free=is_free))
 
