@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 LEAD: Final = 0.35
-LEAD_REQUESTS: Final = 6.0
+LEAD_REQUESTS: Final = 12.0
 """An engine that has had this share and so many requests more than the one with fewest gets no new
 prefixes, and no branches. Measured by the mean, one of many engines could stay empty for ever: what
 the others have beyond their share is then too little to be seen.
