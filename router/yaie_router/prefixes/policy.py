@@ -70,8 +70,12 @@ class Option:
     @property
     def cost(self) -> int:
         """In prompt tokens."""
-        crowd = REQUEST_TOKENS * max(0, self.in_flight - FULL_BATCH)
-        return int(OTHERS * self.missing) + self.queued + crowd
+        return int(OTHERS * self.missing) + self.wait
+
+    @property
+    def wait(self) -> int:
+        """What the requests there cost this one, in prompt tokens."""
+        return self.queued + REQUEST_TOKENS * max(0, self.in_flight - FULL_BATCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +99,7 @@ def place(options: Sequence[Option], *, key: int, is_free: bool) -> Placement:
     """
     allowed, tolerance = options, float(NEAR_TOKENS)
     if is_free:
-        most = (1 + LEAD) * min(one.recent for one in options) + LEAD_REQUESTS
-        allowed = [one for one in options if one.recent <= most]
+        allowed = _without_leaders(options)
     least = min(one.cost for one in allowed)
     if is_free:
         tolerance = max(CLOSE_TOKENS, CLOSE * least)
@@ -109,6 +112,16 @@ def place(options: Sequence[Option], *, key: int, is_free: bool) -> Placement:
         near = [one for one in near if one.recent <= most] or near
     chosen = max(near, key=lambda one: _weight(key, one.name)) if len(near) > 1 else near[0]
     return Placement(chosen, _reason(chosen, options, is_free=is_free))
+
+
+def _without_leaders(options: Sequence[Option]) -> list[Option]:
+    """All but those that got far more than the one with fewest. One where more waits than twice
+    the prompt is behind for a reason: it came back, say, and all that is new went there already.
+    """
+    queue = OTHERS * max(one.missing for one in options)
+    free = [one for one in options if one.wait <= queue] or options
+    most = (1 + LEAD) * min(one.recent for one in free) + LEAD_REQUESTS
+    return [one for one in options if one.recent <= most]
 
 
 def _reason(chosen: Option, options: Sequence[Option], *, is_free: bool) -> Reason:

@@ -68,6 +68,12 @@ def test_an_engine_that_got_nothing_is_found_among_many_that_got_little_more_tha
     assert chosen(*have, Option("empty", 900))[1] == "cached"
 
 
+def test_an_engine_that_comes_back_with_few_requests_is_not_buried() -> None:
+    others = [Option(name, 900, recent=64) for name in "abc"]
+    assert chosen(*others, Option("back", 900), is_free=True)[0] == "back"
+    assert chosen(*others, Option("back", 900, queued=2000), is_free=True)[0] in "abc"
+
+
 def test_what_another_router_just_sent_does_not_change_where_its_prefix_goes() -> None:
     """The router knows neither of the prompt there nor whose it is, but sees its tokens wait."""
     idle = [Option(name, 4000) for name in "abcd"]
