@@ -7,7 +7,7 @@ from typing import Final
 from yaie_api.prefix import Outcome, PrefixKeys, PrefixUpdate
 from yaie_router.prefixes.branches import Branches
 from yaie_router.prefixes.holdings import Holdings
-from yaie_router.prefixes.policy import Option, Placement, place
+from yaie_router.prefixes.policy import NEAR_TOKENS, Option, Placement, place
 from yaie_router.prefixes.queues import Queues, Sent
 from yaie_router.prefixes.shares import Shares
 
@@ -104,13 +104,14 @@ class Fleet:
         is_free = not is_one_conversation and (
             _is_shared(keys, index) or (deepest is not None and self._branches.are_at(deepest))
         )
-        placement = place(options, key=keys.home_key, is_free=is_free)
+        key = self._next_key(keys, tokens, options) if is_free else keys.home_key
+        placement = place(options, key=key, is_free=is_free)
         matched = tokens - placement.option.missing
         return Choice(
             placement,
             tokens,
             matched,
-            keys.home_key,
+            key,
             keys.keys,
             deepest,
             is_free,
@@ -139,6 +140,16 @@ class Fleet:
         self._shares.retain(names)
         self._silent &= names
         self._heard &= names
+
+    def _next_key(self, keys: PrefixKeys, tokens: int, options: list[Option]) -> int:
+        """The first key beyond what some engine has. A few tokens more are not told from none: what
+        is shorter than a page is known only to the router that sent it.
+        """
+        matched = tokens - min(one.missing for one in options)
+        for key, end in zip(keys.keys, keys.ends, strict=True):
+            if self._tokens(end) >= matched + NEAR_TOKENS:
+                return key
+        return keys.keys[-1]
 
     def _tokens(self, size: int) -> int:
         return int(size / self._bytes_per_token)

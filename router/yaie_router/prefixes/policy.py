@@ -10,7 +10,9 @@ a cost. A prefix from which many requests *branch* (a system prompt, a document)
 again where that keeps the engines balanced: once for each engine, and what follows is free.
 
 Every router comes to the same choice from the same reports: what is left equal is decided by
-rendezvous hashing of the request's key and the engine's name.
+rendezvous hashing of a key and the engine's name. The key of a conversation is its home; the key of
+a new prefix or a branch is the first one that no engine has. So a router that does not know yet
+where another one has just sent a document sends the next request about it there, too.
 """
 
 import hashlib
@@ -18,13 +20,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-SLACK: Final = 0.15
-SLACK_REQUESTS: Final = 3.0
-"""An engine that has had this share and so many requests more than the mean gets no new prefixes,
-and no branches. Of few requests, some more are chance.
+LEAD: Final = 0.35
+LEAD_REQUESTS: Final = 12.0
+"""An engine that has had this share and so many requests more than the one with fewest gets no new
+prefixes, and no branches. Measured by the mean, one of many engines could stay empty for ever: what
+the others have beyond their share is then too little to be seen.
+"""
+MEAN_SLACK: Final = 0.05
+MEAN_REQUESTS: Final = 1.0
+"""Of engines that are as good otherwise, those within this share and so many requests of the mean
+come first.
 """
 NEAR_TOKENS: Final = 64
 """Costs that differ by less are equal: a match is known to some pages only."""
+CLOSE: Final = 0.6
+CLOSE_TOKENS: Final = 512
+"""Costs of new prefixes and branches are equal within this share of the least one, or so many
+tokens. Routers that know different requests of the last moments still choose the same engine.
+"""
 OTHERS: Final = 2.0
 """What a token that is computed again costs: it delays this request, and those behind it."""
 FULL_BATCH: Final = 8
@@ -57,8 +70,12 @@ class Option:
     @property
     def cost(self) -> int:
         """In prompt tokens."""
-        crowd = REQUEST_TOKENS * max(0, self.in_flight - FULL_BATCH)
-        return int(OTHERS * self.missing) + self.queued + crowd
+        return int(OTHERS * self.missing) + self.wait
+
+    @property
+    def wait(self) -> int:
+        """What the requests there cost this one, in prompt tokens."""
+        return self.queued + REQUEST_TOKENS * max(0, self.in_flight - FULL_BATCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,21 +94,34 @@ class Placement:
 def place(options: Sequence[Option], *, key: int, is_free: bool) -> Placement:
     """Choose one of the options, of which there is one at least.
 
-    `key`: of the request, for ties. `is_free`: no engine has more of the prompt than what many
+    `key`: for ties. `is_free`: no engine has more of the prompt than what many
     requests branch from, so balance counts more than the match.
     """
-    allowed = options
-    mean = sum(one.recent for one in options) / len(options)
+    allowed, tolerance = options, float(NEAR_TOKENS)
     if is_free:
-        allowed = [one for one in options if one.recent <= (1 + SLACK) * mean + SLACK_REQUESTS]
+        allowed = _without_leaders(options)
     least = min(one.cost for one in allowed)
-    near = [one for one in allowed if one.cost < least + NEAR_TOKENS]
+    if is_free:
+        tolerance = max(CLOSE_TOKENS, CLOSE * least)
+    near = [one for one in allowed if one.cost < least + tolerance]
     fewest = min(one.missing for one in near)
     near = [one for one in near if one.missing < fewest + NEAR_TOKENS]
     if is_free:
-        near = [one for one in near if one.recent <= mean] or near
+        mean = sum(one.recent for one in options) / len(options)
+        most = (1 + MEAN_SLACK) * mean + MEAN_REQUESTS
+        near = [one for one in near if one.recent <= most] or near
     chosen = max(near, key=lambda one: _weight(key, one.name)) if len(near) > 1 else near[0]
     return Placement(chosen, _reason(chosen, options, is_free=is_free))
+
+
+def _without_leaders(options: Sequence[Option]) -> list[Option]:
+    """All but those that got far more than the one with fewest. One where more waits than twice
+    the prompt is behind for a reason: it came back, say, and all that is new went there already.
+    """
+    queue = OTHERS * max(one.missing for one in options)
+    free = [one for one in options if one.wait <= queue] or options
+    most = (1 + LEAD) * min(one.recent for one in free) + LEAD_REQUESTS
+    return [one for one in options if one.recent <= most]
 
 
 def _reason(chosen: Option, options: Sequence[Option], *, is_free: bool) -> Reason:

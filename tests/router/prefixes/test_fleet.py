@@ -111,6 +111,19 @@ def test_routers_agree_before_anything_is_known() -> None:
         assert chosen[0] == chosen[1]
 
 
+def test_two_questions_about_a_new_document_go_to_one_engine_by_way_of_two_routers() -> None:
+    """Neither router has heard of what the other one has sent."""
+    taken = set[str]()
+    for i in range(8):
+        document = f"fact {i} " * 600
+        first, second = (
+            send(fresh(), chat(document + question)).endpoint.name for question in ("why?", "when?")
+        )
+        assert first == second
+        taken.add(first)
+    assert len(taken) > 1
+
+
 def test_the_choice_can_be_made_again_from_what_is_told(placer: Placer) -> None:
     for i in range(200):
         told = (ticket := send(placer, chat(f"{i % 40} " * (50 + i)))).choice.told()

@@ -1,5 +1,6 @@
 """The choice by tokens: what moves a request away from its prefix, and what does not."""
 
+from dataclasses import replace
 from itertools import permutations
 
 from hypothesis import given, settings
@@ -56,6 +57,41 @@ def test_sequences_beyond_a_full_batch_cost_those_that_come_later() -> None:
     few, many = Option("a", 300), Option("b", 100, in_flight=FULL_BATCH + 6)
     assert chosen(few, many) == ("a", "spilled")
     assert chosen(few, Option("b", 100, in_flight=FULL_BATCH)) == ("b", "cached")
+
+
+def test_an_engine_that_got_nothing_is_found_among_many_that_got_little_more_than_the_mean() -> (
+    None
+):
+    """Fifteen of sixteen at 64 have 1.07 times the mean, which no limit above it would see."""
+    have = [Option(f"engine-{i}", 100, recent=64) for i in range(15)]
+    assert chosen(*have, Option("empty", 900), is_free=True) == ("empty", "spread")
+    assert chosen(*have, Option("empty", 900))[1] == "cached"
+
+
+def test_an_engine_that_comes_back_with_few_requests_is_not_buried() -> None:
+    others = [Option(name, 900, recent=64) for name in "abc"]
+    assert chosen(*others, Option("back", 900), is_free=True)[0] == "back"
+    assert chosen(*others, Option("back", 900, queued=2000), is_free=True)[0] in "abc"
+
+
+def test_what_another_router_just_sent_does_not_change_where_its_prefix_goes() -> None:
+    """The router knows neither of the prompt there nor whose it is, but sees its tokens wait."""
+    idle = [Option(name, 4000) for name in "abcd"]
+    for key in range(32):
+        name, _ = chosen(*idle, is_free=True, key=key)
+        unknown = [replace(one, queued=4000) if one.name == name else one for one in idle]
+        known = [replace(one, missing=100) if one.name == name else one for one in unknown]
+        assert chosen(*unknown, is_free=True, key=key)[0] == name
+        assert chosen(*known, is_free=True, key=key)[0] == name
+
+
+def test_a_new_prefix_does_not_wait_for_two_prompts_of_its_size() -> None:
+    """One that waits is let be, so that routers agree; two are a queue."""
+    idle = [Option(name, 4000) for name in "ab"]
+    for key in range(8):
+        name, _ = chosen(*idle, is_free=True, key=key)
+        queue = [replace(one, queued=8000) if one.name == name else one for one in idle]
+        assert chosen(*queue, is_free=True, key=key)[0] != name
 
 
 def test_what_is_new_everywhere_is_balanced() -> None:
