@@ -4,7 +4,8 @@
 
 Starts a router and engines of the built-in model with small caches, on loopback, and sends the
 traces of `bench/replay.py` in small, with the model's policy and round robin in turn. Hits are what
-the engines say in `usage`. `--check` exits with 1 where the policy misses a goal.
+the engines say in `usage`. `explained`: how many choices of the policy come out the same when made
+again from `x-yaie-route`. `--check` exits with 1 where the policy misses a goal.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from routing.traces import WORKLOADS, Session, Shape
 from routing.world import World
 
 from router.conftest import free_port
+from router.explained import chosen_again
 from router.fakes import FakeApi, inference_model
 from router.faults.matrix import answered, process, publish, router
 
@@ -54,6 +56,7 @@ class Seen:
     cached: int
     ttft_s: float
     outcome: str
+    is_explained: bool
 
 
 @dataclass
@@ -125,7 +128,12 @@ async def ask(session: aiohttp.ClientSession, body: dict[str, Any]) -> tuple[str
         route = dict(part.split("=", 1) for part in answer.headers["x-yaie-route"].split("; "))
         cached = usage["prompt_tokens_details"]["cached_tokens"]
         engine = answer.headers["x-yaie-endpoint"]
-    return text, Seen(engine, usage["prompt_tokens"], cached, first_s, route["outcome"])
+    names = [f"pod-{number}" for number in range(int(route["engines"]))]
+    is_explained = "options" in route and chosen_again(route, names) == engine
+    seen = Seen(
+        engine, usage["prompt_tokens"], cached, first_s, route["outcome"], is_explained=is_explained
+    )
+    return text, seen
 
 
 def forecast(sessions: Sequence[Session], rival: str, given: argparse.Namespace) -> Any:
@@ -200,19 +208,24 @@ async def main(given: argparse.Namespace) -> int:
                     f"{balance:.2f}",
                     f"{told.balance(names, lambda _: 1):.2f}",
                     f"{1000 * ttft[len(ttft) // 2]:.0f}",
+                    sum(one.is_explained for one in run.seen),
                     dict(sorted(Counter(one.outcome for one in run.seen).items())),
                     [run.counts[f"pod-{i}"] for i in range(given.engines)],
                 )
                 print("|", " | ".join(map(str, cells)), "|", flush=True)
-                if rival == "placed" and (run.hits < 0.9 * oracle or balance > 1.25):
+                if rival == "placed" and (
+                    run.hits < 0.9 * oracle
+                    or balance > 1.25
+                    or not all(one.is_explained for one in run.seen)
+                ):
                     missed += 1
     return 1 if missed and given.check else 0
 
 
 HEADER: Final = """\
 | trace | policy | requests | hits | forecast | error | of the oracle | max/mean requests \
-| forecast | TTFT p50 ms | outcomes | requests by engine |
-|---|---|---|---|---|---|---|---|---|---|---|---|"""
+| forecast | TTFT p50 ms | explained | outcomes | requests by engine |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|"""
 
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:

@@ -2,11 +2,11 @@
 
 import pytest
 
+from router.explained import chosen_again
 from yaie_api.prefix import Load, PrefixUpdate
 from yaie_router.discovery.objects import Endpoint, Model
 from yaie_router.prefixes.fleet import Fleet
 from yaie_router.prefixes.placer import Placer, Ticket
-from yaie_router.prefixes.policy import Option, place
 
 NAMES = ("a", "b", "c", "d")
 MODEL = Model("demo", "demo", endpoints=tuple(Endpoint(n, "127.0.0.1", 80) for n in NAMES))
@@ -125,15 +125,9 @@ def test_two_questions_about_a_new_document_go_to_one_engine_by_way_of_two_route
 
 
 def test_the_choice_can_be_made_again_from_what_is_told(placer: Placer) -> None:
-    for i in range(200):
-        told = (ticket := send(placer, chat(f"{i % 40} " * (50 + i)))).choice.told()
-        states = (part.split(":") for part in told["options"].split(","))
-        options = [
-            Option(name, int(m), int(q), int(f), float(r))
-            for name, (m, q, f, r) in zip(NAMES, states, strict=True)
-        ]
-        again = place(options, key=int(told["key"], 16), is_free=told["free"] == "1")
-        assert again.option.name == ticket.endpoint.name
+    for i in range(1000):
+        ticket = send(placer, chat(f"{i % 40} " * (50 + i % 200)))
+        assert chosen_again(ticket.choice.told(), NAMES) == ticket.endpoint.name
         if i % 3:
             ticket.computed()
 
