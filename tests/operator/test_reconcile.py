@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fakes.fake_cluster import FakeCluster, endpoint_slice, inference_model
 from fakes.local_double import LocalDouble
 from yaie_api import names
-from yaie_operator.cluster import ConflictError, UnreachableError
+from yaie_operator.cluster import ConflictError, Object, UnreachableError
 from yaie_operator.config import OperatorConfig
 from yaie_operator.installation import NetworkSettings
 from yaie_operator.monitoring.metrics import Metrics
@@ -492,6 +492,35 @@ async def test_transition_times_move_on_flips_only_and_each_flip_has_an_event(
     flipped = {"EnginesReady", "Progressing", "Available", "Ready"}
     assert {kind for kind, time in times.items() if time.startswith("2026-01-02")} == flipped
     assert len(world.cluster.events) - events == len(flipped)
+
+
+class SilentOnce(FakeCluster):
+    """Its API server stores a status, and then the connection breaks."""
+
+    breaks = False
+
+    async def patch_status(self, observed: Object, status: Object) -> Object:
+        stored = await super().patch_status(observed, status)
+        if self.breaks:
+            self.breaks = False
+            raise UnreachableError("timed out")
+        return stored
+
+
+async def test_events_of_a_status_that_was_stored_without_an_answer_are_not_lost() -> None:
+    cluster = SilentOnce()
+    world = World(cluster)
+    cluster.put(inference_model())
+    await world.make_ready()
+    told = len(cluster.events)
+    cluster.set_status(DEPLOYMENT, {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1})
+    cluster.breaks = True
+    with pytest.raises(UnreachableError):
+        await world.settle()
+    assert len(cluster.events) == told
+    assert {verb for verb, _ in await world.settle()} == {"event"}
+    assert len(cluster.events) == told + 4
+    assert await world.settle() == []
 
 
 VARIABLES = [{"name": name, "value": value} for name, value in (("A", "1"), ("HF_HOME", ""))]

@@ -2,7 +2,8 @@
 
 The key `model/NAMESPACE/NAME` writes the children and the status of one model; the key
 `namespace/NAMESPACE` writes the objects that a namespace's models share. The only state kept
-between calls is what the API server refused or changed (`reconcile.refusals`).
+between calls is what the API server refused or changed (`reconcile.refusals`), and what a model was
+before a status write that got no answer: it may be stored all the same, and its Events are due.
 """
 
 import logging
@@ -101,6 +102,7 @@ class Reconciler:
         self._refused = Refusals()
         self._changed = Changes()
         self._models = ParsedModels()
+        self._untold: dict[str, Object] = {}
 
     async def reconcile(self, key: str) -> float | None:
         """Reconcile a key; returns seconds until the next look, None: wait until an event wakes it.
@@ -123,6 +125,7 @@ class Reconciler:
             self._refused.clear(key)
             self._changed.forget(namespace, name)
             self._models.forget(namespace, name)
+            self._untold.pop(key, None)
             return None
         model, accepted = understand(view.model, self._models.parse)
         if model is not None:
@@ -279,17 +282,25 @@ class Reconciler:
         )
         sizes = self._sizes(view.metadata["namespace"], view.metadata["name"])
         status = with_sizes(status, view.model, sizes)
-        if status == view.model.get("status"):
+        key = model_key(view.metadata["namespace"], view.metadata["name"])
+        is_new = status != view.model.get("status")
+        if not is_new and key not in self._untold:
             return
+        before = self._untold.setdefault(key, view.model)
+        if is_new:
+            await self._write_status(view.model, status)
+        del self._untold[key]
+        for transition in flips(before, status):
+            await self._tell(view.model, transition)
+
+    async def _write_status(self, model: Object, status: Object) -> None:
         try:
-            patched = await self._cluster.patch_status(view.model, status)
+            patched = await self._cluster.patch_status(model, status)
         except (ConflictError, NotFoundError):
-            await self._read_again(view.model)
+            await self._read_again(model)
             raise
         self._store.put(patched)
         self._metrics.writes.labels(kind="InferenceModel/status").inc()
-        for transition in flips(view.model, status):
-            await self._tell(view.model, transition)
 
     async def _read_again(self, model: Object) -> None:
         """Store the live state of a model whose stored state is outdated. It stays in the store
