@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
+TESTS := tests --ignore=tests/e2e -m "not gpu and not e2e and not journey and not drill"
 DRILLS := tests/operator tests/router tests/engine/cli tests/engine/server tests/examples tests/kernels/test_interpreter.py
 
 .DEFAULT_GOAL := help
@@ -41,8 +42,9 @@ fmt: $(STAMP) ## format and apply safe fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: lint ## lint, types and every test that needs no cluster node
-	$(PYTEST) tests --ignore=tests/e2e -m "not gpu and not e2e and not journey and not drill" -q -n 2 --dist loadfile
+test: lint ## lint, types and every test that needs no cluster node; what fails runs once more, alone
+	$(PYTEST) $(TESTS) -q -n 2 --dist loadfile \
+	  || $(PYTEST) $(TESTS) -q --last-failed --last-failed-no-failures none
 
 test-fast: $(STAMP) ## the tests that need neither Go nor minutes
 	$(PYTEST) tests --ignore=tests/e2e -m "not gpu and not e2e and not journey and not cluster and not slow" -x -q
