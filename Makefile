@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
+AGAIN := --last-failed --last-failed-no-failures none
 TESTS := tests --ignore=tests/e2e -m "not gpu and not e2e and not journey and not drill"
 DRILLS := tests/operator tests/router tests/engine/cli tests/engine/server tests/examples tests/kernels/test_interpreter.py
 
@@ -44,7 +45,7 @@ fmt: $(STAMP) ## format and apply safe fixes
 
 test: lint ## lint, types and every test that needs no cluster node; what fails runs once more, alone
 	$(PYTEST) $(TESTS) -q -n 2 --dist loadfile \
-	  || $(PYTEST) $(TESTS) -q --last-failed --last-failed-no-failures none
+	  || $(PYTEST) $(TESTS) -q $(AGAIN)
 
 test-fast: $(STAMP) ## the tests that need neither Go nor minutes
 	$(PYTEST) tests --ignore=tests/e2e -m "not gpu and not e2e and not journey and not cluster and not slow" -x -q
@@ -59,14 +60,14 @@ coverage: $(STAMP) ## branch coverage of core, router, operator and API types; f
 
 drills: $(STAMP) ## what takes minutes: faults of engines and of a real control plane (needs Go), kernels in the interpreter, the examples; what fails runs once more, alone; YAIE_FAULT_S, YAIE_EDITS make them longer
 	$(PYTEST) $(DRILLS) -m drill -q -n 2 \
-	  || $(PYTEST) $(DRILLS) -m drill -q --last-failed --last-failed-no-failures none
+	  || $(PYTEST) $(DRILLS) -m drill -q $(AGAIN)
 
 e2e: $(STAMP) ## a real Kubernetes node, the chart, the images, an OpenAI client (needs root and Go)
 	tests/e2e/run.sh
 
 journeys: $(STAMP) ## a first hour with `yaie up`; the pages in a real browser, with axe-core (root installs chromium where it is missing)
 	tests/journeys/install.sh
-	$(PYTEST) tests/journeys -m journey -q -s
+	$(PYTEST) tests/journeys -m journey -q -s || $(PYTEST) tests/journeys -m journey -q -s $(AGAIN)
 
 compat: $(STAMP) ## real clients against serve and router, each in its own environment; writes docs/compat.md
 	$(BIN)/python tests/compat/run.py --output docs/compat.md
