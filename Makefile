@@ -7,7 +7,8 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 AGAIN := --last-failed --last-failed-no-failures none
 TESTS := tests --ignore=tests/e2e -m "not gpu and not e2e and not journey and not drill"
-DRILLS := tests/operator tests/router tests/engine/cli tests/engine/server tests/examples tests/kernels/test_interpreter.py
+DRILLS := tests/charts tests/contributing tests/docs tests/engine/cli tests/engine/server tests/examples \
+  tests/kernels/test_interpreter.py tests/operator tests/router
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-fast test-install coverage drills e2e journeys compat scale soak faults fuzz prometheus lint fmt bench manifests images constraints clean
@@ -58,7 +59,7 @@ coverage: $(STAMP) ## branch coverage of core, router, operator and API types; f
 	  -m "not gpu and not e2e and not cluster and not slow" -q
 	$(BIN)/python -m coverage report
 
-drills: $(STAMP) ## what takes minutes: faults of engines and of a real control plane (needs Go), kernels in the interpreter, the examples; what fails runs once more, alone; YAIE_FAULT_S, YAIE_EDITS make them longer
+drills: $(STAMP) ## what takes minutes: faults of engines and of a real control plane (needs Go), kernels in the interpreter, examples and programs of the documentation; what fails runs once more, alone; YAIE_FAULT_S, YAIE_EDITS make them longer
 	$(PYTEST) $(DRILLS) -m drill -q -n 2 \
 	  || $(PYTEST) $(DRILLS) -m drill -q $(AGAIN)
 

@@ -14,7 +14,7 @@ from cluster.control_plane import ControlPlane
 from yaie_router.tenants.keys import keys_of
 from yaie_router.tenants.limits import LimitBook, read_limits
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.drill]
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "yaie"
 PLAIN = ROOT / "manifests" / "install.yaml"

@@ -16,6 +16,7 @@ from yaie.core.messages import Accepted, Generate, Rejected, ResetPrefixCache, S
 from yaie.core.request import SamplingParams
 from yaie.ipc.owners import Owners
 
+pytestmark = pytest.mark.drill
 COUNT = 3
 ASKS = 12
 """Every process is asked: that one of three is left out has a chance of less than 1 in 100, and

@@ -9,7 +9,7 @@ from cluster.operator_scene import Scene, installed, kubeconfig, operator, scene
 from yaie_api import names
 
 __all__ = ["installed", "kubeconfig", "scene"]
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.drill]
 
 SURGE = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
 
