@@ -49,7 +49,7 @@ test: lint ## lint, types and every test that needs no cluster node; what fails 
 	  || $(PYTEST) $(TESTS) -q $(AGAIN)
 
 test-fast: $(STAMP) ## the tests that need neither Go nor minutes
-	$(PYTEST) tests --ignore=tests/e2e -m "not gpu and not e2e and not journey and not cluster and not slow" -x -q
+	$(PYTEST) tests --ignore=tests/e2e -m "not gpu and not e2e and not journey and not drill and not cluster and not slow" -x -q
 
 test-install: $(STAMP) ## install every extra with pip, each into a clean environment, and type its commands
 	$(BIN)/python tests/install/run.py

@@ -7,7 +7,6 @@ Leases and the audit log are the real ones. `node.py` adds the node.
 
 import contextlib
 import json
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import Any
 from cluster.audit import POLICY, AuditLog
 from cluster.certificates import Authority, Pair, certificate_user, kubeconfig
 from cluster.processes import Daemon, running
+from ports import free_port
 
 LOOPBACK = "127.0.0.1"
 SERVICE_RANGE = "10.96.0.0/16"
@@ -126,7 +126,7 @@ def run(
 
 @contextlib.contextmanager
 def _etcd(layout: Layout) -> Iterator[str]:
-    client, peer = free_ports(2)
+    client, peer = free_port(), free_port()
     url = f"http://{LOOPBACK}:{client}"
     peer_url = f"http://{LOOPBACK}:{peer}"
     command = [
@@ -147,7 +147,7 @@ def _etcd(layout: Layout) -> Iterator[str]:
 def _api_server(
     layout: Layout, authority: Authority, etcd: str, extra_hosts: Sequence[str]
 ) -> Iterator[ControlPlane]:
-    (port,) = free_ports(1)
+    port = free_port()
     addresses = dict.fromkeys([LOOPBACK, layout.address, FIRST_SERVICE_IP, *extra_hosts])
     hosts = [f"IP:{address}" for address in addresses]
     hosts += ["DNS:localhost", "DNS:kubernetes.default.svc"]
@@ -202,7 +202,7 @@ def _controller_manager(
 ) -> Iterator[Daemon]:
     name = "kube-controller-manager"
     user = authority.issue(name, f"/CN=system:{name}")
-    (port,) = free_ports(1)
+    port = free_port()
     command = [
         layout.programs / name,
         f"--kubeconfig={component_kubeconfig(layout, authority, control_plane, name, user)}",
@@ -228,7 +228,7 @@ def _scheduler(
 ) -> Iterator[Daemon]:
     name = "kube-scheduler"
     user = authority.issue(name, f"/CN=system:{name}")
-    (port,) = free_ports(1)
+    port = free_port()
     command = [
         layout.programs / name,
         f"--kubeconfig={component_kubeconfig(layout, authority, control_plane, name, user)}",
@@ -250,15 +250,6 @@ def component_kubeconfig(
         ca=authority.ca.certificate,
         user=certificate_user(user),
     )
-
-
-def free_ports(count: int) -> list[int]:
-    """Loopback ports that nobody listens on now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((LOOPBACK, 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def _as_admin(layout: Layout, authority: Authority, server: str, audit: AuditLog) -> ControlPlane:

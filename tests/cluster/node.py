@@ -29,10 +29,10 @@ from cluster.control_plane import (
     KubectlError,
     Layout,
     component_kubeconfig,
-    free_ports,
 )
 from cluster.missing import MissingError
 from cluster.processes import Daemon, running
+from ports import free_port
 
 NODE_NAME = "yaie-test"
 NODE_IP = "10.77.0.1"
@@ -168,7 +168,7 @@ def _pod_network(folder: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _coredns(layout: Layout, control_plane: ControlPlane) -> Iterator[Daemon]:
-    (health,) = free_ports(1)
+    health = free_port()
     corefile = layout.folder / "Corefile"
     corefile.write_text(
         f""".:53 {{
@@ -193,7 +193,7 @@ def _kube_proxy(
     layout: Layout, authority: Authority, control_plane: ControlPlane
 ) -> Iterator[Daemon]:
     name = "kube-proxy"
-    metrics, health = free_ports(2)
+    metrics, health = free_port(), free_port()
     user = authority.issue(name, f"/CN=system:{name}")
     command = [
         layout.programs / name,

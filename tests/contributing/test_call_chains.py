@@ -16,7 +16,7 @@ import pytest
 
 from docs.pages import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.drill]
+pytestmark = pytest.mark.drill
 PAGE = ROOT / "docs/contributing/call-chains.md"
 HERE = Path(__file__).parent
 N_PROCESSES = 4  # `yaie up`, the router, an HTTP process and its engine process

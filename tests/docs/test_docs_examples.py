@@ -14,7 +14,7 @@ import pytest
 
 from docs.pages import ROOT, blocks
 
-pytestmark = [pytest.mark.slow, pytest.mark.drill]
+pytestmark = pytest.mark.drill
 PAGES = ("README.md", "docs/serving.md")
 WRITTEN = "http://127.0.0.1:8000"
 ENVIRONMENT = os.environ | {

@@ -15,7 +15,8 @@ from typing import Any
 from openai import OpenAI
 
 from cluster.audit import AuditLog
-from cluster.control_plane import LOOPBACK, ControlPlane, Kubectl, KubectlError, free_ports
+from cluster.control_plane import LOOPBACK, ControlPlane, Kubectl, KubectlError
+from ports import free_port
 from yaie_api import names
 
 ROOT = Path(__file__).parents[2]
@@ -74,7 +75,7 @@ class Cluster:
             service = self.kubectl.get("service", names.ROUTER, "-n", namespace)
             yield service["spec"]["ports"][0]["nodePort"]
             return
-        (port,) = free_ports(1)
+        port = free_port()
         with self._port_forward(namespace, port):
             yield port
 

@@ -22,6 +22,7 @@ def told(package: str, code: str) -> tuple[int, list[str]]:
     ("package", "line", "extra"),
     [
         ("zmq", "serve builtin://yaie-demo --port 0", "engine"),
+        ("fastapi", "serve builtin://yaie-demo --port 0 --log-level warning", "engine"),
         ("zmq", "run-batch -i a -o b --model builtin://yaie-demo", "engine"),
         ("huggingface_hub", "pull org/name", "engine"),
         ("celpy", "run builtin://yaie-demo --prompt hi", "all"),

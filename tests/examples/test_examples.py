@@ -15,7 +15,7 @@ import pytest
 
 from fakes.running_up import up
 
-pytestmark = [pytest.mark.slow, pytest.mark.drill]
+pytestmark = pytest.mark.drill
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 CLIENTS = ("chat_openai.py", "rag.py", "structured_output.py", "tools.py")

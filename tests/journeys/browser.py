@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -15,6 +14,8 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from ports import free_port
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
@@ -108,7 +109,7 @@ class Browser:
 @contextlib.contextmanager
 def browsing(folder: Path) -> Iterator[Browser]:
     """A browser with a profile of its own; it ends with the test."""
-    port = _free_port()
+    port = free_port()
     log = folder / "chromedriver.log"
     driver = subprocess.Popen(
         [str(DRIVER), f"--port={port}", f"--log-path={log}"],
@@ -154,9 +155,3 @@ def _call(method: str, url: str, body: dict[str, Any] | None = None) -> Any:
     except urllib.error.HTTPError as error:
         with error:
             raise BrowserError(json.load(error)["value"]["message"]) from None
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

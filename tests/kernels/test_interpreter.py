@@ -11,8 +11,11 @@ FOLDER = Path(__file__).parent / "triton_kernels"
 ON_GPU_ONLY = "test_triton_launch.py"
 """How kernels overlap: in the interpreter none does."""
 FILES = sorted({path.name for path in FOLDER.glob("test_*.py")} - {ON_GPU_ONLY})
-SLOW = {"test_triton_attention.py", "test_triton_linear.py", "test_triton_wide.py"}
-"""Half a minute each: `make drills` runs them."""
+SLOW = {
+    f"test_triton_{name}.py"
+    for name in ("attention", "linear", "moe", "sampling", "scores", "wide")
+}
+"""Ten seconds to half a minute each: `make drills` runs them."""
 CASES = [pytest.param(name, marks=[pytest.mark.drill] * (name in SLOW)) for name in FILES]
 
 

@@ -15,7 +15,6 @@ import json
 import os
 import platform
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -30,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from charts import promql
+from ports import free_port
 from yaie.cli.local.client import LocalClient
 from yaie_api import __version__, names, vllm_metrics
 
@@ -146,9 +146,7 @@ def running_prometheus(state: Path, targets: list[Target]) -> Iterator[str]:
         "scrape_configs": [target.config() for target in targets],
     }
     (state / "prometheus.yaml").write_text(json.dumps(config))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     command = [
         program,
         f"--config.file={state / 'prometheus.yaml'}",

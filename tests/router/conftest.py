@@ -1,7 +1,6 @@
 """A running router with a fake API, and engines that end with the test."""
 
 import asyncio
-import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest_asyncio
 
+from ports import free_port
 from router.fakes import FakeApi, FakeEngine, endpoint_slice, inference_model
 from yaie_router.config import Config
 from yaie_router.run import Signals, run
@@ -27,12 +27,6 @@ async def is_refused(port: int) -> bool:
         return True
     writer.close()
     return False
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass

@@ -14,7 +14,8 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from router.conftest import GENEROUS_S, free_port, is_refused
+from ports import free_port
+from router.conftest import GENEROUS_S, is_refused
 from router.fakes import DONE, FakeApi, FakeEngine, endpoint_slice, event, inference_model
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -14,6 +13,7 @@ import pytest
 
 from engine.checkpoint.fake_hub import Hub, serving
 from fakes.running_up import until
+from ports import free_port
 from yaie.checkpoint.download.cached import cache_folder, remove
 from yaie.checkpoint.download.progress import Downloaded, Meter
 from yaie.checkpoint.source import BUILTIN
@@ -252,12 +252,6 @@ def test_the_first_process_of_a_pod_ends_when_it_is_told_to(
         process.terminate()
         process.communicate(timeout=5)
     assert process.returncode == 130
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def asked(port: int, is_enough: Callable[[Progress], object]) -> Progress | None:

@@ -19,11 +19,11 @@ from fakes.stub_runner import hashed
 from yaie.core.batch import SlotInit
 from yaie.core.request import SamplingParams
 
+pytestmark = pytest.mark.drill
+
 CLIENTS = 32
 TOKENS = 60
 RETRYABLE = (429, 503)
-pytestmark = pytest.mark.drill
-
 GREEDY = SlotInit(0, 0, SamplingParams(temperature=0.0), 0, ())
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from router.conftest import GENEROUS_S, free_port
+from ports import free_port
+from router.conftest import GENEROUS_S
 from router.fakes import DONE, FakeApi, FakeEngine, endpoint_slice, event, inference_model
 from yaie_router.run import raise_descriptor_limit
 

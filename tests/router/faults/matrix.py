@@ -28,7 +28,7 @@ from typing import Final
 
 import aiohttp
 
-from router.conftest import free_port
+from ports import free_port
 from router.fakes import FakeApi, FakeEngine, endpoint_slice, inference_model
 from router.faults.load import Load
 

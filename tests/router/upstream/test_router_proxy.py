@@ -8,7 +8,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from router.conftest import GENEROUS_S, Stack, StackMaker, free_port, is_refused
+from ports import free_port
+from router.conftest import GENEROUS_S, Stack, StackMaker, is_refused
 from router.fakes import DONE, FakeEngine, endpoint_slice, event, inference_model
 from yaie_router.health.outlier_detection import FAILURES
 from yaie_router.routes import FORWARDED

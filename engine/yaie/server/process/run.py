@@ -66,11 +66,14 @@ async def _serve(
     peers: Peers,
 ) -> int:
     engine = AsyncEngine(watch_prefixes=bool(options.prefix_key))
+    # The engine process may have come that far before there is a service.
+    created: asyncio.Future[Service] = asyncio.get_running_loop().create_future()
 
     async def on_located(model: Located) -> None:
-        await service.load_tokenizer(model)
+        await (await created).load_tokenizer(model)
 
     async def on_ready(info: ModelInfo) -> None:
+        service = await created
         await service.load(info)
         garbage.freeze()
         log.info("ready", extra=_describe(info, service.names, listener))
@@ -86,11 +89,17 @@ async def _serve(
     )
     engine_task = asyncio.ensure_future(supervisor.run())
     await supervisor.started()
-    # These imports take half a second to a second, in which the engine process imports torch.
-    from yaie.server.process.assembly import answer_peer, create_service, public_app
-    from yaie.server.web.listener import FirstServer
+    try:
+        # These imports take half a second to a second, in which the engine process imports torch.
+        from yaie.server.process.assembly import answer_peer, create_service, public_app
+        from yaie.server.web.listener import FirstServer
 
-    service = create_service(options, engine, peers)
+        service = create_service(options, engine, peers)
+    except BaseException:  # a package that is missing, or an option that is refused
+        await supervisor.stop()
+        await asyncio.gather(engine_task, return_exceptions=True)
+        raise
+    created.set_result(service)
     server = FirstServer(
         public_app(options, service), service, api_servers, drain_s=options.drain_s
     )

@@ -8,7 +8,8 @@ from typing import Self
 import pytest
 import pytest_asyncio
 
-from router.conftest import GENEROUS_S, free_port
+from ports import free_port
+from router.conftest import GENEROUS_S
 from yaie_router.upstream.http1 import pool as pools
 from yaie_router.upstream.http1.connection import BrokenError, Connection
 from yaie_router.upstream.http1.pool import Pool
