@@ -40,10 +40,11 @@ PROMPT_BYTES = 200 << 10
 MOST_STALL_MS = 50.0
 SETTLE_S = 2.0
 """Until the ends of all streams at a time are worked off: they are no stall by a body."""
-UNFINISHED, UNFINISHED_MIB = 500, 112.0
-"""Bodies of which a part is missing, and what all may take: 64 KiB each, a quarter of the budget of
-256 MiB, and their connections."""
 BASE_MIB, STREAM_MIB = 128.0, 64 / 1024
+UNFINISHED = 500
+UNFINISHED_MIB = 256 / 4 + UNFINISHED * (64 / 1024 + STREAM_MIB)
+"""What so many bodies may take of which a part is missing: a quarter of the budget of 256 MiB, the
+64 KiB that count for nothing, and a stream's memory for each connection."""
 NGINX = """\
 daemon off;
 master_process off;
