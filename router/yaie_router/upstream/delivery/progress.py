@@ -51,6 +51,8 @@ def shows_tokens(data: bytes) -> bool:
 
 
 def _is_event(block: bytes) -> bool:
+    if block.startswith(b"data"):
+        return True
     if block.startswith(b"event: ping"):
         return False
     return any(line and not line.startswith(b":") for line in block.splitlines())
