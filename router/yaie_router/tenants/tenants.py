@@ -5,10 +5,11 @@ limits (429) ──▶ seat, in turns (429, 503) ──▶ engine ──▶ sett
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from math import ceil
 from types import TracebackType
 from typing import Final, Self
+
+import msgspec
 
 from yaie_api.errors import YaieError
 from yaie_api.logs import fields
@@ -22,8 +23,7 @@ from yaie_router.tenants.seats import Place, Seats
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """What is known of a request's size: bytes, and the most tokens that its answer may have."""
 
     tenant: str

@@ -16,7 +16,7 @@ _OPENING: Final = (
     b"event: response.queued",
 )
 _ROLE: Final = re.compile(rb'"delta":\s*\{"role":\s*"assistant"(,\s*"content":\s*(""|null))?\}')
-_BORDER: Final = re.compile(rb"\r?\n\r?\n")
+_BORDER: Final = re.compile(rb"\n\r?\n")
 
 
 def shows_data(data: bytes, at: int = 0) -> bool:
