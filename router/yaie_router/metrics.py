@@ -58,6 +58,7 @@ class Metrics:
         self.probes = self._counter(names.ROUTER_PROBES)
         self.dropped_spans = self._counter(names.ROUTER_DROPPED_SPANS)
         self.requests_of = Children(self.requests)
+        self.tokens_of = Children(self.tokens)
         self.first_byte_of = Children(self.first_byte)
         self.picks_of = Children(self.picks)
         self._gauge(names.ROUTER_API_AGE).set_function(silence_s)
@@ -69,8 +70,8 @@ class Metrics:
 
     def counted(self, tenant: str, model: str, prompt: int, completion: int) -> None:
         """Count the tokens of an answer."""
-        self.tokens.labels(tenant, model, "prompt").inc(prompt)
-        self.tokens.labels(tenant, model, "completion").inc(completion)
+        self.tokens_of[tenant, model, "prompt"].inc(prompt)
+        self.tokens_of[tenant, model, "completion"].inc(completion)
 
     def probed(self, model: str, outcome: str) -> None:
         """Count a probe of a suspect: `ready` or `failed`."""

@@ -57,7 +57,8 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     @classmethod
     def new(cls) -> Self:
         """Make one for a new request."""
-        return cls(secrets.token_hex(16), secrets.randbits(63), int(time.time()))
+        drawn = secrets.token_bytes(16 + 8)
+        return cls(drawn[:16].hex(), int.from_bytes(drawn[16:]) >> 1, int(time.time()))
 
     def header(self) -> str:
         """Return the header's value."""
@@ -106,15 +107,14 @@ def note(token_ids: Iterable[int], cached_tokens: int | None = None) -> bytes:
 
 
 def add_words(words: "array[int]", told: bytes) -> None:
-    """Append the words of a note, which is given without its mark and end.
+    """Append the words of a note, or of several, which are given without their marks and ends.
 
     Raises:
         ValueError: it is no note.
         OverflowError: a word is out of range.
 
     """
-    for word in told.split():
-        words.append(int(word))
+    words.extend(map(int, told.split()))
 
 
 def new_words() -> "array[int]":

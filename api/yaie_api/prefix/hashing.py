@@ -19,8 +19,7 @@ marks (`cache_control`) are ignored, because clients move them from turn to turn
 import hashlib
 import json
 import struct
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -29,24 +28,26 @@ import msgspec
 STRIDE_BYTES: Final = 512
 MAX_KEYS: Final = 256
 
-_RENDERING_FIELDS: Final = (
-    "add_generation_prompt",
-    "add_special_tokens",
-    "cache_salt",
-    "chat_template",
-    "chat_template_kwargs",
-    "continue_final_message",
-    "documents",
-    "functions",
-    "output_config",
-    "reasoning",
-    "reasoning_effort",
-    "suffix",
-    "thinking",
-    "tool_choice",
-    "tools",
+_RENDERING_FIELDS: Final = frozenset(
+    (
+        "add_generation_prompt",
+        "add_special_tokens",
+        "cache_salt",
+        "chat_template",
+        "chat_template_kwargs",
+        "continue_final_message",
+        "documents",
+        "functions",
+        "output_config",
+        "reasoning",
+        "reasoning_effort",
+        "suffix",
+        "thinking",
+        "tool_choice",
+        "tools",
+    )
 )
-HEADER_FIELDS: Final = (*_RENDERING_FIELDS, "system", "instructions")
+HEADER_FIELDS: Final = (*sorted(_RENDERING_FIELDS), "system", "instructions")
 """Fields of a body, beside the model's name, that come before its messages or prompt."""
 _DIGEST_BYTES: Final = 8
 _TEXT, _TOKENS, _JSON = b"T", b"I", b"J"
@@ -54,8 +55,7 @@ _INSIDE, _BORDER = b"\x00", b"\x01"
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
-@dataclass(frozen=True)
-class PrefixKeys:
+class PrefixKeys(msgspec.Struct, frozen=True):
     """The keys of one request, in order of their cuts.
 
     `keys[i]` covers the first `ends[i]` of `total_bytes` canonical bytes; `home` is the index of
@@ -79,11 +79,10 @@ class PrefixKeys:
         has the last of them is taken to have the whole request.
         """
         ends = (*self.ends[:-1], total_bytes)
-        return replace(self, ends=ends, total_bytes=total_bytes, is_beginning=True)
+        return msgspec.structs.replace(self, ends=ends, total_bytes=total_bytes, is_beginning=True)
 
 
-@dataclass(frozen=True)
-class _Block:
+class _Block(msgspec.Struct, frozen=True):
     """A part of the canonical request that ends at a border. `home`: where the home key may be."""
 
     data: bytes
@@ -105,13 +104,12 @@ def keys(
     `model` replaces the body's model name, so that a model and its aliases share prefixes.
     """
     blocks = list(_blocks(body, model, adapter))
-    cuts = list(_cuts(iter(blocks), key))
-    home = next((i for i, cut in enumerate(cuts) if cut[2]), len(cuts) - 1)
+    found, ends, are_home = zip(*_cuts(blocks, key), strict=True)
     return PrefixKeys(
-        keys=tuple(cut[0] for cut in cuts),
-        ends=tuple(cut[1] for cut in cuts),
-        total_bytes=sum(len(block.data) for block in blocks),
-        home=home,
+        keys=found,
+        ends=ends,
+        total_bytes=sum([len(block.data) for block in blocks]),
+        home=are_home.index(True) if True in are_home else len(found) - 1,
     )
 
 
@@ -122,12 +120,12 @@ def answer_key(found: PrefixKeys, answer: Mapping[str, Any], key: bytes) -> int 
     if found.ends[-1] < found.total_bytes:
         return None
     block = _Block(_message(answer))
-    *_, last = (0, 0), *_cuts(iter((block,)), key, after=found.keys)
+    *_, last = (0, 0), *_cuts((block,), key, after=found.keys)
     return last[0] if last[1] == len(block.data) else None
 
 
 def _cuts(
-    blocks: Iterator[_Block], key: bytes, after: Sequence[int] = ()
+    blocks: Iterable[_Block], key: bytes, after: Sequence[int] = ()
 ) -> Iterator[tuple[int, int, bool]]:
     """Yield (key, end in bytes, whether it is the home key) for the first `MAX_KEYS` cuts.
     `after`: keys of the blocks before, of which a key is the digest.
@@ -178,7 +176,8 @@ def _canonical(value: object) -> bytes:
 
 
 def _blocks(body: Mapping[str, Any], model: str | None, adapter: str) -> Iterator[_Block]:
-    header = {name: body[name] for name in _RENDERING_FIELDS if body.get(name) is not None}
+    named = _RENDERING_FIELDS.intersection(body)
+    header = {name: body[name] for name in named if body[name] is not None}
     name = model if model is not None else body.get("model")
     head = _Block(_canonical([name, adapter, header]))
     for name in ("system", "instructions"):

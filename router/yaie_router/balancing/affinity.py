@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final, Literal
 
+import msgspec
+
 from yaie_router.discovery.objects import Endpoint, Policy
 
 VIRTUAL_NODES: Final = 128
@@ -31,8 +33,7 @@ picks, and computed their prompts again.
 Outcome = Literal["home", "spilled", "balanced", "stored", "cached", "spread"]
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """The chosen endpoint, and why: it is the home; the home is loaded or unusable (spilled); the
     policy balances; it has the stored response; or what engines publish says so
     (`prefixes.policy`: cached, balanced, spread, spilled).
@@ -125,6 +126,8 @@ def pick(
         return Decision(usable[names[turn % len(names)]], "balanced")
     if policy == "LeastLoaded" or key is None:
         return Decision(usable[_least_loaded(list(usable), loads, turn)], "balanced")
+    if len(endpoints) == 1:
+        return Decision(endpoints[0], "home")  # no load is beyond the bound of one
     order = ring(tuple(endpoint.name for endpoint in endpoints)).walk(key)
     return _within_bound(usable, order, loads, load_factor)
 

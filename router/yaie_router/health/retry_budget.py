@@ -32,7 +32,10 @@ class RetryBudgets:
         self._by_model: dict[str, RetryBudget] = {}
 
     def of(self, model: str) -> RetryBudget:
-        return self._by_model.setdefault(model, RetryBudget())
+        budget = self._by_model.get(model)
+        if budget is None:
+            budget = self._by_model[model] = RetryBudget()
+        return budget
 
     def retain(self, models: Collection[str]) -> None:
         """Forget models that no longer exist."""

@@ -1,8 +1,9 @@
 """Places the requests of one model: what its engines have, what waits there, who got how much."""
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from yaie_api.prefix import Outcome, PrefixKeys, PrefixUpdate
 from yaie_router.prefixes.branches import Branches
@@ -16,8 +17,7 @@ BYTES_PER_TOKEN: Final = 4.0
 _SMOOTHING: Final = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """Where a request goes. `matched`: tokens that the engine has, of `tokens` of the prompt."""
 
     placement: Placement

@@ -17,8 +17,9 @@ where another one has just sent a document sends the next request about it there
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
+
+import msgspec
 
 LEAD: Final = 0.35
 LEAD_REQUESTS: Final = 12.0
@@ -48,8 +49,7 @@ REQUEST_TOKENS: Final = 128
 Reason = Literal["cached", "balanced", "spread", "spilled"]
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(msgspec.Struct, frozen=True):
     """An engine that may get the request.
 
     Attributes:
@@ -78,8 +78,7 @@ class Option:
         return self.queued + REQUEST_TOKENS * max(0, self.in_flight - FULL_BATCH)
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(msgspec.Struct, frozen=True):
     """The choice, and why it is, or is not, an engine with most of the prompt.
 
     `reason`: it has most of the prompt (cached); all have as much (balanced); others have more, but

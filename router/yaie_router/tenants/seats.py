@@ -6,8 +6,7 @@ in the order in which it came, behind whoever sends most.
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Final
 
 from yaie_api.errors import DeadlineExceededError, OverloadedError, UnavailableError
@@ -61,9 +60,8 @@ class Seats:
         self._seats = seats
         self._seat_waiting()
 
-    @asynccontextmanager
-    async def taken(self, place: Place) -> AsyncIterator[None]:
-        """Hold a seat while the context is open; wait for it first.
+    async def take(self, place: Place) -> None:
+        """Take a seat, until `leave`; wait for it first.
 
         Raises:
             OverloadedError: too many wait, of this tenant above all.
@@ -76,10 +74,6 @@ class Seats:
             self._running += 1
         else:
             await self._wait(place)
-        try:
-            yield
-        finally:
-            self._leave(place)
 
     def retry_after_s(self) -> float:
         """When those who wait now will have had a seat, as fast as seats become free."""
@@ -99,7 +93,7 @@ class Seats:
         except BaseException as error:
             self._queue.remove(place.tenant, waiter)
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                self._leave(place)  # it was given a seat at the last moment
+                self.leave(place)  # it was given a seat at the last moment
             if isinstance(error, TimeoutError) and place.patience_s <= self._timeout_s:
                 raise DeadlineExceededError(
                     "All engines were busy until the request's time limit passed."
@@ -111,7 +105,8 @@ class Seats:
                 ) from None
             raise
 
-    def _leave(self, place: Place) -> None:
+    def leave(self, place: Place) -> None:
+        """Give the seat to the next."""
         now_s = self._clock()
         if self._queue:  # else the gap says how fast requests come, not how fast seats get free
             self._gap_s += _SMOOTHING * (now_s - self._left_s - self._gap_s)

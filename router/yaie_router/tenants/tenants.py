@@ -4,11 +4,12 @@ limits (429) ──▶ seat, in turns (429, 503) ──▶ engine ──▶ sett
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from math import ceil
+from types import TracebackType
 from typing import Final, Self
+
+import msgspec
 
 from yaie_api.errors import YaieError
 from yaie_api.logs import fields
@@ -22,8 +23,7 @@ from yaie_router.tenants.seats import Place, Seats
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """What is known of a request's size: bytes, and the most tokens that its answer may have."""
 
     tenant: str
@@ -55,26 +55,17 @@ class Visit:
         """What its answer says about the tenant's limits."""
         return self._lease.headers
 
-    @asynccontextmanager
-    async def seated(self) -> AsyncIterator[None]:
-        """Hold a seat at one of the model's engines; wait for it first. What raises an error has
-        computed nothing.
+    def seated(self) -> "_Seated":
+        """Hold a seat at one of the model's engines while the context is open; wait for it first.
+        What raises an error has computed nothing.
 
         Raises:
+            DeadlineExceededError: its client's time limit has passed.
             OverloadedError: too many wait.
             UnavailableError: no seat was free in time.
 
         """
-        try:
-            async with self._seats.taken(self.place) if self._seats else nullcontext():
-                try:
-                    yield
-                except YaieError:
-                    self.place.settle(0)
-                    raise
-        except YaieError:
-            self._lease.settle(0)
-            raise
+        return _Seated(self, self._seats)
 
     def counted(self, prompt: int, answer: int) -> None:
         """Take in what the engine has counted."""
@@ -97,6 +88,33 @@ class Visit:
     def _settle(self, tokens: int) -> None:
         self._lease.settle(tokens)
         self.place.settle(tokens)
+
+
+class _Seated:
+    """The context of a seat. `contextlib`'s would be a generator for each request."""
+
+    def __init__(self, visit: Visit, seats: Seats | None) -> None:
+        self._visit = visit
+        self._seats = seats
+
+    async def __aenter__(self) -> None:
+        if self._seats is not None:
+            try:
+                await self._seats.take(self._visit.place)
+            except YaieError:
+                self._visit.refused()
+                raise
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, YaieError):
+            self._visit.refused()
+        if self._seats is not None:
+            self._seats.leave(self._visit.place)
 
 
 class Tenants:

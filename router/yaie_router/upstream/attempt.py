@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 import aiohttp
+import msgspec
 from multidict import CIMultiDict
 
 from yaie_router.discovery.objects import Endpoint
@@ -44,8 +45,7 @@ class AttemptError(Exception):
         self.refusal = refusal
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """What goes to an engine. `target`: path and query."""
 
     method: str
@@ -54,8 +54,7 @@ class Request:
     body: bytes
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """The head and the beginning of an answer, and the connection that its rest comes from.
 
     `has_tokens`: a stream's first token is in it; if not, it was held back as long as it may be.

@@ -40,6 +40,7 @@ _MOST_WHOLE_BYTES: Final = 64 << 10
 _NOTICED_S: Final = 0.1
 """A request that waited less goes on with its client's time limit as it came."""
 _LEAST_S: Final = 0.001
+_NO_TICKET: Final = nullcontext()
 
 
 class Proxy:
@@ -249,7 +250,7 @@ class Proxy:
             size=len(call.body),
             is_bound=call.holder is not None,
         )
-        with self._admission.sent_to(endpoint.name), call.ticket or nullcontext():
+        with self._admission.sent_to(endpoint.name), call.ticket or _NO_TICKET:
             try:
                 answer = await self._open(call, wait)
             except AttemptError as failure:

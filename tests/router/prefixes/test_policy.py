@@ -1,10 +1,10 @@
 """The choice by tokens: what moves a request away from its prefix, and what does not."""
 
-from dataclasses import replace
 from itertools import permutations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from yaie_router.prefixes.policy import FULL_BATCH, NEAR_TOKENS, OTHERS, Option, place
 

@@ -48,9 +48,13 @@ class Crowd:
         assert (self.seats._running, self.seats.waiting) == (0, 0)
 
     async def _one(self, name: str) -> None:
-        async with self.seats.taken(Place(name[0], 1.0, 10.0)):
+        place = Place(name[0], 1.0, 10.0)
+        await self.seats.take(place)
+        try:
             self.seated.append(name)
             await self.going[name].wait()
+        finally:
+            self.seats.leave(place)
 
 
 async def test_a_free_seat_is_had_at_once_and_then_tenants_take_turns() -> None:

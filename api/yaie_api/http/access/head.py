@@ -1,11 +1,11 @@
 """The head of a request, as both servers show it to these checks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(frozen=True)
-class Head:
+class Head(msgspec.Struct, frozen=True):
     """`path`: unquoted, as the server's routes are compared with it. `headers`: names in lower
     case, as bytes.
     """

@@ -46,6 +46,7 @@ class BodyLease:
     def __init__(self, budget: BodyBudget) -> None:
         self._budget = budget
         self._size = 0
+        self._counted = 0
         self._is_finished = False
         self._is_over = False
 
@@ -56,13 +57,14 @@ class BodyLease:
             OverloadedError: there is none.
 
         """
-        budget, before = self._budget, self._counted
         self._size += size
-        more = self._counted - before
+        more = self._size - FREE_BYTES - self._counted
+        if more <= 0:
+            return
+        budget = self._budget
+        self._counted += more
         budget.unfinished_bytes += more
         budget.kept_bytes += more
-        if not more:
-            return
         if (
             budget.kept_bytes > budget.most_bytes
             or budget.unfinished_bytes > budget.most_bytes * UNFINISHED_SHARE
@@ -93,10 +95,6 @@ class BodyLease:
         trace: TracebackType | None,
     ) -> None:
         self.release()
-
-    @property
-    def _counted(self) -> int:
-        return max(0, self._size - FREE_BYTES)
 
 
 def _full(text: str) -> OverloadedError:

@@ -162,10 +162,11 @@ def find_holder(directory: Directory, response_id: str) -> Holder:
 
 def most_tokens(body: Mapping[str, Any]) -> int | None:
     """The most tokens that the answer to a request may have; None: it does not say."""
-    given = (body.get(name) for name in _MOST_TOKENS)
-    most = next((value for value in given if isinstance(value, int) and value >= 0), None)
-    outputs = body.get("n")
-    return most if most is None or not isinstance(outputs, int) else most * max(1, outputs)
+    for name in _MOST_TOKENS:
+        if isinstance(most := body.get(name), int) and most >= 0:
+            outputs = body.get("n")
+            return most * max(1, outputs) if isinstance(outputs, int) else most
+    return None
 
 
 def model_not_found(directory: Directory, name: str) -> NotFoundError:

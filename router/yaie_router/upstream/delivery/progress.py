@@ -16,7 +16,7 @@ _OPENING: Final = (
     b"event: response.queued",
 )
 _ROLE: Final = re.compile(rb'"delta":\s*\{"role":\s*"assistant"(,\s*"content":\s*(""|null))?\}')
-_BORDER: Final = re.compile(rb"\r?\n\r?\n")
+_BORDER: Final = re.compile(rb"\n\r?\n")
 
 
 def shows_data(data: bytes, at: int = 0) -> bool:
@@ -51,6 +51,8 @@ def shows_tokens(data: bytes) -> bool:
 
 
 def _is_event(block: bytes) -> bool:
+    if block.startswith(b"data"):
+        return True
     if block.startswith(b"event: ping"):
         return False
     return any(line and not line.startswith(b":") for line in block.splitlines())

@@ -99,26 +99,26 @@ class Relay:
             self._watchdog.progressed(self._wait)
 
     def payload(self, data: bytes) -> None:
-        if not data:
-            return
-        gate = self._gate
-        self._frame(data if gate is None else gate.push(data))
-        if gate is None or shows_data(data):
-            self.pieces += 1
-            self._watchdog.progressed(self._wait)
+        if out := self._framed(self._pass(data)):
+            self._write(out)
 
-    def ended(self, error: BrokenError | None) -> None:
+    def ended(self, error: BrokenError | None, last: bytes = b"") -> None:
+        """Write what came with the end, and the end, in one: each write is a system call."""
         if self._done.done():
             return
-        if error is None and self._gate is not None and self._gate.is_cut_off:
+        gate, out = self._gate, self._pass(last)
+        if error is None and gate is not None and gate.is_cut_off:
             error = BrokenError("the engine process died")
         if error is not None:
+            if out := self._framed(out):
+                self._write(out)
             self._done.set_exception(error)
             return
-        if self._gate is not None:
-            self._frame(self._gate.flush())
+        out = self._framed(out if gate is None else out + gate.flush())
         if self._is_chunked:
-            self._write(_END)
+            out += _END
+        if out:
+            self._write(out)
         self._client.wind_up(self._finish)
 
     # What the client's connection calls
@@ -140,9 +140,20 @@ class Relay:
         if not self._done.done():
             self._done.set_result(None)
 
-    def _frame(self, data: bytes) -> None:
-        if data:
-            self._write(b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data)
+    def _pass(self, data: bytes) -> bytes:
+        """Take note of a piece of the body; return what the client gets now."""
+        if not data:
+            return b""
+        gate = self._gate
+        if gate is None or shows_data(data):
+            self.pieces += 1
+            self._watchdog.progressed(self._wait)
+        return data if gate is None else gate.push(data)
+
+    def _framed(self, data: bytes) -> bytes:
+        if not data or not self._is_chunked:
+            return data
+        return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 def _drop(data: bytes) -> None:

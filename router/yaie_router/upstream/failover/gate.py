@@ -5,6 +5,7 @@ their words, and holds back what follows the last one: if the engine dies, the c
 what the words stand for. The end of a stream has no note, and passes when the stream is whole.
 """
 
+import re
 from array import array
 from typing import Final
 
@@ -12,6 +13,10 @@ from yaie_api.http.replay import LOST, MARK, MOST_WORDS, NOTE_END, add_words, ne
 from yaie_router.upstream.delivery.stream import MOST_HELD_BYTES, EventGate
 
 _LINE: Final = b"\n" + MARK
+_NOTE: Final = re.compile(re.escape(_LINE) + rb"(.*?)\n(?=\n)", re.DOTALL)
+"""A note, with the line break before it, which ends its piece, and without its own last one, which
+comes before the next piece.
+"""
 
 
 class NotedGate(EventGate):
@@ -56,30 +61,24 @@ class NotedGate(EventGate):
         self._tail = b""
 
     def _pieces(self, data: bytes) -> bytes:
-        """Pass each piece that is whole; keep the rest."""
-        out: list[bytes] = []
-        start = 0
-        while True:
-            at = start if data.startswith(MARK, start) else data.find(_LINE, start) + 1
-            if not at and not data.startswith(MARK, start):
-                break
-            end = data.find(NOTE_END, at)
-            if end < 0:
-                break
-            if not self._take(data[at + len(MARK) : end]):
-                break
-            out.append(data[start:at])
-            start = end + len(NOTE_END)
-        rest = data[start:]
+        """Pass the pieces that are whole, and keep the rest. A read may have many."""
+        *whole, rest = _NOTE.split(b"\n" + data)
+        rest = rest[1:]
+        out = b"".join(whole[::2])
+        if out:
+            out = out[1:] + b"\n"
+        if whole and not self._take(b" ".join(whole[1::2])):
+            self._tail = b""
+            return super().push(data)
         if self.is_lost or len(rest) > MOST_HELD_BYTES:
             self.is_lost = True
             self._tail = b""
-            return b"".join(out) + super().push(rest)
+            return out + super().push(rest)
         self._tail = rest
-        return b"".join(out)
+        return out
 
     def _take(self, told: bytes) -> bool:
-        """Keep a note's words. False: it is no note, or there are too many."""
+        """Keep the words of notes. False: they are none."""
         try:
             add_words(self.words, told)
         except (ValueError, OverflowError):

@@ -38,8 +38,10 @@ class Sink(Protocol):
     def payload(self, data: bytes) -> None:
         """Take bytes of the body."""
 
-    def ended(self, error: BrokenError | None) -> None:
-        """Take note that nothing more comes. `error`: the body is not whole."""
+    def ended(self, error: BrokenError | None, last: bytes = b"") -> None:
+        """Take note that nothing more comes. `error`: the body is not whole. `last`: bytes of the
+        body that came together with its end.
+        """
 
 
 class Connection(asyncio.Protocol):
@@ -187,10 +189,12 @@ class Connection(asyncio.Protocol):
             elif at := body.only_chunk(data):
                 sink.chunk(data, at)
             else:
-                sink.payload(body.feed(data))
+                payload = body.feed(data)
                 if body.is_done:
                     self._sink = None
-                    sink.ended(None)
+                    sink.ended(None, payload)
+                else:
+                    sink.payload(payload)
         except FramingError as error:
             self._deliver(error.payload)
             self._fail(str(error))

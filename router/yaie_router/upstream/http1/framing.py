@@ -94,31 +94,20 @@ class Chunked:
 
     def _read(self, data: bytes, parts: list[bytes]) -> int:
         """Add the payloads of chunks to `parts`; return where reading ended."""
-        at = 0
+        at, is_split = 0, False
         while at < len(data) and not self.is_done:
             if self._left:
                 parts.append(data[at : at + self._left])
                 at += len(parts[-1])
                 self._left -= len(parts[-1])
                 continue
-            after = self._whole_chunks(data, at, parts)
+            after = at
+            if self._next == "size" and not is_split:
+                after, is_split = _plain_chunks(data, at, parts), True
             if after == at and (after := self._line(data, at)) == at:
                 self._held = data[at:]
                 return len(data)
             at = after
-        return at
-
-    def _whole_chunks(self, data: bytes, at: int, parts: list[bytes]) -> int:
-        """Read chunks that are there from their size to their end, which most are."""
-        if self._next != "size":
-            return at
-        while found := _SIZE.match(data, at):
-            begin = found.end()
-            end = begin + int(found[1], 16)
-            if end == begin or data[end : end + 2] != _CRLF:
-                break
-            parts.append(data[begin:end])
-            at = end + 2
         return at
 
     def _line(self, data: bytes, at: int) -> int:
@@ -157,6 +146,19 @@ class Chunked:
             return at
         self.is_done = end == at
         return end + len(_CRLF)
+
+
+def _plain_chunks(data: bytes, at: int, parts: list[bytes]) -> int:
+    """Read the chunks at the beginning that are whole, and plain, as most are: no CRLF is in their
+    payloads, and their sizes are in lower case without zeros before them.
+    """
+    lines = data[at:].split(_CRLF)
+    for size, payload in zip(lines[:-1:2], lines[1:-1:2], strict=False):
+        if not payload or size != b"%x" % len(payload):
+            break
+        parts.append(payload)
+        at += len(size) + len(payload) + 2 * len(_CRLF)
+    return at
 
 
 class Length:

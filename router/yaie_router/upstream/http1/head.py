@@ -7,9 +7,9 @@ that are too many or too large.
 import asyncio
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import HttpResponseParser
@@ -26,10 +26,9 @@ _SWITCHING: Final = 101
 _OK: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseHead:
+class ResponseHead(msgspec.Struct, frozen=True):
     """An answer's head. `body`: what is to follow. `keeps_open`: the connection may be used again,
-    if nothing else speaks against it.
+    if nothing else speaks against it. `is_events`: the body is a stream of events.
     """
 
     status: int
@@ -37,11 +36,7 @@ class ResponseHead:
     headers: CIMultiDictProxy[str]
     body: Body
     keeps_open: bool
-
-    @property
-    def is_events(self) -> bool:
-        kind = self.headers.get("content-type", "").partition(";")[0]
-        return kind.strip().lower() == "text/event-stream"
+    is_events: bool
 
 
 def request_head(
@@ -109,4 +104,12 @@ def parse_head(data: bytes, loop: asyncio.AbstractEventLoop) -> ResponseHead:
     else:
         body = UntilClosed()
     is_last = message.should_close or isinstance(body, UntilClosed)
-    return ResponseHead(message.code, message.reason, message.headers, body, not is_last)
+    kind = message.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return ResponseHead(
+        message.code,
+        message.reason,
+        message.headers,
+        body,
+        keeps_open=not is_last,
+        is_events=kind == "text/event-stream",
+    )

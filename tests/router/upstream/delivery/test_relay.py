@@ -107,6 +107,26 @@ async def test_whole_events_go_on_in_the_frame_that_they_came_in() -> None:
     assert scene.client.flow is None
 
 
+async def test_what_comes_with_the_end_goes_with_it_in_one_write() -> None:
+    scene = Scene()
+    task = await scene.begin(event("a"))
+    scene.relay.payload(b"data: to")
+    scene.relay.ended(None, b"rn\n\n" + event("b") + b"data: rest")
+    await task
+    last = framed(b"data: torn\n\n" + event("b") + b"data: rest")
+    assert scene.client.written == [framed(event("a")), last + END]
+    assert scene.relay.pieces == 3
+
+
+async def test_what_comes_with_the_end_counts_before_a_break_is_told() -> None:
+    scene = Scene()
+    task = await scene.begin()
+    scene.relay.ended(BrokenError("lost"), event("a") + b"data: torn")
+    with pytest.raises(BrokenError):
+        await task
+    assert scene.client.written == [framed(event("a"))]
+
+
 async def test_a_torn_event_waits_for_its_end_and_a_broken_one_is_never_seen() -> None:
     scene = Scene()
     task = await scene.begin()

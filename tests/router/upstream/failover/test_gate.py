@@ -102,3 +102,10 @@ def test_text_of_a_model_is_no_mark() -> None:
     gate = NotedGate()
     gate.push(event("a") + note([4]) + event(LOST.decode()) + DONE)
     assert not gate.is_cut_off
+
+
+def test_notes_without_pieces_between_them_are_all_taken_out() -> None:
+    gate = NotedGate()
+    stream = note([1]) + note([2]) + event("a") + note([3, 4]) + note(()) + event("b") + note([5])
+    assert gate.push(stream) == event("a") + event("b")
+    assert [word & 0xFF for word in gate.words] == [1, 2, 3, 4, 5]

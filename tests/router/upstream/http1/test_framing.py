@@ -23,6 +23,15 @@ def test_chunks_are_joined_however_they_are_cut(step: int) -> None:
     body.end()
 
 
+@pytest.mark.parametrize("odd", [b"4\r\n\r\na\n\r\n", b"A\r\n0123456789\r\n", b"02\r\nok\r\n"])
+def test_a_chunk_that_is_not_plain_may_be_among_others(odd: bytes) -> None:
+    body, alone = Chunked(), Chunked()
+    plain = b"3\r\nabc\r\n"
+    found = body.feed(plain * 2 + odd + plain + b"0\r\n\r\n")
+    assert found == b"abcabc" + alone.feed(odd) + b"abc"
+    assert (body.is_done, body.has_more) == (True, False)
+
+
 @pytest.mark.parametrize("step", [1, 1000])
 @pytest.mark.parametrize(
     "broken",
