@@ -48,14 +48,6 @@ def test_children_are_selected_by_the_server_and_nothing_is_posted() -> None:
     assert kinds.NETWORK_POLICY not in kinds.ONLY_NAMES  # it has two names
 
 
-def test_kopf_copies_no_object_and_leaves_each_as_it_is() -> None:
-    storage = kopf_watcher._settings().persistence.progress_storage
-    essence, patch = kopf.BodyEssence(), kopf.Patch()
-    assert storage.clear(essence=essence) is essence
-    storage.touch(body=kopf.Body({}), patch=patch, value="now")
-    assert patch == {}
-
-
 @pytest.mark.parametrize(("namespaces", "clusterwide"), [((), True), (("a", "b"), False)])
 def test_kopf_is_told_where_to_watch_and_needs_no_name_of_a_user(
     namespaces: tuple[str, ...], clusterwide: bool, monkeypatch: pytest.MonkeyPatch
@@ -133,7 +125,8 @@ async def test_answers_and_failures_are_told_by_the_session() -> None:
     await server.start_server()
     health = WatchHealth(["/good", "/refused", "/unreachable"])
     url = str(server.make_url("")).rstrip("/")
-    session = kopf_watcher.session_of(kopf.ConnectionInfo(server=url), health).aiohttp_session
+    info = kopf.ConnectionInfo(server=url)
+    session = kopf_watcher.session_of(info, health, lambda _: None).aiohttp_session
     async with session:
         await session.get(f"{url}/good")
         assert "/good: not watched yet" in health.trouble()  # a list is no watch

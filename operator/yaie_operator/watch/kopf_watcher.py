@@ -4,7 +4,8 @@ A watch never ends for good: kopf repeats its requests for ever, and what ends o
 of that is started again. `watch_health` knows of every watch whether it can be relied on.
 
 kopf runs in its own thread and event loop: in the operator's loop it would replace the SIGTERM
-handler and take seconds to stop. It only lists and watches; it writes to no object.
+handler and take seconds to stop. It only lists and watches; it writes to no object, and objects are
+taken out of the answers before they reach it (`watch.answers`).
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from yaie_api import names
 from yaie_api.logs import fields
 from yaie_operator.cluster import Kind, WatchEvent
 from yaie_operator.watch import kinds
+from yaie_operator.watch.answers import Push, answers
 from yaie_operator.watch.kube import path_of
 from yaie_operator.watch.kube_api import load_configuration
 from yaie_operator.watch.watch_health import WATCH_S, WatchHealth
@@ -45,47 +47,12 @@ RESTART_S: Final = (1.0, 2.0, 5.0)
 CHECK_S: Final = 0.5
 STOP_S: Final = 3.0
 
-Push = Callable[[WatchEvent], None]
-
 
 class EndlessBackoff:
     """Seconds between attempts of a request. It never ends: kopf gives up a watch when it does."""
 
     def __iter__(self) -> Iterator[float]:
         return chain((0.5, 1.0, 2.0), repeat(3.0))
-
-
-class NoEssence(kopf.DiffBaseStorage):
-    """What kopf compares an object with: nothing. It would copy every object of every event for
-    handlers of differences, of which there are none (a third of its work).
-    """
-
-    def build(self, **_: Any) -> kopf.BodyEssence:
-        return kopf.BodyEssence()
-
-    def fetch(self, **_: Any) -> kopf.BodyEssence | None:
-        return None
-
-    def store(self, **_: Any) -> None:
-        raise NotImplementedError("the operator has no handler of differences")
-
-
-class NoProgress(kopf.ProgressStorage):
-    """Where kopf keeps how far its handlers of differences are: nowhere, for the same reason."""
-
-    def fetch(self, **_: Any) -> None:
-        return None
-
-    def store(self, **_: Any) -> None:
-        raise NotImplementedError("the operator has no handler of differences")
-
-    purge = store
-
-    def touch(self, **_: Any) -> None:
-        """Leave the object as it is."""
-
-    def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
-        return essence
 
 
 class Watcher:
@@ -166,8 +133,6 @@ def _settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.scanning.disabled = True
-    settings.persistence.diffbase_storage = NoEssence()
-    settings.persistence.progress_storage = NoProgress()
     settings.process.ultimate_exiting_timeout = None
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 3
@@ -187,7 +152,7 @@ def _registry(push: Push, kubeconfig: str | None, health: WatchHealth) -> kopf.O
 
     @kopf.on.login(registry=registry)
     async def login(**_: Any) -> kopf.AiohttpSession:
-        return session_of(await connection(kubeconfig), health)
+        return session_of(await connection(kubeconfig), health, push)
 
     for kind in (kinds.INFERENCE_MODEL, *kinds.WATCHED):
         kopf.on.event(*_resource(kind), registry=registry)(_handler(kind, push))
@@ -195,6 +160,8 @@ def _registry(push: Push, kubeconfig: str | None, health: WatchHealth) -> kopf.O
 
 
 def _handler(kind: Kind, push: Push) -> Callable[..., Any]:
+    """What makes kopf watch a kind. It gets the objects that `watch.answers` did not understand."""
+
     async def changed(event: Mapping[str, Any], **_: Any) -> None:
         typed = {"apiVersion": kind.api_version, "kind": kind.kind}
         # No type means that the object was listed when the watch began.
@@ -220,8 +187,10 @@ async def connection(kubeconfig: str | None) -> kopf.ConnectionInfo:
     )
 
 
-def session_of(info: kopf.ConnectionInfo, health: WatchHealth) -> kopf.AiohttpSession:
-    """An HTTP session for kopf, which tells `health` of every answer and failure."""
+def session_of(info: kopf.ConnectionInfo, health: WatchHealth, push: Push) -> kopf.AiohttpSession:
+    """An HTTP session for kopf. It tells `health` of every answer and failure, and `push` what the
+    answers bring.
+    """
     trace = aiohttp.TraceConfig()
 
     async def ended(_: Any, __: Any, what: aiohttp.TraceRequestEndParams) -> None:
@@ -236,6 +205,7 @@ def session_of(info: kopf.ConnectionInfo, health: WatchHealth) -> kopf.AiohttpSe
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
         headers=info.as_http_headers(),
+        response_class=answers(push),
         trace_configs=[trace],
     )
     return kopf.AiohttpSession(
