@@ -11,17 +11,11 @@ FOLDER = Path(__file__).parent / "triton_kernels"
 ON_GPU_ONLY = "test_triton_launch.py"
 """How kernels overlap: in the interpreter none does."""
 FILES = sorted({path.name for path in FOLDER.glob("test_*.py")} - {ON_GPU_ONLY})
-SLOW = {
-    f"test_triton_{name}.py"
-    for name in ("attention", "linear", "moe", "sampling", "scores", "wide")
-}
-"""Ten seconds to half a minute each: `make drills` runs them."""
-CASES = [pytest.param(name, marks=[pytest.mark.drill] * (name in SLOW)) for name in FILES]
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 @pytest.mark.timeout(300)  # the attention kernels take 20 s alone, more on a busy machine
-@pytest.mark.parametrize("file", CASES)
+@pytest.mark.parametrize("file", FILES)
 def test_kernels_pass_in_the_interpreter(file: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(FOLDER / file)]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}

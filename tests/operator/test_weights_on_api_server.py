@@ -23,7 +23,7 @@ from yaie_api import names
 from yaie_api.download.messages import Result
 
 __all__ = ["installed", "kubeconfig", "scene"]
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.drill]
 
 COMMIT = "5f" * 20
 RESULT = Result(f"hub/models--org--tiny/snapshots/{COMMIT}", COMMIT, 6_300_000)
