@@ -110,7 +110,7 @@ class Manager:
             self._open_gates,
         ]
         try:
-            self.metrics.statuses.models = self._store.models
+            self.metrics.shown_models = self._store.models
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(part()) for part in parts]
                 workers = [group.create_task(self._work()) for _ in range(self._config.workers)]
@@ -119,7 +119,7 @@ class Manager:
                     task.cancel()
                 await self._finish(workers)
         finally:
-            self.metrics.statuses.models = tuple  # who leads next speaks of them
+            self.metrics.shown_models = tuple  # who leads next speaks of them
             self._queue.close()
 
     async def _finish(self, workers: Sequence[asyncio.Task[None]]) -> None:

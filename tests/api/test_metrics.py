@@ -1,5 +1,6 @@
 """The table of metrics is complete and regular, and each process exports its part of it."""
 
+import asyncio
 import re
 from collections.abc import Iterable
 
@@ -13,6 +14,7 @@ from yaie.server.metrics import EngineStatus, ServerMetrics
 from yaie_api import metrics
 from yaie_api.metrics import Exporter, Metric
 from yaie_operator.monitoring.metrics import Metrics as OperatorMetrics
+from yaie_operator.monitoring.metrics import Statuses
 from yaie_router.discovery.objects import Model
 from yaie_router.metrics import Metrics as RouterMetrics
 
@@ -77,9 +79,8 @@ def families(exporter: Exporter) -> Iterable[Family]:
     if exporter == "router":
         return RouterMetrics(lambda: 0.0).registry.collect()
     if exporter == "operator":
-        operator = OperatorMetrics()
-        operator.statuses.models = lambda: [{**inference_model(), "status": STATUS}]
-        return operator.registry.collect()
+        statuses = Statuses(({**inference_model(), "status": STATUS},))
+        return [*OperatorMetrics().registry.collect(), *statuses.collect()]
     stats = Stats(*[0] * 10, step_seconds=0.0, step_budget_tokens=0)
     status = EngineStatus(lambda: stats, lambda: 0, lambda: INFO)
     return [*ServerMetrics().registry.collect(), *status.collect()]
@@ -91,15 +92,15 @@ def test_failures_are_counted_from_0_on_as_prometheus_sees_no_increase_to_a_firs
         assert f'yaie_router_retries_total{{cause="{cause}",model="demo"}} 0.0' in router
     assert 'yaie_router_broken_streams_total{model="demo"} 0.0' in router
     assert 'yaie_router_ejections_total{model="demo",reason="timeout"} 0.0' in router
-    operator = OperatorMetrics().render().decode()
+    operator = asyncio.run(OperatorMetrics().render()).decode()
     assert 'yaie_operator_reconciles_total{result="error",scope="model"} 0.0' in operator
 
 
 def test_conditions_and_replicas_are_read_from_the_status() -> None:
     operator = OperatorMetrics()
-    operator.statuses.models = lambda: [{**inference_model(), "status": STATUS}]
-    who = {"namespace": "ns", "model": "demo"}
-    value = operator.registry.get_sample_value
-    ready = {**who, "condition": "Ready", "reason": "Starting"}
-    assert value("yaie_operator_model_condition", ready) == 0.0
-    assert value("yaie_operator_model_replicas", {**who, "state": "desired"}) == 2.0
+    operator.shown_models = lambda: [{**inference_model(), "status": STATUS}]
+    page = asyncio.run(operator.render()).decode()
+    who = 'model="demo",namespace="ns"'
+    ready = f'condition="Ready",{who},reason="Starting"'
+    assert f"yaie_operator_model_condition{{{ready}}} 0.0" in page
+    assert f'yaie_operator_model_replicas{{{who},state="desired"}} 2.0' in page

@@ -36,7 +36,7 @@ async def api() -> AsyncIterator[KubeApi]:
 async def test_a_request_carries_the_token_the_query_and_the_body(api: KubeApi) -> None:
     request = Request("PATCH", "/echo", (("labelSelector", "a=b,c=d"),), {"spec": 1})
     assert await api.send(request) == {
-        "token": "Bearer secret", "query": "labelSelector=a%3Db,c%3Dd", "body": '{"spec": 1}',
+        "token": "Bearer secret", "query": "labelSelector=a%3Db,c%3Dd", "body": '{"spec":1}',
     }  # fmt: skip
 
 

@@ -1,6 +1,8 @@
 """The operator's metrics, in their own registry."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
@@ -23,8 +25,8 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         _gauge(names.OPERATOR_BUILD_INFO, self.registry).labels(__version__).set(1)
-        self.statuses = Statuses()
-        self.registry.register(self.statuses)
+        self.shown_models: Callable[[], Iterable[Object]] = tuple
+        """The models whose statuses the page tells."""
         self.reconcile_seconds = _histogram(names.OPERATOR_RECONCILE_SECONDS, self.registry)
         self.reconciles = _counter(names.OPERATOR_RECONCILES, self.registry)
         for scope, result in product(("model", "namespace"), RESULTS):
@@ -37,20 +39,25 @@ class Metrics:
         self.models = _gauge(names.OPERATOR_MODELS, self.registry)
         self.desired_replicas = _gauge(names.OPERATOR_DESIRED_REPLICAS, self.registry)
 
-    def render(self) -> bytes:
-        return generate_latest(self.registry)
+    async def render(self) -> bytes:
+        """The page in the text format. A thread writes the models' part, which takes 0.2 ms of CPU
+        a model: the event loop goes on meanwhile.
+        """
+        statuses = Statuses(tuple(self.shown_models()))
+        own = generate_latest(self.registry)
+        return own + await asyncio.to_thread(generate_latest, statuses)
 
 
+@dataclass(frozen=True)
 class Statuses(Collector):
-    """Conditions and replicas of every InferenceModel, read from their statuses when scraped."""
+    """Conditions and replicas of InferenceModels, as their statuses say."""
 
-    def __init__(self) -> None:
-        self.models: Callable[[], Iterable[Object]] = tuple
+    models: tuple[Object, ...]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         conditions = _family(names.OPERATOR_MODEL_CONDITION)
         replicas = _family(names.OPERATOR_MODEL_REPLICAS)
-        for model in self.models():
+        for model in self.models:
             who = [model["metadata"]["namespace"], model["metadata"]["name"]]
             status = model.get("status", {})
             for one in status.get("conditions", ()):

@@ -23,7 +23,7 @@ async def serve(
 
     async def render(_: web.Request) -> web.Response:
         headers = {"Content-Type": metrics.content_type}
-        return web.Response(body=metrics.render(), headers=headers)
+        return web.Response(body=await metrics.render(), headers=headers)
 
     app = web.Application()
     app.router.add_get(names.PATH_LIVE, live)

@@ -3,9 +3,10 @@ security context, probes, and the hash annotation.
 """
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
+
+import msgspec
 
 from yaie_api import names
 from yaie_operator.cluster import Object
@@ -42,8 +43,7 @@ EXIT_MARGIN_S: Final = 10
 
 def digest(value: Any) -> str:
     """Short stable hash of JSON data, valid as a label value."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:16]
 
 
 def labels(component: str, model: str | None = None) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Adapter of the `Cluster` port to a real API server."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
@@ -13,23 +14,40 @@ from yaie_operator.watch.kube_api import KubeApi, Request
 APPLY: Final = "application/apply-patch+yaml"
 MERGE_PATCH: Final = "application/merge-patch+json"
 PAGE: Final = "500"
+BATCH: Final = 64
+"""Changes that are handed on in one turn of the event loop."""
 
 
 class ChangeQueue:
-    """Passes changes from the watching thread to the event loop that reconciles."""
+    """Passes changes from the watching thread to the event loop that reconciles. The loop is woken
+    once for all that come before it looks: a wake is a system call in each of the two threads.
+    """
 
     def __init__(self) -> None:
-        self._queue: asyncio.Queue[WatchEvent] = asyncio.Queue()
+        self._changes: deque[WatchEvent] = deque()
+        self._arrived = asyncio.Event()
+        self._is_woken = False
         self._loop = asyncio.get_running_loop()
 
     def push(self, change: WatchEvent) -> None:
         """Queue a change. Thread-safe; after the loop is closed, changes are dropped."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._queue.put_nowait, change)
+        self._changes.append(change)  # before the flag is read, which is lowered before a look
+        if not self._is_woken and not self._loop.is_closed():
+            self._is_woken = True
+            self._loop.call_soon_threadsafe(self._arrived.set)
 
     async def changes(self) -> AsyncIterator[WatchEvent]:
+        """Each change, in order. Between `BATCH` changes the event loop gets a turn: a list tells
+        of a thousand objects at once.
+        """
         while True:
-            yield await self._queue.get()
+            await self._arrived.wait()
+            self._arrived.clear()
+            self._is_woken = False
+            while self._changes:
+                for _ in range(min(BATCH, len(self._changes))):
+                    yield self._changes.popleft()
+                await asyncio.sleep(0)
 
 
 class KubeCluster:

@@ -6,12 +6,12 @@ client's reads .netrc and the proxy variables in a thread for each request.
 """
 
 import contextlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
+import msgspec
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
@@ -108,8 +108,8 @@ class KubeApi:
         """
         data = await self.read(request)
         try:
-            return json.loads(data)
-        except ValueError as error:  # not the API server's: a proxy's page, say
+            return msgspec.json.decode(data)
+        except msgspec.DecodeError as error:  # not the API server's: a proxy's page, say
             raise UnreachableError(f"{request.method} {request.path}: no JSON: {error}") from error
 
     async def read(self, request: Request) -> bytes:
@@ -138,7 +138,7 @@ class KubeApi:
             known.host + request.path,
             params=request.query,
             headers=headers,
-            data=None if request.body is None else json.dumps(request.body),
+            data=None if request.body is None else msgspec.json.encode(request.body),
             server_hostname=known.tls_server_name or None,
             proxy=known.proxy or None,
             proxy_headers=known.proxy_headers or None,
@@ -149,9 +149,9 @@ class KubeApi:
 def _message(data: bytes) -> str:
     """The message of the API server's Status object, else the beginning of the response."""
     try:
-        status: Mapping[str, Any] = json.loads(data)
+        status: Mapping[str, Any] = msgspec.json.decode(data)
         return str(status["message"])
-    except (ValueError, KeyError, TypeError):
+    except (msgspec.DecodeError, KeyError, TypeError):
         return data[:300].decode(errors="replace")
 
 
