@@ -124,6 +124,21 @@ async def test_the_objects_of_a_list_are_pushed_with_their_kind() -> None:
     assert exchange.pushed == [WatchEvent("ADDED", pod(5)), WatchEvent("ADDED", pod(6))]
 
 
+async def test_the_objects_of_a_list_come_without_what_nobody_reads() -> None:
+    written = {"manager": "kubelet", "operation": "Update", "fieldsV1": {"f:spec": {}}}
+    listed = pod(7)
+    listed["metadata"]["managedFields"] = [written]
+    answer = {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": [listed]}
+    exchange = Exchange(json.dumps(answer).encode())
+    assert await exchange.json() == {**answer, "items": []}
+    assert exchange.pushed == [WatchEvent("ADDED", pod(7))]
+
+
+async def test_an_answer_that_is_no_json_is_an_error_that_kopf_knows() -> None:
+    with pytest.raises(json.JSONDecodeError):
+        await Exchange(b"<html>a proxy's page</html>").json()
+
+
 @pytest.mark.parametrize(
     "answer",
     [

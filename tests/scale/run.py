@@ -270,6 +270,9 @@ def verdict(segments: Sequence[Segment], restarts: Sequence[Restart]) -> dict[st
         f"at most {MOST_REQUESTS:g} requests per new model": last.requests <= MOST_REQUESTS,
         f"at most {MOST_CPU_MS:g} ms of CPU per new model": last.cpu_ms <= MOST_CPU_MS,
         f"memory < {MOST_MEMORY_MIB:g} MiB": last.memory_mib < MOST_MEMORY_MIB,
+        f"memory of a restart < {MOST_MEMORY_MIB:g} MiB at its peak": all(
+            one.memory_mib < MOST_MEMORY_MIB for one in restarts
+        ),
         f"restart to steady < {MOST_RESTART_S:g} s": all(
             one.steady_s < MOST_RESTART_S for one in restarts
         ),

@@ -6,14 +6,11 @@ writer are the API server's defaults and an admission policy's changes, which st
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
-from yaie_api import names
 from yaie_operator.cluster import Object
-
-SERVERS: Final = frozenset({"f:metadata", "f:status"})
-"""Labels and annotations of others are theirs; the status belongs to controllers."""
+from yaie_operator.watch.slim import SERVERS, writers
 
 RESTARTED: Final = "f:kubectl.kubernetes.io/restartedAt"
 """`kubectl rollout restart` sets this annotation of the pod template: a wish of the user."""
@@ -30,18 +27,6 @@ def has_foreign_keys(desired: Object, live: Object) -> bool:
     if field is None:
         return False
     return bool((live["spec"].get(field) or {}).keys() - desired["spec"][field].keys())
-
-
-def writers(obj: Object) -> Sequence[Mapping[str, Any]]:
-    """The entries of managedFields that are not our applies nor of a status."""
-    entries: Sequence[Mapping[str, Any]] = obj["metadata"].get("managedFields") or ()
-    return [
-        entry
-        for entry in entries
-        if (entry["manager"], entry["operation"]) != (names.FIELD_MANAGER, "Apply")
-        and entry.get("subresource") != "status"
-        and not SERVERS.issuperset(entry.get("fieldsV1", {}))
-    ]
 
 
 def has_foreign_fields(desired: Object, live: Object) -> bool:

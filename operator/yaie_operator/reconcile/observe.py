@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 from yaie_api import names
 from yaie_operator.cluster import Cluster, Kind, Object, label
 from yaie_operator.model import served_names
-from yaie_operator.reconcile.drift import writers
 from yaie_operator.resources.mounts import object_name
 from yaie_operator.watch import kinds
+from yaie_operator.watch.slim import slim
 
 
 class Ref(NamedTuple):
@@ -179,11 +179,11 @@ class Store:
         self._removed.pop(ref, None)
         self._uncertain.discard(ref)
         self._tick += 1
-        self._objects[ref] = slim = _slim(obj)
+        self._objects[ref] = slimmed = slim(obj)
         self._touched[ref] = self._tick
-        self._buckets.setdefault(_bucket(ref, slim), {})[ref] = slim
-        for key in _served(ref, slim):
-            self._serving.setdefault(key, {})[ref] = slim
+        self._buckets.setdefault(_bucket(ref, slimmed), {})[ref] = slimmed
+        for key in _served(ref, slimmed):
+            self._serving.setdefault(key, {})[ref] = slimmed
 
     def _drop(self, ref: Ref) -> None:
         obj = self._objects.pop(ref)
@@ -217,18 +217,6 @@ def _bucket(ref: Ref, obj: Object) -> tuple[str, str, str]:
 
 
 _LOOKED_UP_BY: Final = {"Pod": names.LABEL_MODEL, "EndpointSlice": names.LABEL_SERVICE_NAME}
-
-
-def _slim(obj: Object) -> Object:
-    """The object without managedFields, which may be half of its size, unless others wrote to it
-    (`reconcile.drift`).
-    """
-    rest = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
-    written = obj["kind"] in _WRITTEN and writers(obj)
-    return {**obj, "metadata": rest | ({"managedFields": written} if written else {})}
-
-
-_WRITTEN: Final = frozenset(kind.kind for kind in kinds.WRITTEN)
 
 
 @dataclass(frozen=True)

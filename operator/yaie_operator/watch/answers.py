@@ -15,6 +15,7 @@ import msgspec
 
 from yaie_operator.cluster import WatchEvent
 from yaie_operator.watch.kinds import BY_NAME
+from yaie_operator.watch.slim import slim
 
 Push = Callable[[WatchEvent], None]
 
@@ -44,7 +45,11 @@ def answers(push: Push) -> type[aiohttp.ClientResponse]:
             return self
 
         async def json(self, **rest: Any) -> Any:
-            return _without_items(await super().json(**rest), push)
+            try:
+                found = msgspec.json.decode(await self.read())
+            except msgspec.DecodeError:
+                found = await super().json(**rest)  # whose errors kopf knows
+            return _without_items(found, push)
 
     return Response
 
@@ -89,7 +94,9 @@ def _left(lines: Iterable[bytes], push: Push) -> Iterator[bytes]:
 
 
 def _without_items(found: Any, push: Push) -> Any:
-    """Push the objects of a list; the list without them. Any other answer stays as it is."""
+    """Push the objects of a list; the list without them. Any other answer stays as it is. Objects
+    are made small first: all lists of a start wait to be taken at one time.
+    """
     if not isinstance(found, dict) or "items" not in found:
         return found
     kind = BY_NAME.get(str(found.get("kind")).removesuffix("List"))
@@ -97,5 +104,5 @@ def _without_items(found: Any, push: Push) -> Any:
         return found
     typed = {"apiVersion": kind.api_version, "kind": kind.kind}  # which the items of a list lack
     for item in found["items"]:
-        push(WatchEvent("ADDED", {**item, **typed}))
+        push(WatchEvent("ADDED", slim({**item, **typed})))
     return {**found, "items": []}

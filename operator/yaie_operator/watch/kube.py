@@ -10,6 +10,7 @@ from yaie_api import names
 from yaie_operator.cluster import Kind, NotFoundError, Object, WatchEvent, replacement
 from yaie_operator.watch.kinds import BY_NAME, INFERENCE_MODEL, ONLY_NAMES
 from yaie_operator.watch.kube_api import KubeApi, Request
+from yaie_operator.watch.slim import slim
 
 APPLY: Final = "application/apply-patch+yaml"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -85,7 +86,7 @@ class KubeCluster:
             )
             # The items of a list have no apiVersion and kind.
             typed = {"apiVersion": kind.api_version, "kind": kind.kind}
-            found = (*found, *({**item, **typed} for item in answer["items"]))
+            found = (*found, *(slim({**item, **typed}) for item in answer["items"]))
             token = answer["metadata"].get("continue", "")
             if not token:
                 return found
