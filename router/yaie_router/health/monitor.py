@@ -18,6 +18,7 @@ from yaie_api.logs import fields
 from yaie_api.names import PATH_READY
 from yaie_router.discovery.endpoints import Directory
 from yaie_router.discovery.objects import Endpoint
+from yaie_router.health.exhaustion import is_own
 from yaie_router.health.outlier_detection import (
     FAILURES,
     HEALTHY,
@@ -222,6 +223,8 @@ class Monitor:
             is_ready = await _is_ready(session, endpoint)
         finally:
             self._probes.running.pop(endpoint.name, None)
+        if is_ready is None:
+            return
         self.tell(endpoint.name, "probed" if is_ready else "probe")
         self._told.probed(self._model_of(endpoint.name), "ready" if is_ready else "failed")
 
@@ -230,9 +233,9 @@ def _needs_probe(host: Host) -> bool:
     return host.unreachable or host.failed[FAILURES.index("probe")] > 0
 
 
-async def _is_ready(session: aiohttp.ClientSession, endpoint: Endpoint) -> bool:
-    """Whether `/readyz` is answered. One that drains still finishes what it has: it is no outlier.
-    Nor is a server that has no such path.
+async def _is_ready(session: aiohttp.ClientSession, endpoint: Endpoint) -> bool | None:
+    """Whether `/readyz` is answered; None: the router could not ask. One that drains still finishes
+    what it has: it is no outlier. Nor is a server that has no such path.
     """
     timeout = aiohttp.ClientTimeout(total=PROBE_TIMEOUT_S)
     try:
@@ -240,5 +243,5 @@ async def _is_ready(session: aiohttp.ClientSession, endpoint: Endpoint) -> bool:
             endpoint.base_url + PATH_READY, timeout=timeout, allow_redirects=False
         ) as answer:
             return answer.status < 500 or _DRAINING in await answer.content.read(4096)
-    except (aiohttp.ClientError, OSError, TimeoutError):
-        return False
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        return None if is_own(error) else False

@@ -33,18 +33,25 @@ class Choice(msgspec.Struct, frozen=True):
     def engine(self) -> str:
         return self.placement.option.name
 
-    def told(self) -> dict[str, str]:
+    def told(self, engines: Iterable[str]) -> dict[str, str]:
         """All that the choice was made from, for `policy.place` to make it again: the options are
-        missing:queued:in-flight:recent, in the order of the engines' names.
+        missing:queued:in-flight:recent of each of the `engines`, in this order; "-": it was not to
+        be chosen (ejected, busy or tried before).
         """
-        options = (f"{o.missing}:{o.queued}:{o.in_flight}:{o.recent:.2f}" for o in self.options)
+        found = {option.name: option for option in self.options}
         return {
             "tokens": str(self.tokens),
             "matched": str(self.matched),
             "key": f"{self.key:016x}",
             "free": str(int(self.is_free)),
-            "options": ",".join(options),
+            "options": ",".join(_told(found.get(name)) for name in engines),
         }
+
+
+def _told(option: Option | None) -> str:
+    if option is None:
+        return "-"
+    return f"{option.missing}:{option.queued}:{option.in_flight}:{option.recent:.2f}"
 
 
 class Fleet:

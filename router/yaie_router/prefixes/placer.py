@@ -1,7 +1,7 @@
 """Places requests by what engines publish: the keys of a request, its choice, and its accounts."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -15,12 +15,19 @@ from yaie_router.prefixes.queues import Sent
 
 @dataclass(eq=False, slots=True)
 class Ticket:
-    """A placed request, until its answer has ended. As a context manager, it ends then."""
+    """A placed request, until its answer has ended. As a context manager, it ends then. `engines`:
+    all that the model had, also those that were not to be chosen.
+    """
 
     choice: Choice
     endpoint: Endpoint
+    engines: Sequence[Endpoint]
     _fleet: Fleet
     _sent: Sent
+
+    def told(self) -> dict[str, str]:
+        """All that the choice was made from (`Choice.told`)."""
+        return self.choice.told([engine.name for engine in self.engines])
 
     def computed(self) -> None:
         """Note that its first token has come."""
@@ -67,7 +74,7 @@ class Placer:
         if not usable or not fleet.speaks(usable):
             return None
         choice = fleet.choose(keys, usable)
-        return Ticket(choice, usable[choice.engine], fleet, fleet.send(choice))
+        return Ticket(choice, usable[choice.engine], model.endpoints, fleet, fleet.send(choice))
 
     def take(self, model: str, engine: str, update: PrefixUpdate) -> Outcome:
         """Take a line of an engine's stream.

@@ -1,6 +1,5 @@
 """Connections to engines, and one attempt to get the head and the first token of an answer."""
 
-import errno
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ import msgspec
 from multidict import CIMultiDict
 
 from yaie_router.discovery.objects import Endpoint
+from yaie_router.health.exhaustion import is_own
 from yaie_router.health.outlier_detection import Cause
 from yaie_router.upstream.delivery.progress import shows_tokens
 from yaie_router.upstream.http1.connection import BrokenError, Connection
@@ -19,11 +19,6 @@ from yaie_router.upstream.http1.pool import IDLE_S, Pool
 
 _MOST_REFUSAL_BYTES: Final = 64 << 10
 _MOST_HELD_BYTES: Final = 64 << 10
-_OWN_ERRNOS: Final = frozenset(
-    (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
-)
-"""What the router itself is out of: descriptors, memory, ports. No engine is to blame."""
-
 AttemptCause = Cause | Literal["exhausted"]
 
 
@@ -99,7 +94,7 @@ async def open_answer(
     try:
         connection = await pool.take(endpoint.address, endpoint.port)
     except (OSError, TimeoutError) as error:
-        cause: AttemptCause = "exhausted" if error.errno in _OWN_ERRNOS else "connect"
+        cause: AttemptCause = "exhausted" if is_own(error) else "connect"
         raise AttemptError(cause) from error
     try:
         connection.send(request.method, request.target, request.headers.items(), request.body)

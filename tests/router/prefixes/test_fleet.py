@@ -127,9 +127,23 @@ def test_two_questions_about_a_new_document_go_to_one_engine_by_way_of_two_route
 def test_the_choice_can_be_made_again_from_what_is_told(placer: Placer) -> None:
     for i in range(1000):
         ticket = send(placer, chat(f"{i % 40} " * (50 + i % 200)))
-        assert chosen_again(ticket.choice.told(), NAMES) == ticket.endpoint.name
+        assert chosen_again(ticket.told(), NAMES) == ticket.endpoint.name
         if i % 3:
             ticket.computed()
+
+
+def test_a_choice_without_some_of_the_engines_can_be_made_again(placer: Placer) -> None:
+    """Of those that were ejected, busy or tried before, "-" is told: each keeps its place."""
+    for i in range(200):
+        left_out = {NAMES[i % 4], NAMES[i % 3]}
+        keys = placer.keys(chat(f"{i % 40} " * 50), MODEL, "")
+        ticket = placer.place(MODEL, keys, left_out)
+        assert ticket is not None
+        told = ticket.told()
+        assert {n for n, o in zip(NAMES, told["options"].split(","), strict=True) if o == "-"} == (
+            left_out
+        )
+        assert chosen_again(told, NAMES) == ticket.endpoint.name
 
 
 def test_an_engine_with_a_long_queue_loses_a_conversation_to_one_that_is_idle(

@@ -194,7 +194,7 @@ class Delivery:
             "busy": len(self._monitor.busy(names)),
             "in-flight": self._admission.loads[call.endpoint],
             "held-seconds": f"{call.held_s:.3f}",
-            **(call.ticket.choice.told() if call.ticket else {}),
+            **(call.ticket.told() if call.ticket else {}),
         }
         return "; ".join(f"{name}={value}" for name, value in told.items())
 
