@@ -153,7 +153,8 @@ async def ask(session: aiohttp.ClientSession, body: dict[str, Any]) -> tuple[str
     async with session.post(
         "/v1/chat/completions", json=body, headers={"x-yaie-route": "1"}
     ) as answer:
-        answer.raise_for_status()
+        if answer.status != 200:
+            raise RuntimeError(f"{answer.status}: {await answer.text()}")
         async for line in answer.content:
             if not line.startswith(b"data: {"):
                 continue
