@@ -262,7 +262,7 @@ async def main(given: argparse.Namespace) -> int:
         api = FakeApi(folder / "api.sock")
         await api.start()
         stack.push_async_callback(api.stop)
-        running = await stack.enter_async_context(router(api))
+        running = await stack.enter_async_context(router(api, deadlines={}))
         await publish(api, MODEL, ports, running)
         session = await stack.enter_async_context(aiohttp.ClientSession(running.url))
         print(HEADER)

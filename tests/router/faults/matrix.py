@@ -21,7 +21,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -241,19 +241,25 @@ class Router:
     metrics_url: str
 
 
+HASTY = {
+    "--first-token-timeout-s": DEADLINE_S,
+    "--inter-token-timeout-s": DEADLINE_S,
+    "--connect-timeout-s": CONNECT_S,
+    "--suspect-after-s": SUSPECT_S,
+}
+"""Deadlines short enough for a test to wait for them."""
+
+
 @contextlib.asynccontextmanager
-async def router(api: FakeApi) -> AsyncIterator[Router]:
+async def router(api: FakeApi, *, deadlines: Mapping[str, float] = HASTY) -> AsyncIterator[Router]:
     """A router process."""
     port, metrics_port = free_port(), free_port()
     flags = {
         "--api-socket": api.socket,
         "--port": port,
         "--metrics-port": metrics_port,
-        "--first-token-timeout-s": DEADLINE_S,
-        "--inter-token-timeout-s": DEADLINE_S,
-        "--connect-timeout-s": CONNECT_S,
-        "--suspect-after-s": SUSPECT_S,
         "--log-level": "error",
+        **deadlines,
     }
     command = [str(part) for pair in flags.items() for part in pair]
     async with process("-m", "yaie_router", *command):
