@@ -362,7 +362,7 @@ def test_a_standby_leads_after_the_lease_of_a_killed_leader_expires(
         stack.callback(standby.daemon.stop)
         standby.daemon.wait_until(lambda: standby.says("probes and metrics"), timeout_s=10)
         leader.daemon._process.send_signal(signal.SIGKILL)
-        standby.daemon.wait_until(lambda: standby.says("leading"), timeout_s=25)
+        standby.daemon.wait_until(lambda: standby.says("leading"), timeout_s=20)
         lease = scene.kubectl.get("lease", names.OPERATOR_LEASE, "-n", SYSTEM)
         assert lease["spec"]["leaseTransitions"] >= 1
 

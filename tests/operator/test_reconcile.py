@@ -24,6 +24,7 @@ MODEL = Ref(names.KIND, "ns", "demo")
 DEPLOYMENT = Ref("Deployment", "ns", "demo")
 ROUTER = Ref("Deployment", "ns", names.ROUTER)
 SERVICE = Ref("Service", "ns", names.ROUTER)
+SECRET = Ref("Secret", "ns", names.ROUTER_SECRET)
 
 
 class World:
@@ -456,6 +457,58 @@ async def test_the_routers_key_survives_every_change(world: World) -> None:
     await world.settle()
     assert world.cluster.objects[ref]["data"] == key
     assert world.cluster.objects[ref]["metadata"]["labels"]
+
+
+def with_address(world: World, address: str) -> None:
+    service = world.cluster.objects[SERVICE]
+    world.cluster.put({**service, "spec": {**service["spec"], "clusterIP": address}})
+
+
+async def test_a_deleted_service_and_secret_come_back_with_their_address_and_key(
+    fake_world: World,
+) -> None:
+    world = fake_world
+    await world.settle()
+    with_address(world, "10.0.0.7")
+    await world.settle()
+    key = world.cluster.objects[SECRET]["data"]
+    for lost in (SERVICE, SECRET):
+        world.cluster.remove(lost)
+        await world.settle()
+    assert world.cluster.objects[SERVICE]["spec"]["clusterIP"] == "10.0.0.7"
+    assert world.cluster.objects[SECRET]["data"] == key
+    assert await world.settle() == []
+
+
+async def test_an_address_that_the_api_server_refuses_is_given_up(fake_world: World) -> None:
+    world = fake_world
+    await world.settle()
+    with_address(world, "10.0.0.7")
+    await world.settle()
+    world.cluster.remove(SERVICE)
+    world.cluster.refuse["Service"] = "spec.clusterIPs: failed to allocate: already allocated"
+    await world.settle()
+    world.cluster.refuse.clear()
+    world.now += timedelta(seconds=60)
+    await world.settle()
+    assert "clusterIP" not in world.cluster.objects[SERVICE]["spec"]
+
+
+async def test_the_address_and_key_of_a_namespace_end_with_its_last_model(
+    fake_world: World,
+) -> None:
+    world = fake_world
+    await world.settle()
+    with_address(world, "10.0.0.7")
+    await world.settle()
+    key = world.cluster.objects[SECRET]["data"]
+    world.cluster.remove(MODEL)
+    await world.settle()
+    assert SERVICE not in world.cluster.objects
+    world.cluster.put(inference_model())
+    await world.settle()
+    assert "clusterIP" not in world.cluster.objects[SERVICE]["spec"]
+    assert world.cluster.objects[SECRET]["data"] != key
 
 
 async def test_a_stale_view_is_a_conflict_and_the_next_look_is_live(world: World) -> None:

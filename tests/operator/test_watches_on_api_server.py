@@ -85,7 +85,7 @@ def lasts(running: Operator, since: float) -> None:
     assert not is_ready(running)
 
 
-@pytest.mark.parametrize("mode", ["403", "404", "410", "500", HOLE])
+@pytest.mark.parametrize("mode", ["403", "404", "410", "429", "500", HOLE])
 def test_broken_lists_and_watches_show_in_readiness_and_recover(
     mode: str, scene: Scene, kubeconfig: Path, tmp_path: Path
 ) -> None:

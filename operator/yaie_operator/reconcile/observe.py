@@ -47,6 +47,7 @@ class Store:
         self._touched: dict[Ref, int] = {}
         self._removed: dict[Ref, int] = {}  # version at deletion, kept until the next full list
         self._uncertain: set[Ref] = set()
+        self._lost: dict[Ref, Object] = {}  # deleted, by somebody else; see `lost`
         self._tick = 0
 
     def get(self, ref: Ref) -> Object | None:
@@ -109,9 +110,20 @@ class Store:
         known = self._objects.get(ref)
         if known is None or known["metadata"]["uid"] != obj["metadata"]["uid"]:
             return False
-        self._drop(ref)
+        self._lose(ref)
         self._removed[ref] = max(version(known), version(obj))
         return True
+
+    def lost(self, ref: Ref) -> Object | None:
+        """The last state of a router's Service or Secret that is not there any more: what takes its
+        place should have its address, or its key.
+        """
+        return self._lost.get(ref)
+
+    def forget_lost(self, namespace: str) -> None:
+        """Give up the addresses and keys of what a namespace has lost."""
+        for ref in [ref for ref in self._lost if ref.namespace == namespace]:
+            del self._lost[ref]
 
     def forget(self, ref: Ref) -> None:
         """Drop an object whose state is uncertain; the next view reads it from the API server."""
@@ -161,7 +173,7 @@ class Store:
         listed = {Ref.of(obj): obj for obj in objects}
         settled = {ref for ref in self._of(kind, namespace) if self._touched[ref] <= since}
         for ref in settled - listed.keys():
-            self._drop(ref)
+            self._lose(ref)
         for ref, obj in listed.items():
             if ref not in settled:
                 self.put(obj)
@@ -178,12 +190,18 @@ class Store:
             self._drop(ref)
         self._removed.pop(ref, None)
         self._uncertain.discard(ref)
+        self._lost.pop(ref, None)
         self._tick += 1
         self._objects[ref] = slimmed = slim(obj)
         self._touched[ref] = self._tick
         self._buckets.setdefault(_bucket(ref, slimmed), {})[ref] = slimmed
         for key in _served(ref, slimmed):
             self._serving.setdefault(key, {})[ref] = slimmed
+
+    def _lose(self, ref: Ref) -> None:
+        if (ref.kind, ref.name) in _KEPT_IN_MIND:
+            self._lost[ref] = self._objects[ref]
+        self._drop(ref)
 
     def _drop(self, ref: Ref) -> None:
         obj = self._objects.pop(ref)
@@ -219,12 +237,17 @@ def _bucket(ref: Ref, obj: Object) -> tuple[str, str, str]:
 _LOOKED_UP_BY: Final = {"Pod": names.LABEL_MODEL, "EndpointSlice": names.LABEL_SERVICE_NAME}
 
 
+_KEPT_IN_MIND: Final = frozenset(
+    ((kinds.SERVICE.kind, names.ROUTER), (kinds.SECRET.kind, names.ROUTER_SECRET))
+)
+
+
 @dataclass(frozen=True)
 class SharedView:
     """A namespace: its models, and the objects (ours or foreign) that have the shared names.
 
     `models`: all of them; in the view of one model, that one. `slices`: EndpointSlices of the
-    router's Service.
+    router's Service. `lost`: the last state of a Service or Secret that somebody has deleted.
     """
 
     namespace: str
@@ -232,6 +255,8 @@ class SharedView:
     objects: Mapping[Ref, Object]
     pods: tuple[Object, ...] = ()
     slices: tuple[Object, ...] = ()
+    lost: Mapping[str, Object] = field(default_factory=dict)
+    """By kind."""
     refusal: str = ""
     """The API server's message when it last refused one of the shared objects, or ""."""
 
@@ -351,6 +376,7 @@ async def _shared(
         objects=await _objects(store, cluster, refs, live=not models),
         pods=tuple(store.pods(namespace, "")),
         slices=tuple(store.slices(namespace, names.ROUTER)),
+        lost={ref.kind: obj for ref in refs if (obj := store.lost(ref)) is not None},
     )
 
 

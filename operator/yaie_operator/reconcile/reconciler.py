@@ -166,6 +166,8 @@ class Reconciler:
             decided = plan_router(view, self._config, self._new_key)
             outcome = await self._write_all(key, decided)
             wait_s = None if outcome.is_true else self._recheck_s(key)
+            if not outcome.is_true:
+                self._store.forget_lost(namespace)  # its address may be another's by now
             written = bool(decided.writes)
         if written or self._refused.message(key) != told:  # the models report a refusal
             self._wake_models(view)
@@ -180,6 +182,7 @@ class Reconciler:
         """Delete what the models of a namespace shared, if a live list has no model either."""
         ours = {ref: obj for ref, obj in view.objects.items() if is_our_shared(obj)}
         if not ours:
+            self._store.forget_lost(view.namespace)
             return
         models = await self._cluster.list(kinds.INFERENCE_MODEL, namespace=view.namespace)
         if models:  # their events are still to come
@@ -189,6 +192,7 @@ class Reconciler:
             return
         for ref, obj in ours.items():
             await self._delete(ref, obj)
+        self._store.forget_lost(view.namespace)
 
     async def _delete(self, ref: Ref, obj: Object) -> None:
         about = fields(kind=ref.kind, namespace=ref.namespace, object=ref.name)
@@ -432,7 +436,11 @@ def plan_router(
 ) -> WritePlan:
     """Plan the objects that the models of a namespace share."""
     desired: Sequence[Object] = router_objects(
-        view.namespace, config, secret=_secret(view), new_key=new_key
+        view.namespace,
+        config,
+        secret=_secret(view) or view.lost.get(kinds.SECRET.kind),
+        lost_service=view.lost.get(kinds.SERVICE.kind),
+        new_key=new_key,
     )
     return plan(desired, view.objects, is_our_shared)
 

@@ -42,10 +42,13 @@ def router_objects(
     *,
     secret: Object | None,
     new_key: Callable[[], bytes],
+    lost_service: Object | None = None,
 ) -> tuple[Object, ...]:
     """The router and the objects that it needs.
 
-    `secret`: the live Secret, whose key is kept if it is valid. `new_key()`: bytes of a new key.
+    `secret`: the live Secret, or one that somebody has deleted: its key is kept if it is valid.
+    `lost_service`: one that was deleted, whose address the next one gets. `new_key()`: bytes of a
+    new key.
     """
     common: dict[str, Any] = {"namespace": namespace, "labels": _LABELS}
     key = _key(secret) or base64.b64encode(new_key().hex().encode()).decode()
@@ -62,15 +65,29 @@ def router_objects(
         _role_binding(namespace, common),
         *(network_policies(namespace, config.network) if config.network else ()),
         *_disruption_budgets(config, common),
-        http_service(
-            name=names.ROUTER,
-            **common,
-            selector=SELECTOR,
-            service_type=config.router_service_type,
-            is_https=bool(config.router_tls_secret),
+        _with_address_of(
+            lost_service,
+            http_service(
+                name=names.ROUTER,
+                **common,
+                selector=SELECTOR,
+                service_type=config.router_service_type,
+                is_https=bool(config.router_tls_secret),
+            ),
         ),
         _deployment(namespace, config, common),
     )
+
+
+def _with_address_of(lost: Object | None, service: Object) -> Object:
+    """The Service with the addresses that it had, so that clients that know them reach it. They
+    are not part of its digest: a Service that is there keeps what it has.
+    """
+    addresses = {name: lost["spec"][name] for name in _ADDRESSES if lost and name in lost["spec"]}
+    return {**service, "spec": {**service["spec"], **addresses}}
+
+
+_ADDRESSES: Final = ("clusterIP", "clusterIPs")
 
 
 def _key(secret: Object | None) -> str | None:

@@ -230,10 +230,10 @@ def _differences(before: Any, live: Any, path: str = "") -> list[str]:
     return [] if before == live else [f"{path}: {before} → {live}"]
 
 
-async def test_a_deleted_shared_object_comes_back_and_repairs_keep_address_and_key(
+async def test_a_deleted_shared_object_comes_back_and_address_and_key_stay_what_they_were(
     scene: Scene, kubeconfig: Path, tmp_path: Path
 ) -> None:
-    """A repair replaces the object in place; only its deletion takes the address or key along."""
+    """A repair replaces the object in place; what comes after a deletion gets address and key."""
     with operator(kubeconfig, tmp_path):
         scene.apply()
         await asyncio.to_thread(scene.becomes, "EnginesReady", "False", "Unschedulable")
@@ -257,3 +257,5 @@ async def test_a_deleted_shared_object_comes_back_and_repairs_keep_address_and_k
                 while (await user.get(*child)).get("metadata", {}).get("uid", uid) == uid:
                     assert time.monotonic() - began < REPAIR_S, child
                     await asyncio.sleep(0.05)
+            assert (await user.get(*service))["spec"]["clusterIP"] == address
+            assert (await user.get(*secret))["data"] == key
