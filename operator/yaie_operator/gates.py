@@ -1,6 +1,7 @@
 """Opens the readiness gates of engines that the routers reach.
 
-It asks the routers only while an engine waits. The leader runs it.
+It asks the routers only while an engine waits. A gate that the API server refuses to open is tried
+again as other refused writes are (`reconcile.refusals`). The leader runs it.
 """
 
 import logging
@@ -18,12 +19,13 @@ from yaie_operator.cluster import (
     RefusedError,
     UnreachableError,
 )
-from yaie_operator.reconcile.observe import Store
+from yaie_operator.reconcile.observe import Ref, Store
 from yaie_operator.reconcile.pods import is_ready
+from yaie_operator.reconcile.refusals import Refusals, explain
 from yaie_operator.reconcile.rollout import gate
 
 log = logging.getLogger(__name__)
-_FAILURES = (ConflictError, NotFoundError, RefusedError, UnreachableError)
+_FAILURES = (ConflictError, NotFoundError, UnreachableError)
 
 
 class Gatekeeper:
@@ -33,6 +35,7 @@ class Gatekeeper:
         self._cluster = cluster
         self._store = store
         self._clock = clock
+        self._refused = Refusals()
 
     async def look(self, pages: Pages) -> None:
         """Look at every engine that waits once."""
@@ -40,6 +43,7 @@ class Gatekeeper:
         for model in (model["metadata"] for model in self._store.models()):
             pods = self._store.pods(model["namespace"], model["name"])
             waiting.setdefault(model["namespace"], []).extend(_waiting(pods))
+        self._forget()
         for namespace, found in waiting.items():
             if found:
                 await self._safely(pages, namespace, found)
@@ -73,15 +77,35 @@ class Gatekeeper:
         return {pod: one.reached if one else None for pod, one in figures.items()}
 
     async def _open(self, pod: Object, opened: gate.Opening, now: datetime) -> None:
-        metadata = pod["metadata"]
+        """Open a pod's gate, unless that was refused and must wait."""
+        metadata, key = pod["metadata"], _key(pod)
+        if self._refused.pending(key, metadata["uid"], now) is not None:
+            return
         about = {"namespace": metadata["namespace"], "pod": metadata["name"]}
         try:
             changed = await self._cluster.set_pod_condition(pod, gate.condition(opened, now))
+        except RefusedError as error:
+            told = explain(Ref.of(pod), str(error))
+            self._refused.add(key, metadata["uid"], told, now)
+            log.warning("gate not opened", extra=fields(**about, error=told))
+            return
         except _FAILURES as error:
             log.warning("gate not opened; tried again", extra=fields(**about, error=str(error)))
             return
+        self._refused.clear(key)
         self._store.put(changed)
         log.info("gate opened", extra=fields(**about, reason=opened.reason))
+
+    def _forget(self) -> None:
+        """Drop what is known of pods that are gone."""
+        for key in self._refused.refused_keys():
+            _, namespace, name = key.split("/")
+            if self._store.get(Ref("Pod", namespace, name)) is None:
+                self._refused.clear(key)
+
+
+def _key(pod: Object) -> str:
+    return f"gate/{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 
 def _waiting(pods: Sequence[Object]) -> list[tuple[Object, bool]]:

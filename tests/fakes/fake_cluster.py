@@ -36,6 +36,7 @@ class FakeCluster:
         self.events: list[tuple[str, str, str]] = []
         self.refuse: dict[str, str] = {}
         self.refuse_deletes = ""
+        self.refuse_verbs: dict[str, str] = {}
         self.is_away = False
         self.changes: asyncio.Queue[WatchEvent] = asyncio.Queue()
         self._version = 0
@@ -182,6 +183,8 @@ class FakeCluster:
             raise RefusedError(self.refuse[ref.kind])
         if self.refuse_deletes and verb == "delete":
             raise RefusedError(self.refuse_deletes)
+        if verb in self.refuse_verbs:
+            raise RefusedError(self.refuse_verbs[verb])
 
     def _guard(self, known: Object | None, observed: Object | None) -> None:
         if observed is None and known is not None:

@@ -147,3 +147,47 @@ async def test_an_unexpected_error_in_one_namespace_does_not_stop_the_others(wor
     world.reached["router"] = None
     await world.look()
     assert world.gate() == ""
+
+
+async def hour(world: World) -> int:
+    """Look each second for an hour; the tries to open a gate."""
+    world.cluster.writes.clear()
+    for _ in range(3600):
+        await world.look()
+        world.now += timedelta(seconds=1)
+    return [verb for verb, _ in world.cluster.writes].count("condition")
+
+
+async def test_a_refused_gate_is_tried_seldom_told_once_each_time_and_opens_within_its_wait(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = FakeCluster()
+    world = World(cluster)
+    world.put(inference_model())
+    world.put(pod("new", ready=False))
+    cluster.refuse_verbs["condition"] = 'User "operator" cannot patch resource "pods/status"'
+    tries = await hour(world)
+    assert 5 <= tries <= 10
+    told = [one for one in caplog.records if one.message.startswith("gate not opened")]
+    assert len(told) == tries
+    assert "roles again: the operator lacks this right" in str(told[0].__dict__)
+    cluster.refuse_verbs.clear()
+    for _ in range(1800):
+        await world.look()
+        world.now += timedelta(seconds=1)
+    assert world.gate() == "NoOtherEngine"
+
+
+async def test_a_new_pod_does_not_wait_for_the_refusals_of_the_one_it_replaces() -> None:
+    cluster = FakeCluster()
+    world = World(cluster)
+    world.put(inference_model())
+    world.put(pod("new", ready=False))
+    cluster.refuse_verbs["condition"] = "policy"
+    await hour(world)
+    cluster.refuse_verbs.clear()
+    cluster.remove(Ref("Pod", "ns", "new"))
+    await world.look()
+    world.put(pod("new", ready=False))
+    await world.look()
+    assert world.gate() == "NoOtherEngine"

@@ -184,7 +184,16 @@ def _scaling() -> list[ConditionState]:
     stamp = NOW.strftime("%Y-%m-%dT%H:%M:%SZ")
     foreign = {"reason": Why.OVERRIDDEN.value, "time": stamp, "message": "Another writer did."}
     whys = (Why.SUSPENDED, Why.AT_MAXIMUM, Why.NO_CAPACITY, Why.ON_TARGET)
-    return [*map(said, whys), said(Why.ON_TARGET, foreign), said(Why.ON_TARGET, has_metrics=False)]
+    refusal = explain(Ref(names.KIND, "ns", "demo"), "ValidatingAdmissionPolicy 'two' denied it.")
+    is_refused = record.condition(
+        Decision(2, Why.ABOVE_TARGET, "", 2), policy, (), has_metrics=True, now=NOW, refusal=refusal
+    )
+    return [
+        is_refused,
+        *map(said, whys),
+        said(Why.ON_TARGET, foreign),
+        said(Why.ON_TARGET, has_metrics=False),
+    ]
 
 
 def test_each_message_that_is_no_good_news_ends_with_what_to_do() -> None:

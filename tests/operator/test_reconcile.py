@@ -707,3 +707,119 @@ async def test_an_operator_that_may_not_delete_says_so_and_tries_again_later(
     _, reason, message = fake_world.condition("RouterReady")
     assert (reason, "networkpolicies is forbidden" in message) == ("Refused", True)
     assert not [one for one in await fake_world.settle() if one[0] == "delete"]
+
+
+RIGHT = 'User "operator" cannot patch resource "inferencemodels/status"'
+
+
+async def hour(world: World, verb: str, *, step_s: float = 5.0) -> int:
+    """Pass over every key and the namespace's again and again for an hour; the tries of a verb."""
+    tries = 0
+    for _ in range(int(3600 / step_s)):
+        writes = await world.settle()
+        world.cluster.writes.clear()
+        await world.reconciler.reconcile("namespace/ns")
+        tries += [one for one, _ in (*writes, *world.cluster.writes)].count(verb)
+        world.now += timedelta(seconds=step_s)
+    return tries
+
+
+async def test_a_refused_status_is_tried_seldom_and_stored_when_the_refusal_ends(
+    fake_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await fake_world.make_ready()
+    events = len(fake_world.cluster.events)
+    fake_world.cluster.refuse_verbs["status"] = RIGHT
+    fake_world.cluster.set_status(DEPLOYMENT, {"observedGeneration": 1, "replicas": 1})
+    tries = await hour(fake_world, "status")
+    assert 5 <= tries <= 10
+    told = [one for one in caplog.records if one.message.startswith("status refused")]
+    assert len(told) == tries
+    assert "roles again: the operator lacks this right" in str(told[0].__dict__)
+    assert len(fake_world.cluster.events) == events, "of what is not stored, nothing is told"
+    fake_world.cluster.refuse_verbs.clear()
+    again_s = await fake_world.reconciler.reconcile("model/ns/demo")
+    assert again_s is not None
+    assert 0 < again_s <= 1800
+    fake_world.now += timedelta(seconds=again_s)
+    assert ("status", f"{names.KIND}/demo") in await fake_world.settle()
+    assert len(fake_world.cluster.events) > events
+    assert await fake_world.settle() == []
+
+
+async def test_a_status_that_changes_all_the_time_has_no_more_refused_writes_in_an_hour(
+    fake_world: World,
+) -> None:
+    fake_world.cluster.refuse_verbs["status"] = RIGHT
+    await fake_world.settle()
+    tries = 1
+    for number in range(360):
+        fake_world.cluster.set_status(DEPLOYMENT, {"replicas": number})
+        fake_world.now += timedelta(seconds=10)
+        tries += [verb for verb, _ in await fake_world.settle()].count("status")
+    assert tries <= 10
+
+
+async def test_a_changed_status_does_not_wait_for_a_refused_one(fake_world: World) -> None:
+    fake_world.cluster.refuse_verbs["status"] = "status.replicas: Invalid value"
+    await fake_world.settle()
+    assert "status" not in [verb for verb, _ in await fake_world.settle()]
+    fake_world.cluster.refuse_verbs.clear()
+    await fake_world.make_ready()
+    assert fake_world.condition("Ready")[0] == "True"
+
+
+async def test_a_refusal_is_an_answer_and_every_flip_before_it_is_told_once() -> None:
+    """A status gets no answer, the next ones are refused, and then one is stored."""
+    cluster = SilentOnce()
+    world = World(cluster)
+    cluster.put(inference_model())
+    await world.make_ready()
+    told = len(cluster.events)
+    cluster.set_status(DEPLOYMENT, {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1})
+    cluster.breaks = True
+    with pytest.raises(UnreachableError):
+        await world.settle()
+    cluster.refuse_verbs["status"] = RIGHT
+    cluster.put(inference_model(suspend=True))
+    await world.settle()
+    assert len(cluster.events) == told
+    cluster.refuse_verbs.clear()
+    world.now += timedelta(seconds=11)
+    await world.settle()
+    assert {"Progressing", "Ready"} <= {message.partition("=")[0] for *_, message in
+                                       cluster.events[told:]}  # fmt: skip
+    told = len(cluster.events)
+    world.now += timedelta(hours=1)
+    assert not [one for one in await world.settle() if one[0] == "status"]
+    assert len(cluster.events) == told
+
+
+async def test_a_refused_delete_of_shared_objects_is_tried_seldom_and_done_in_the_end(
+    fake_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await fake_world.make_ready()
+    fake_world.cluster.remove(MODEL)
+    fake_world.cluster.refuse_deletes = 'User "operator" cannot delete resource "deployments"'
+    tries = await hour(fake_world, "delete")
+    assert 5 <= tries <= 10
+    told = [one for one in caplog.records if one.message.startswith("write refused")]
+    assert len(told) == tries
+    fake_world.cluster.refuse_deletes = ""
+    again_s = await fake_world.reconciler.reconcile("namespace/ns")
+    assert again_s is not None
+    fake_world.now += timedelta(seconds=again_s)
+    await fake_world.settle()
+    assert ROUTER not in fake_world.cluster.objects
+
+
+async def test_a_model_that_becomes_invalid_while_writes_wait_is_looked_at_no_more_often(
+    fake_world: World,
+) -> None:
+    fake_world.cluster.refuse["Deployment"] = "exceeded quota: pods"
+    await fake_world.settle()
+    fake_world.cluster.put(inference_model(novelty=True))
+    fake_world.now += timedelta(seconds=60)
+    await fake_world.settle()
+    recheck_s = OperatorConfig().recheck_s
+    assert await fake_world.reconciler.reconcile("model/ns/demo") == recheck_s

@@ -39,12 +39,13 @@ from yaie_operator.monitoring.metrics import Metrics
 from yaie_operator.reconcile.observe import Ref, Store, model_key, version
 from yaie_operator.reconcile.pods import diagnose, is_draining, is_ready
 from yaie_operator.reconcile.reasons import Reason
+from yaie_operator.reconcile.refusals import Streak, explain
 from yaie_operator.reconcile.status import ScalingReport
 from yaie_operator.watch import kinds
 
 log = logging.getLogger(__name__)
 SCALE_TRIES = 4
-_FAILURES = (ConflictError, NotFoundError, RefusedError, UnreachableError)
+_FAILURES = (ConflictError, NotFoundError, UnreachableError)
 
 
 class Pages(Protocol):
@@ -57,7 +58,9 @@ class Pages(Protocol):
 
 @dataclass
 class Tracked:
-    """What is remembered of one model. `written`: resourceVersion of our last write to /scale."""
+    """What is remembered of one model. `written`: resourceVersion of our last write to /scale;
+    `refused`: its writes that were refused, `refusal`: what the condition says of them.
+    """
 
     uid: str
     known: Known
@@ -65,6 +68,8 @@ class Tracked:
     history: History = field(default_factory=History)
     tracks: Tracks = field(default_factory=Tracks)
     written: int = 0
+    refused: Streak = field(default_factory=Streak)
+    refusal: str = ""
     report: ScalingReport | None = None
 
 
@@ -151,6 +156,8 @@ class Autoscaler:
             await self._write(tracked, live, engines, decision)
         else:
             tracked.known = Known(tracked.known.entries, engines.current)
+            if not tracked.refused.waits(self._clock()):
+                tracked.refusal = ""
         self._tell(model, tracked, policy, decision, now_s)
 
     def _track(self, model: ServedModel, live: Object) -> Tracked:
@@ -177,6 +184,12 @@ class Autoscaler:
     async def _write(
         self, tracked: Tracked, live: Object, engines: Engines, decision: Decision
     ) -> None:
+        """Write the replicas; the same ones wait after a refusal (`Streak`)."""
+        wanted, now = str(decision.replicas), self._clock()
+        if (refusal := tracked.refused.pending(wanted, now)) is not None:
+            tracked.refusal = refusal.message
+            tracked.known = Known(tracked.known.entries, engines.current)
+            return
         about = {
             "namespace": live["metadata"]["namespace"],
             "model": live["metadata"]["name"],
@@ -186,12 +199,20 @@ class Autoscaler:
         }
         try:
             tracked.written = await self._scale(live, decision.replicas)
+        except RefusedError as error:
+            tracked.refusal = explain(Ref.of(live), str(error))
+            tracked.refused.add(wanted, tracked.refusal, now)
+            tracked.known = Known(tracked.known.entries, engines.current)
+            log.warning("not scaled", extra=fields(**about, error=tracked.refusal))
+            return
         except _FAILURES as error:
             log.warning("not scaled; tried again", extra=fields(**about, error=str(error)))
             # An answer that was lost may have been a success: do not take it for a foreign write.
             tracked.known = Known(tracked.known.entries, None)
             return
-        change = record.entry(decision, engines, tracked.history.latest, self._clock())
+        tracked.refused.accept(wanted)
+        tracked.refusal = ""
+        change = record.entry(decision, engines, tracked.history.latest, now)
         tracked.known = Known(record.add(tracked.known.entries, change), decision.replicas)
         self._metrics.writes.labels(kind="InferenceModel/scale").inc()
         log.info("scaled", extra=fields(**about))
@@ -224,7 +245,7 @@ class Autoscaler:
         told = f"replicas {change['from']} → {change['to']}: {change['message']}"
         try:
             await self._cluster.emit(live, severity="Normal", reason=change["reason"], message=told)
-        except _FAILURES as error:
+        except (RefusedError, *_FAILURES) as error:
             log.warning("event lost", extra=fields(error=str(error)))
 
     def _tell(
@@ -243,6 +264,7 @@ class Autoscaler:
             entries,
             has_metrics=now_s - tracked.complete_s <= STALE_S,
             now=self._clock(),
+            refusal=tracked.refusal,
         )
         self._metrics.desired_replicas.labels(model.namespace, model.name).set(desired)
         report = ScalingReport(state, {"desired": desired, "lastDecisions": list(entries)})

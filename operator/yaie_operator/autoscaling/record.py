@@ -12,7 +12,7 @@ from yaie_api.resource.autoscaling import MOST_DECISIONS, Autoscaling
 from yaie_operator.autoscaling.decision import Decision, Past, Why
 from yaie_operator.autoscaling.history import Engines, Policy, Sample
 from yaie_operator.cluster import Object
-from yaie_operator.reconcile.reasons import ConditionState, Reason, false, true
+from yaie_operator.reconcile.reasons import ConditionState, ConditionType, Reason, false, true
 
 OVERRIDE_S: Final = 300.0
 """How long the condition names a foreign write."""
@@ -28,9 +28,17 @@ class Known:
 
 
 def known(model: Object) -> Known:
-    """What the stored status says; nothing for a model that was never scaled."""
-    scaling = (model.get("status") or {}).get("scaling") or {}
-    return Known(tuple(scaling.get("lastDecisions") or ()), scaling.get("desired"))
+    """What the stored status says; nothing for a model that was never scaled. What was refused was
+    wanted, but never written: to find other replicas then names no other writer.
+    """
+    status = model.get("status") or {}
+    scaling = status.get("scaling") or {}
+    is_refused = any(
+        one["type"] == ConditionType.SCALING_ACTIVE and one["reason"] == Reason.REFUSED
+        for one in status.get("conditions", ())
+    )
+    desired = None if is_refused else scaling.get("desired")
+    return Known(tuple(scaling.get("lastDecisions") or ()), desired)
 
 
 def past(entries: Sequence[Entry]) -> tuple[Past, ...]:
@@ -110,12 +118,20 @@ def condition(
     *,
     has_metrics: bool,
     now: datetime,
+    refusal: str = "",
 ) -> ConditionState:
-    """ScalingActive. Messages hold no figure that changes with each look: each is a write."""
+    """ScalingActive. Messages hold no figure that changes with each look: each is a write.
+    `refusal`: why replicas could not be written, `explain`ed; "" if they could.
+    """
     if decision.why is Why.SUSPENDED:
         return false(
             Reason.SUSPENDED,
             "spec.suspend is true, replicas stay as they are; set it to false to scale.",
+        )
+    if refusal:
+        return false(
+            Reason.REFUSED,
+            f"spec.replicas should change, but the API server refused to change it: {refusal}",
         )
     if not has_metrics:
         return false(
@@ -130,6 +146,11 @@ def condition(
             f"{foreign['message']} The load decides again: leave replicas out of manifests, or "
             "remove spec.autoscaling.",
         )
+    return _by_load(decision, policy)
+
+
+def _by_load(decision: Decision, policy: Policy) -> ConditionState:
+    """ScalingActive while nothing but the load decides."""
     if decision.why is Why.AT_MAXIMUM:
         return true(
             Reason.AT_MAXIMUM,

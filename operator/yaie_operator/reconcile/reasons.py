@@ -133,7 +133,8 @@ GUIDE: Final[Mapping[Reason, Guide]] = {
         "Choose another `spec.model.servedName` or alias.",
     ),
     Reason.REFUSED: Guide(
-        "The API server refused a child: a quota, an admission policy, a missing right.",
+        "The API server refused a child, or with ScalingActive a change of `replicas`: a quota, an "
+        "admission policy, a missing right.",
         "Raise the quota, change the policy or the spec, as the message says. The operator tries "
         "again after 10 s, and then less and less often, at least every half hour; a changed spec "
         "is tried at once.",

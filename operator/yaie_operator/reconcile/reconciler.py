@@ -49,7 +49,14 @@ from yaie_operator.reconcile.plan import (
     plan,
 )
 from yaie_operator.reconcile.reasons import ConditionState, Reason, false, true
-from yaie_operator.reconcile.refusals import Changes, Refusals, explain, tell
+from yaie_operator.reconcile.refusals import (
+    Changes,
+    Refusal,
+    Refusals,
+    Streak,
+    explain,
+    tell,
+)
 from yaie_operator.reconcile.rollout.replicas import own_deployment
 from yaie_operator.reconcile.rollout.strategy import Choice, choose
 from yaie_operator.reconcile.sizes import Sizes, with_sizes
@@ -100,6 +107,7 @@ class Reconciler:
         self._sizes = sizes
         self._new_key = new_key
         self._refused = Refusals()
+        self._refused_statuses: dict[str, Streak] = {}
         self._changed = Changes()
         self._models = ParsedModels()
         self._untold: dict[str, Object] = {}
@@ -126,6 +134,7 @@ class Reconciler:
             self._changed.forget(namespace, name)
             self._models.forget(namespace, name)
             self._untold.pop(key, None)
+            self._refused_statuses.pop(key, None)
             return None
         model, accepted = understand(view.model, self._models.parse)
         if model is not None:
@@ -140,9 +149,10 @@ class Reconciler:
             accepted = await self._write_model(key, model, view, weights, rollout)
             weights = without_image_volumes(weights, accepted)
             view = await self._observe(namespace, name)
+        status_s = None
         if view is not None:
-            await self._report(view, model, accepted, weights)
-        return again_s if accepted.is_true else self._recheck_s(key)
+            status_s = await self._report(view, model, accepted, weights)
+        return soonest(again_s if accepted.is_true else self._recheck_s(key), status_s)
 
     async def _weights(self, model: ServedModel, view: ModelView) -> Weights:
         """Decide about the weights; a download that runs is asked how far it is."""
@@ -155,9 +165,7 @@ class Reconciler:
         told = self._refused.message(key)
         view = await observe_shared(self._store, self._cluster, namespace)
         if not view.models:
-            self._refused.clear(key)
-            await self._delete_shared(view)
-            return None
+            return await self._delete_shared(key, view)
         if foreign_shared(view, self._config):
             self._refused.clear(key)
             wait_s: float | None = self._config.recheck_s
@@ -178,21 +186,26 @@ class Reconciler:
         wait_s = self._refused.wait_s(key, self._clock())
         return self._config.recheck_s if wait_s is None else wait_s
 
-    async def _delete_shared(self, view: SharedView) -> None:
-        """Delete what the models of a namespace shared, if a live list has no model either."""
-        ours = {ref: obj for ref, obj in view.objects.items() if is_our_shared(obj)}
+    async def _delete_shared(self, key: str, view: SharedView) -> float | None:
+        """Delete what the models of a namespace shared, if a live list has no model either; returns
+        seconds until a refused delete is tried again.
+        """
+        ours = [obj for obj in view.objects.values() if is_our_shared(obj)]
         if not ours:
+            self._refused.clear(key)
             self._store.forget_lost(view.namespace)
-            return
+            return None
         models = await self._cluster.list(kinds.INFERENCE_MODEL, namespace=view.namespace)
         if models:  # their events are still to come
             for model in models:
                 self._store.put(model)
-            self._wake(namespace_key(view.namespace))
-            return
-        for ref, obj in ours.items():
-            await self._delete(ref, obj)
+            self._wake(key)
+            return None
+        outcome = await self._write_all(key, WritePlan(tuple(map(Remove, ours))))
+        if not outcome.is_true:
+            return self._recheck_s(key)
         self._store.forget_lost(view.namespace)
+        return None
 
     async def _delete(self, ref: Ref, obj: Object) -> None:
         about = fields(kind=ref.kind, namespace=ref.namespace, object=ref.name)
@@ -243,6 +256,7 @@ class Reconciler:
                 left = identity_of(writes[number:])
                 told = explain(write.ref, str(error))
                 self._refused.add(key, left, told, self._clock())
+                log.warning("write refused", extra=fields(key=key, error=told))
                 return refused(told)
             if (change := self._changed.note(write, stored)) is not None:
                 log.warning("a policy changed a write", extra=fields(key=key, told=tell([change])))
@@ -278,7 +292,10 @@ class Reconciler:
         model: ServedModel | None,
         accepted: ConditionState,
         weights: Weights | None,
-    ) -> None:
+    ) -> float | None:
+        """Write the status and tell what has flipped; returns seconds until a refused status is
+        tried again. Of a status that is not stored nothing is told.
+        """
         spec = model.spec if model else None
         scaling = self._scaling(view.metadata["namespace"], view.metadata["name"])
         status = summarise(
@@ -289,22 +306,37 @@ class Reconciler:
         key = model_key(view.metadata["namespace"], view.metadata["name"])
         is_new = status != view.model.get("status")
         if not is_new and key not in self._untold:
-            return
-        before = self._untold.setdefault(key, view.model)
-        if is_new:
-            await self._write_status(view.model, status)
-        del self._untold[key]
+            return None
+        refusal = await self._write_status(key, view.model, status) if is_new else None
+        if refusal is not None:
+            return (refusal.until - self._clock()).total_seconds()
+        before = self._untold.pop(key, view.model)
         for transition in flips(before, status):
             await self._tell(view.model, transition)
+        return None
 
-    async def _write_status(self, model: Object, status: Object) -> None:
+    async def _write_status(self, key: str, model: Object, status: Object) -> Refusal | None:
+        """Write a status; returns the refusal because of which it must wait, None: it is stored."""
+        streak, content = self._refused_statuses.setdefault(key, Streak()), timeless(status)
+        if (refusal := streak.pending(content, self._clock())) is not None:
+            return refusal
+        is_known = key in self._untold
+        self._untold.setdefault(key, model)
         try:
             patched = await self._cluster.patch_status(model, status)
         except (ConflictError, NotFoundError):
             await self._read_again(model)
             raise
+        except RefusedError as error:
+            if not is_known:  # it has got its answer
+                del self._untold[key]
+            told = explain(Ref.of(model), str(error))
+            log.warning("status refused", extra=fields(key=key, error=told))
+            return streak.add(content, told, self._clock())
+        streak.accept(content)
         self._store.put(patched)
         self._metrics.writes.labels(kind="InferenceModel/status").inc()
+        return None
 
     async def _read_again(self, model: Object) -> None:
         """Store the live state of a model whose stored state is outdated. It stays in the store
@@ -375,6 +407,17 @@ def name_taken(obj: Object, others: Iterable[Object]) -> ConditionState | None:
                 "spec.model.servedName or alias.",
             )
     return None
+
+
+def soonest(*waits_s: float | None) -> float | None:
+    """The shortest of these waits; None: wait until an event."""
+    return min((wait_s for wait_s in waits_s if wait_s is not None), default=None)
+
+
+def timeless(status: Object) -> str:
+    """A hash of a status. While it is not stored, each look gives new times to what has flipped."""
+    conditions = [{**one, "lastTransitionTime": ""} for one in status["conditions"]]
+    return digest({**status, "conditions": conditions})
 
 
 def identity_of(writes: Sequence[Apply | Remove]) -> str:

@@ -2,14 +2,16 @@
 the time.
 
 A quota or a policy refuses for hours. The same writes are tried again after 10, 20, 40 … seconds
-and at most every half hour: nine times in the first hour. Other writes are tried at once. A policy
+and at most every half hour: nine times in the first hour. Other writes are tried at once. Writes
+that change by themselves are tried ten times in the first hour at most (`Streak`). A policy
 that changes a field of ours would change it again after each write: what it made of one write
 stays until the object or what we want of it changes.
 """
 
 import re
+from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -20,16 +22,27 @@ from yaie_operator.resources.shared import digest
 
 FIRST_S: Final = 10.0
 LONGEST_S: Final = 1800.0
+HOUR: Final = timedelta(hours=1)
+EARLY: Final = 9
+"""As many refusals in an hour end a streak's early tries. After the ninth in a row, the wait is
+half an hour, so that the tenth is the last of the first hour."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """The last refusal of a key's writes. `writes`: their hash; `times`: how often in a row."""
+    """A refusal of writes. `writes`: their hash; `times`: how often in a row."""
 
     writes: str
     message: str
+    at: datetime
     until: datetime
     times: int
+
+
+def _refusal(writes: str, message: str, now: datetime, times: int) -> Refusal:
+    """The one schedule: how long writes wait that were refused so many times in a row."""
+    wait_s = min(FIRST_S * 2 ** min(times - 1, 16), LONGEST_S)
+    return Refusal(writes, message, now, now + timedelta(seconds=wait_s), times)
 
 
 class Refusals:
@@ -48,8 +61,7 @@ class Refusals:
         """Note that the writes were refused."""
         known = self._of.get(key)
         times = known.times + 1 if known is not None and known.writes == writes else 1
-        wait_s = min(FIRST_S * 2 ** min(times - 1, 16), LONGEST_S)
-        self._of[key] = Refusal(writes, message, now + timedelta(seconds=wait_s), times)
+        self._of[key] = _refusal(writes, message, now, times)
         return self._of[key]
 
     def message(self, key: str) -> str:
@@ -61,10 +73,53 @@ class Refusals:
         """Note that the key's writes were accepted, or that it has none (any more)."""
         self._of.pop(key, None)
 
+    def refused_keys(self) -> frozenset[str]:
+        """The keys whose last writes were refused."""
+        return frozenset(self._of)
+
     def wait_s(self, key: str, now: datetime) -> float | None:
-        """Seconds until the key's writes are tried again; None: none were refused."""
+        """Seconds until the key's writes are tried again; None: none wait."""
         known = self._of.get(key)
-        return max((known.until - now).total_seconds(), 0.0) if known is not None else None
+        waits = known is not None and now < known.until
+        return (known.until - now).total_seconds() if known is not None and waits else None
+
+
+class Streak:
+    """Refusals of writes that change by themselves: replicas with the load, a status with the pods.
+
+    What was refused waits, and each refusal makes the wait of all of it longer. What was not
+    refused yet is tried at once, while there are fewer than `EARLY` refusals in an hour.
+    """
+
+    def __init__(self) -> None:
+        self._last: deque[Refusal] = deque(maxlen=EARLY)
+
+    def pending(self, writes: str, now: datetime) -> Refusal | None:
+        """The refusal because of which these writes must wait; None: send them."""
+        latest = self._last[-1] if self.waits(now) else None
+        if latest is None:
+            return None
+        known = next((one for one in reversed(self._last) if one.writes == writes), None)
+        is_full = len(self._last) == EARLY and now - self._last[0].at < HOUR
+        if known is None and not is_full:
+            return None
+        return replace(latest, message=(known or latest).message)
+
+    def waits(self, now: datetime) -> bool:
+        """Whether something that was refused waits."""
+        return bool(self._last) and now < self._last[-1].until
+
+    def add(self, writes: str, message: str, now: datetime) -> Refusal:
+        """Note that the writes were refused. An hour without a refusal ends the streak."""
+        latest = self._last[-1] if self._last else None
+        times = latest.times + 1 if latest is not None and now - latest.at <= HOUR else 1
+        self._last.append(_refusal(writes, message, now, times))
+        return self._last[-1]
+
+    def accept(self, writes: str) -> None:
+        """Note that the writes were accepted. Others that were refused still wait."""
+        others = [one for one in self._last if one.writes != writes]
+        self._last = deque(others, maxlen=EARLY)
 
 
 _ADVICE: Final = (

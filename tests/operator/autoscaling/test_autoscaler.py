@@ -14,7 +14,7 @@ from yaie_operator.autoscaling.autoscaler import Autoscaler, count
 from yaie_operator.autoscaling.exposition import EngineFigures, RouterFigures
 from yaie_operator.autoscaling.history import Engines
 from yaie_operator.autoscaling.scrape import Place
-from yaie_operator.cluster import Object, UnreachableError
+from yaie_operator.cluster import Object, RefusedError, UnreachableError
 from yaie_operator.config import OperatorConfig
 from yaie_operator.monitoring.metrics import Metrics
 from yaie_operator.reconcile.observe import Ref, Store
@@ -268,6 +268,86 @@ async def test_a_failed_write_is_tried_again(world: World, monkeypatch: pytest.M
         patched.setattr(world.cluster, "set_scale", away)
         assert await world.look(10) == 1
     assert await world.look(20) == 4
+
+
+POLICY = "ValidatingAdmissionPolicy 'fixed' denied request: replicas are fixed"
+
+
+@pytest.fixture
+def refusing() -> World:
+    """A world whose API server refuses /scale, under a load that asks for four engines."""
+    world = World(FakeCluster())
+    world.cluster.put(inference_model(autoscaling=AUTOSCALING))
+    world.in_flight = 35.0
+    world.cluster.refuse_verbs["scale"] = POLICY
+    return world
+
+
+async def test_a_refused_scale_is_tried_seldom_and_told_in_the_api_servers_words(
+    refusing: World,
+) -> None:
+    assert await refusing.look(3600) == 1
+    assert 5 <= len(refusing.scaled()) <= 10
+    assert await refusing.condition() == ("False", "Refused")
+    conditions = (await refusing.status())["conditions"]
+    told = next(c["message"] for c in conditions if c["type"] == "ScalingActive")
+    assert POLICY in told
+    assert "; change the spec so that this policy admits it, or the policy." in told
+    assert len(set(refusing.woken)) == 1
+    assert len(refusing.woken) <= 2, "the condition does not change from try to try"
+
+
+async def test_a_load_that_moves_has_no_more_refused_writes_in_an_hour(refusing: World) -> None:
+    for number in range(360):
+        refusing.in_flight = (15.0, 35.0, 25.0)[number % 3]
+        await refusing.look(10)
+    assert len(refusing.scaled()) <= 10
+
+
+async def test_a_refused_scale_is_written_within_its_wait_when_the_refusal_ends(
+    refusing: World,
+) -> None:
+    await refusing.look(60)
+    refusing.cluster.refuse_verbs.clear()
+    assert await refusing.look(80) == 4
+    assert await refusing.condition() == ("True", "ByLoad")
+    decisions = (await refusing.status())["scaling"]["lastDecisions"]
+    assert [one["reason"] for one in decisions] == ["AboveTarget"]
+
+
+async def test_replicas_that_are_not_refused_are_written_at_once(
+    refusing: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, write = refusing.cluster, refusing.cluster.set_scale
+    cluster.refuse_verbs.clear()
+
+    async def at_most_two(observed: Object, replicas: int) -> int:
+        if replicas > 2:
+            cluster.writes.append(("scale", "refused"))
+            raise RefusedError(POLICY)
+        return int(await write(observed, replicas))
+
+    monkeypatch.setattr(cluster, "set_scale", at_most_two)
+    assert await refusing.look(600) == 1
+    refusing.in_flight = 15.0
+    assert await refusing.look(62) == 2
+    assert await refusing.condition() == ("True", "ByLoad")
+    assert cluster.writes.count(("scale", "refused")) <= 10
+
+
+async def test_a_refusal_is_told_no_longer_than_something_waits(refusing: World) -> None:
+    await refusing.look(20)
+    refusing.in_flight = 5.0
+    await refusing.look(1860)
+    assert await refusing.condition() == ("True", "ByLoad")
+
+
+async def test_a_new_leader_takes_a_refused_scale_for_no_foreign_write(refusing: World) -> None:
+    await refusing.look(20)
+    assert await refusing.condition() == ("False", "Refused")
+    refusing.restart()
+    await refusing.look(20)
+    assert (await refusing.status())["scaling"]["lastDecisions"] == []
 
 
 async def test_the_desired_replicas_are_a_metric_until_the_model_goes(world: World) -> None:

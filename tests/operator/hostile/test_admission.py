@@ -96,13 +96,16 @@ def test_a_quota_of_zero_is_told_and_tried_seldom(scene: Scene, running: Operato
     scene.becomes("Accepted", "True", "Valid")
 
 
-def policy(scene: Scene, kind: str, **spec: Any) -> None:
-    """Put an admission policy on the Deployments of the scene's namespace, and wait for it."""
+DEPLOYMENTS = {"apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments"]}
+SCALE = {
+    "apiGroups": [names.GROUP], "apiVersions": ["*"], "resources": [f"{names.PLURAL}/scale"],
+}  # fmt: skip
+
+
+def policy(scene: Scene, kind: str, what: dict[str, Any] = DEPLOYMENTS, **spec: Any) -> None:
+    """Put an admission policy on resources of the scene's namespace, by default its Deployments."""
     api, name = "admissionregistration.k8s.io/v1", scene.namespace
-    rule = {
-        "apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments"],
-        "operations": ["CREATE", "UPDATE"],
-    }  # fmt: skip
+    rule = {**what, "operations": ["CREATE", "UPDATE"]}
     here = {"matchLabels": {"kubernetes.io/metadata.name": name}}
     rules = {"matchConstraints": {"resourceRules": [rule]}, "failurePolicy": "Fail"}
     binding = {"policyName": name, "matchResources": {"namespaceSelector": here}}
@@ -135,6 +138,34 @@ def test_a_policy_that_refuses_is_told_in_its_own_words(scene: Scene, running: O
     assert "label your team" in message(scene, "Accepted")
     assert "or the policy" in message(scene, "Accepted")
     assert 1 <= len(refused(scene, mark)) <= MOST_TRIES, "the engines' Deployment, the router's"
+
+
+def scales(scene: Scene) -> bool:
+    """Whether the API server would take a change of replicas."""
+    try:
+        scene.kubectl("scale", "ym/demo", "--replicas=3", "--dry-run=server", "-n", scene.namespace)
+    except RuntimeError:
+        return False
+    return True
+
+
+def test_a_policy_that_refuses_to_scale_is_told_and_tried_seldom(
+    scene: Scene, running: Operator
+) -> None:
+    rule = {"expression": "false", "message": "replicas are fixed here"}
+    policy(scene, "ValidatingAdmissionPolicy", SCALE, validations=[rule])
+    scene.apply(replicas=1)
+    until(lambda: not scales(scene))
+    mark = mark_of(scene)
+    scene.apply(autoscaling={"min": 2, "max": 4, "target": {"activeRequests": 10}})
+    scene.becomes("ScalingActive", "False", "Refused")
+    assert "replicas are fixed here; change the spec" in message(scene, "ScalingActive")
+    time.sleep(REFUSED_FOR_S)
+    assert 1 <= len(refused(scene, mark)) <= MOST_TRIES
+    for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
+        scene.kubectl("delete", kind, scene.namespace)
+    until(lambda: scene.get("ym", "demo")["spec"]["replicas"] == 2)
+    scene.becomes("ScalingActive", "False", "MetricsMissing")  # no engine runs here
 
 
 def test_a_policy_that_changes_a_child_is_told_and_not_fought(
