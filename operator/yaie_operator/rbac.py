@@ -12,6 +12,7 @@ from yaie_operator.watch import kinds
 
 _FOLLOW: Final = ["list", "watch"]
 _READ: Final = ["get", *_FOLLOW]
+_APPLY: Final = ["create", "patch"]
 _NEVER_REPLACED: Final = (
     kinds.ROLE_BINDING,
     kinds.DISRUPTION_BUDGET,
@@ -19,6 +20,8 @@ _NEVER_REPLACED: Final = (
     kinds.JOB,
 )
 """Whatever others can add to them, an apply removes; other kinds are replaced then."""
+_WHOLE: Final = {kinds.NETWORK_POLICY: {names.WEIGHTS}}
+"""Objects of replaced kinds that have every field of their kind: others can add none."""
 
 
 def _rule(kind: Kind, verbs: list[str], *only: str) -> dict[str, Any]:
@@ -27,7 +30,7 @@ def _rule(kind: Kind, verbs: list[str], *only: str) -> dict[str, Any]:
 
 
 def _write(kind: Kind) -> list[str]:
-    return ["create", "patch", *(["update"] if kind not in _NEVER_REPLACED else [])]
+    return [*_APPLY, *(["update"] if kind not in _NEVER_REPLACED else [])]
 
 
 def _children() -> list[dict[str, Any]]:
@@ -46,7 +49,12 @@ def _rules(kind: Kind) -> list[dict[str, Any]]:
         return [_rule(kind, [*_READ, *_write(kind)])]
     if kind in kinds.ONLY_NAMES:
         return [_rule(kind, [*_READ, *_write(kind), "delete"], *fixed)]
-    return [_rule(kind, _READ), _rule(kind, [*_write(kind), "delete"], *fixed)]
+    replaced = (name for name in fixed if name not in _WHOLE.get(kind, ()))
+    return [
+        _rule(kind, _READ),
+        _rule(kind, [*_APPLY, "delete"], *fixed),
+        _rule(kind, ["update"], *replaced),
+    ]
 
 
 OPERATOR: Final[list[dict[str, Any]]] = [

@@ -67,8 +67,10 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("content-type", "text/event-stream")
         self.send_header("connection", "close")
         self.end_headers()
-        for word in words:
-            chunk = {"choices": [{"index": 0, "delta": {"content": word + " "}}]}
+        for left, word in zip(reversed(range(len(words))), words, strict=True):
+            choice = {"index": 0, "delta": {"content": word + " "}}
+            choice["finish_reason"] = None if left else "stop"
+            chunk = {"choices": [choice]}
             self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
         self.wfile.write(b"data: [DONE]\n\n")
         self.close_connection = True

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Load:
-    """`done`: answers that came whole; `failures`: what became of the others, each in a line."""
+    """`done`: answers that came whole; `failures`: what became of the others, with its words."""
 
     port: int
     model: str = "demo"
@@ -71,10 +71,40 @@ class Load:
             headers = {"Content-Type": "application/json"}
             connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
             answer = connection.getresponse()
-            told = answer.read().decode()
+            told = answer.read()
         finally:
             connection.close()
         engine = answer.getheader("x-yaie-endpoint") or ""
         if answer.status != 200:
-            return f"{answer.status} {told[:300]}", engine
-        return ("" if "data: [DONE]" in told else f"a broken stream of {engine}"), engine
+            return f"{answer.status} {told[:300].decode(errors='replace')}", engine
+        wrong = what_is_wrong(told)
+        return (f"stream of {engine}: {wrong}" if wrong else ""), engine
+
+
+def what_is_wrong(told: bytes) -> str:
+    """Why a stream of chat chunks is no whole answer; "" for one that is.
+
+    Router and engine end a broken stream with an error event and [DONE], so [DONE] alone says
+    nothing: the answer's own end has to be there, too.
+    """
+    events = [line.partition(b":")[2].strip() for line in told.splitlines() if _is_data(line)]
+    if not events or events.pop() != b"[DONE]":
+        return f"no [DONE] at its end: {_last_of(told)}"
+    reasons = set[str | None]()
+    for event in events:
+        try:
+            chunk = json.loads(event)
+        except ValueError:
+            return f"no JSON: {_last_of(event)}"
+        if not isinstance(chunk, dict) or "error" in chunk:
+            return f"an error: {_last_of(event)}"
+        reasons |= {choice.get("finish_reason") for choice in chunk.get("choices") or ()}
+    return "" if reasons & {"stop", "length"} else f"no finish_reason: {_last_of(told)}"
+
+
+def _is_data(line: bytes) -> bool:
+    return line.startswith(b"data:")
+
+
+def _last_of(told: bytes) -> str:
+    return told[-300:].decode(errors="replace")

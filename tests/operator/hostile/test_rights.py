@@ -10,12 +10,13 @@ import pytest
 
 from cluster.audit import Request as Audited
 from cluster.control_plane import KubectlError
-from cluster.gates.user import MERGE, SHARED, User, seconds_until, user_of
+from cluster.gates.user import MERGE, User, seconds_until, user_of
 from cluster.operator_scene import USER, Scene, installed, kubeconfig, operator, scene, until
 from fakes.fake_cluster import inference_model
 from yaie_api import names
 from yaie_operator import rbac
 from yaie_operator.cluster import Kind
+from yaie_operator.resources.mounts import object_name
 from yaie_operator.watch import kinds
 from yaie_operator.watch.kube import path_of
 from yaie_operator.watch.kube_api import Request
@@ -30,6 +31,10 @@ NOT_SEEN: Final[Mapping[Right, str]] = {
 }
 """Rights of which no request tells, each with its reason."""
 
+SHARED: Final = kinds.OF_NAMESPACE
+"""All of them: with policies, and with a second router."""
+CACHED: Final = "cached"
+CACHE: Final[Mapping[str, Any]] = {"mode": "pvc", "size": "1Gi"}
 GROUP: Final = "rbac.authorization.k8s.io"
 STRAY: Final[Mapping[str, Any]] = {
     "Service": {"spec": {"selector": {"stray": "yes"}}},
@@ -38,6 +43,16 @@ STRAY: Final[Mapping[str, Any]] = {
     "Secret": {"data": {"stray": "c3RyYXk="}},
     "ServiceAccount": {"automountServiceAccountToken": False},
     "RoleBinding": {"subjects": [{"kind": "Group", "name": "stray", "apiGroup": GROUP}]},
+    "NetworkPolicy": {
+        "spec": {
+            "podSelector": {"matchLabels": {"stray": "yes"}},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{}],
+            "egress": [{}],
+        }
+    },
+    "PersistentVolumeClaim": {},
+    "Job": {"spec": {"suspend": True}},
 }
 """What somebody adds to a child, so that the operator replaces it."""
 
@@ -62,13 +77,10 @@ def used(requests: Sequence[Audited]) -> set[Right]:
 
 
 async def test_each_right_of_the_operator_is_used(
-    scene: Scene,
-    kubeconfig: Path,
-    tmp_path: Path,
-    record_property: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    scene: Scene, kubeconfig: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("YAIE_ROUTER_REPLICAS", "2")  # several have a disruption budget
+    monkeypatch.setenv("YAIE_NETWORK_POLICIES", "{}")
     audit = scene.control_plane.audit
     if audit is None:
         pytest.skip("a cluster of the user keeps no audit log that this test could read")
@@ -79,46 +91,60 @@ async def test_each_right_of_the_operator_is_used(
     mark = audit.mark()
     with operator(kubeconfig, tmp_path):
         async with user_of(scene) as user:
-            present = await _live(user)
+            await _live(user)
     seen = used(audit.requests_since(mark, user=USER))
-    absent = {kind.plural for kind in kinds.WRITTEN} - present
-    record_property("kinds without a child here", sorted(absent))
-    rights = {r for r in granted([*rbac.OPERATOR, *rbac.LEASES]) if r[1] not in absent}
+    rights = set(granted([*rbac.OPERATOR, *rbac.LEASES]))
     assert {right for right in rights - seen if right not in NOT_SEEN} == set()
     assert {right for right in NOT_SEEN if right in seen} == set(), "it has its proof now"
 
 
-async def _live(user: User) -> set[str]:
-    """Everything that a model can go through. Returns the plurals of its children."""
+async def _live(user: User) -> None:
+    """Everything that models can go through: one without a cache, and one with a claim."""
     await user.create(
         "demo", replicas=1, autoscaling={"min": 2, "max": 3, "target": {"activeRequests": 8}}
     )
-    children = list(SHARED)
+    await user.create(CACHED, model={"source": "hf://org/tiny"}, cache=CACHE)
+    cached = object_name(CACHED)
+    children = [(child.kind, child.name or "demo") for child in (*SHARED, *kinds.OF_MODEL)]
+    children += [(child.kind, cached) for child in kinds.OF_CACHE]
+    assert {kind for kind, _ in children} == set(kinds.WRITTEN)
 
     async def all_there() -> bool:
-        return all(await user.shared()) and await _engines_asked(user)
+        found = [await user.get(*child) for child in children]
+        return all(found) and await _engines_asked(user)
 
     await seconds_until(all_there, "the model's children")
     await _routed(user)
-    own = [(child.kind, "demo") for child in kinds.OF_MODEL]
-    children += [child for child in own if await user.get(*child)]
     for kind, name in children:
         assert kind.kind in STRAY, f"say in STRAY what others may add to a {kind.kind}"
         unlabelled = {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}}
         for edit in (STRAY[kind.kind], unlabelled):
             await _mended(user, kind, name, edit)
+    await _downloads_another(user, cached)
     # A status that is written on an outdated state makes the operator read the model. It looks at
     # most twice a second: the edits go on over several looks.
     for number in range(200):
         await user.edit("demo", resources={"cpu": f"{100 + number}m"})
     await asyncio.sleep(2.0)
-    await user.delete("demo")
+    for name in ("demo", CACHED):
+        await user.delete(name)
 
     async def none_shared() -> bool:
-        return not any(await user.shared())
+        return not any([await user.get(child.kind, child.name) for child in SHARED])
 
     await seconds_until(none_shared, "the shared objects are still there")
-    return {kind.plural for kind, _ in children}
+
+
+async def _downloads_another(user: User, job: str) -> None:
+    """Another source: its download is a new Job in the old one's place."""
+    first = (await user.get(kinds.JOB, job))["metadata"]["uid"]
+    await user.edit(CACHED, model={"source": "hf://org/other"})
+
+    async def is_replaced() -> bool:
+        found = await user.get(kinds.JOB, job)
+        return bool(found) and found["metadata"]["uid"] != first
+
+    await seconds_until(is_replaced, "the other source's Job")
 
 
 async def _routed(user: User) -> None:
