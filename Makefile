@@ -59,7 +59,7 @@ coverage: $(STAMP) ## branch coverage of core, router, operator and API types; f
 	  -m "not gpu and not e2e and not cluster and not slow" -q
 	$(BIN)/python -m coverage report
 
-drills: $(STAMP) ## what takes minutes: faults of engines and of a real control plane (needs Go), kernels in the interpreter, examples and programs of the documentation; what fails runs once more, alone; YAIE_FAULT_S, YAIE_EDITS make them longer
+drills: $(STAMP) ## what takes minutes: faults of engines, an API server that is away, a real control plane (needs Go), kernels in the interpreter, examples and programs of the documentation; what fails runs once more, alone; YAIE_FAULT_S (600: outages of ten minutes), YAIE_EDITS make them longer
 	$(PYTEST) $(DRILLS) -m drill -q -n 2 \
 	  || $(PYTEST) $(DRILLS) -m drill -q $(AGAIN)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from router.faults.failover import Story, kill_one, story_of
+from router.faults.failover import Gaps, Story, kill_one, slower, story_of
 
 STREAMS = int(os.environ.get("YAIE_FAILOVER_STREAMS", "32"))
 
@@ -34,3 +34,16 @@ def test_the_drill_sees_a_seam() -> None:
     assert ids.differs(whole) == ["heads"]
     assert story_of(chunk % (head, b"abc", b'"stop"')).differs(whole) == ["errors"]
     assert Story().differs(whole)
+
+
+def test_survivors_that_become_twice_as_slow_are_wrong() -> None:
+    before = [0.05] * 980 + [0.1] * 20
+    as_slow = [0.1] * 980 + [0.19] * 20
+    slow = [0.1] * 980 + [0.21] * 20
+    assert slower(Gaps(before, as_slow), engines=4) == []
+    assert slower(Gaps(before, slow), engines=4) == ["survivors' p99 210 ms, above 200"]
+    assert slower(Gaps(before, slow), engines=2) == []
+    assert slower(Gaps(before[-200:], slow), engines=4) == []
+    fast = [0.001] * 1000
+    assert slower(Gaps(fast, [0.019] * 1000), engines=4) == []
+    assert slower(Gaps(fast, [0.021] * 1000), engines=4) == ["survivors' p99 21 ms, above 20"]
