@@ -150,7 +150,7 @@ class Autoscaler:
         tracked.history = extend(tracked.history, sample, policy, engines, knee=missed)
         if sample.complete:
             tracked.complete_s = now_s
-        self._name_override(tracked, live, engines)
+        await self._name_override(tracked, live, engines)
         decision = decide(tracked.history, policy, engines, now_s)
         if decision.replicas != engines.current:
             await self._write(tracked, live, engines, decision)
@@ -173,13 +173,23 @@ class Autoscaler:
             return tracked.known.desired
         return int(live["spec"].get("replicas", model.spec.replicas))
 
-    def _name_override(self, tracked: Tracked, live: Object, engines: Engines) -> None:
+    async def _name_override(self, tracked: Tracked, live: Object, engines: Engines) -> None:
         expected = tracked.known.desired
         if expected is None or expected == engines.current or version(live) < tracked.written:
             return
-        change = record.overridden(expected, engines, tracked.history.latest, self._clock())
+        by = await self._writer(Ref.of(live))
+        change = record.overridden(expected, engines, tracked.history.latest, self._clock(), by)
         log.warning("replicas overridden", extra=fields(told=change["message"]))
         tracked.known = Known(record.add(tracked.known.entries, change), engines.current)
+
+    async def _writer(self, model: Ref) -> str:
+        """Who set a model's replicas last; "": nobody knows. The store has no managedFields."""
+        kind = kinds.INFERENCE_MODEL
+        try:
+            found = await self._cluster.get(kind, namespace=model.namespace, name=model.name)
+        except (RefusedError, *_FAILURES):
+            return ""
+        return record.writer(found) if found is not None else ""
 
     async def _write(
         self, tracked: Tracked, live: Object, engines: Engines, decision: Decision

@@ -14,6 +14,9 @@ from yaie_operator.autoscaling.history import Engines, Policy, Sample
 from yaie_operator.cluster import Object
 from yaie_operator.reconcile.reasons import ConditionState, ConditionType, Reason, false, true
 
+_SCALERS: Final = {"kube-controller-manager": "Another autoscaler"}
+"""Field managers that are autoscalers: HorizontalPodAutoscalers, and what scales through them."""
+
 OVERRIDE_S: Final = 300.0
 """How long the condition names a foreign write."""
 Entry = Mapping[str, Any]
@@ -86,9 +89,19 @@ def entry(decision: Decision, engines: Engines, sample: Sample | None, now: date
     }
 
 
-def overridden(expected: int, engines: Engines, sample: Sample | None, now: datetime) -> Entry:
-    """A change by somebody else."""
-    told = f"Another writer set spec.replicas from {expected} to {engines.current}."
+def writer(model: Object) -> str:
+    """The field manager that set spec.replicas, as managedFields tell it; "" if they do not."""
+    entries = model["metadata"].get("managedFields") or ()
+    found = [one for one in entries if "f:replicas" in one.get("fieldsV1", {}).get("f:spec", {})]
+    return str(max(found, key=lambda one: one.get("time", ""))["manager"]) if found else ""
+
+
+def overridden(
+    expected: int, engines: Engines, sample: Sample | None, now: datetime, by: str = ""
+) -> Entry:
+    """A change by somebody else. `by`: their field manager; "" if nobody knows."""
+    told = f"{_SCALERS.get(by, 'Another writer')}{by and f' ({by})'} set spec.replicas from "
+    told += f"{expected} to {engines.current}."
     foreign = Decision(engines.current, Why.OVERRIDDEN, told, engines.current)
     was = Engines(expected, engines.ready)
     return entry(foreign, was, sample, now)
@@ -143,8 +156,8 @@ def condition(
     if foreign is not None and _age_s(foreign, now) < OVERRIDE_S:
         return true(
             Reason.REPLICAS_OVERRIDDEN,
-            f"{foreign['message']} The load decides again: leave replicas out of manifests, or "
-            "remove spec.autoscaling.",
+            f"{foreign['message']} The load decides again: leave replicas out of manifests and let "
+            "one autoscaler scale the model, or remove spec.autoscaling.",
         )
     return _by_load(decision, policy)
 

@@ -21,6 +21,8 @@ from yaie_operator.watch.kube_api import KubeApi, Request, load_configuration
 
 MERGE = "application/merge-patch+json"
 LOST_S = 20.0
+USER_MANAGER = "somebody"
+"""The field manager of what a user writes."""
 SHARED = tuple(
     (child.kind, child.name) for child in kinds.OF_NAMESPACE if child.wanted(OperatorConfig())
 )
@@ -86,7 +88,8 @@ class User:
 
 @contextlib.asynccontextmanager
 async def user_of(scene: Scene) -> AsyncIterator[User]:
-    api = KubeApi(await load_configuration(str(scene.control_plane.kubeconfig)))
+    configuration = await load_configuration(str(scene.control_plane.kubeconfig))
+    api = KubeApi(configuration, user_agent=USER_MANAGER)
     try:
         yield User(api, scene.namespace)
     finally:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cluster.gates.user import MERGE, User, user_of
+from cluster.gates.user import MERGE, USER_MANAGER, User, user_of
 from cluster.operator_scene import Scene, installed, scene
 from yaie_api import names
 from yaie_operator.autoscaling.autoscaler import Autoscaler
@@ -110,11 +110,16 @@ async def test_no_decision_is_lost_and_nothing_swings(
             assert scaled.writes() == settled, "it swings"
             told = scaled.autoscaler.report(user.namespace, "demo")
             assert told is not None
-            reasons = [entry["reason"] for entry in told.scaling["lastDecisions"]]
-            assert "ReplicasOverridden" in reasons
+            overrides = [
+                entry["message"]
+                for entry in told.scaling["lastDecisions"]
+                if entry["reason"] == "ReplicasOverridden"
+            ]
+            assert overrides
+            assert all(f"Another writer ({USER_MANAGER}) set" in one for one in overrides)
             assert "not scaled; tried again" not in caplog.text
             live = await user.get(kinds.INFERENCE_MODEL, "demo")
-            assert not _owns_replicas(live, names.FIELD_MANAGER)
+            assert _owners_of_replicas(live) == {names.FIELD_MANAGER_AUTOSCALER}
         finally:
             changing.cancel()
             await asyncio.gather(changing, return_exceptions=True)
@@ -124,9 +129,9 @@ async def _replicas(user: User) -> int:
     return int((await user.get(kinds.INFERENCE_MODEL, "demo"))["spec"]["replicas"])
 
 
-def _owns_replicas(obj: Mapping[str, Any], manager: str) -> bool:
-    entries = (e for e in obj["metadata"]["managedFields"] if e["manager"] == manager)
-    return any("f:replicas" in entry["fieldsV1"].get("f:spec", {}) for entry in entries)
+def _owners_of_replicas(obj: Mapping[str, Any]) -> set[str]:
+    entries = obj["metadata"]["managedFields"]
+    return {e["manager"] for e in entries if "f:replicas" in e["fieldsV1"].get("f:spec", {})}
 
 
 def _router(namespace: str) -> dict[str, Any]:
