@@ -18,7 +18,7 @@ def test_every_scripted_fault_is_in_the_matrix() -> None:
     [fault for fault in FAULTS if fault.name in ("breaks", "heartbeats", "black hole")],
     ids=lambda fault: fault.name,
 )
-async def test_clients_hardly_notice_one_failing_engine(fault: Fault, tmp_path: Path) -> None:
+async def test_no_client_gets_an_error_from_one_engine(fault: Fault, tmp_path: Path) -> None:
     async with scripted(tmp_path) as stage:
         figures = await measure(stage, fault, clients=24)
     assert not figures.missed, f"{HEADER}\n{figures.row}"
