@@ -27,7 +27,7 @@ WATCH_S: Final = 240
 """The API server ends a watch after this; the router gives up a silent watch a little later."""
 _GRACE_S: Final = 15.0
 _REQUEST_S: Final = 10.0
-_BACKOFF_S: Final = (0.1, 5.0)
+_BACKOFF_S: Final = (0.1, 3.0)
 _PAGE: Final = 500
 _FAILURES: Final = (aiohttp.ClientError, OSError, TimeoutError, msgspec.DecodeError)
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
