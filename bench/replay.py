@@ -1,6 +1,7 @@
 """Replays traces over simulated engines, with the policy that routers use and with others.
 
     python bench/replay.py [--engines 8] [--rate 5] [--requests 2500] [--seeds 101 102] [--check]
+    python bench/replay.py --file sessions.jsonl [--engines 8]
 
 Imports the router's own policy. Engines are simulated: a queue, steps of a token budget, a cache of
 pages, and the lines that they publish every 100 ms. The oracle is one cache of all engines' size.
@@ -13,12 +14,13 @@ import random
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from routing.engine import GPU
 from routing.requests import Request
 from routing.rivals import RIVALS
-from routing.traces import WORKLOADS, Shape
+from routing.traces import WORKLOADS, Session, Shape, recorded
 from routing.world import Outcome, World
 
 HITS: Final = 0.9
@@ -72,9 +74,11 @@ def run(
     clients: int | None = None,
     routers: int = 1,
     think_s: float = THINK_S,
+    sessions: Sequence[Session] = (),
 ) -> Outcome:
     """Replay one trace and print its row. `rate`: requests per second for each engine. `think_s`:
-    between the turns of a conversation, where sessions come by themselves.
+    between the turns of a conversation, where sessions come by themselves. `sessions`: recorded
+    ones, in the place of a generated trace.
     """
     shape = Shape(
         engines,
@@ -84,7 +88,7 @@ def run(
         answer_tokens=120,
         think_s=think_s if clients is None else 0.5,
     )
-    sessions = WORKLOADS[trace](random.Random(seed), shape)
+    sessions = sessions or WORKLOADS[trace](random.Random(seed), shape)
     world = World(
         sessions,
         GPU,
@@ -139,6 +143,8 @@ def main(given: argparse.Namespace) -> int:
     """Replay all, print, and return the exit status."""
     goals = Goals()
     print(HEADER)
+    if given.file is not None:
+        return _recorded(given, goals)
     for seed in given.seeds:
         for trace in given.traces:
             common = {"engines": given.engines, "rate": given.rate, "requests": given.requests}
@@ -167,6 +173,27 @@ def main(given: argparse.Namespace) -> int:
             goals.judge(f"{what}, away from the match", few.spilled, SPILLS, at_least=False)
     for trace in given.traces:
         _beside_round_robin(trace, given, goals)
+    return 1 if goals.missed and given.check else 0
+
+
+def _recorded(given: argparse.Namespace, goals: Goals) -> int:
+    """Replay a file's sessions under each policy."""
+    sessions = recorded(given.file)
+    turns = sum(len(session.turns) for session in sessions)
+    last_s = max(1.0, *(session.starts_s for session in sessions))
+    rate = turns / last_s / given.engines
+    for rival in given.policies:
+        found = run(
+            given.file.name,
+            rival,
+            0,
+            engines=given.engines,
+            rate=round(rate, 3),
+            requests=turns,
+            sessions=sessions,
+        )
+        if rival == "placed":
+            goals.both(given.file.name, found)
     return 1 if goals.missed and given.check else 0
 
 
@@ -204,6 +231,9 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--requests", type=int, default=2500, help="of each trace, about")
     parser.add_argument("--seeds", type=int, nargs="+", default=[101, 102])
     parser.add_argument("--traces", nargs="+", default=list(WORKLOADS), choices=WORKLOADS)
+    parser.add_argument(
+        "--file", type=Path, help="recorded sessions, a line of JSON each (routing.traces.Session)"
+    )
     parser.add_argument("--policies", nargs="+", default=list(RIVALS), choices=RIVALS)
     parser.add_argument("--check", action="store_true", help="exit with 1 where a goal is missed")
     return parser.parse_args(words)

@@ -7,7 +7,10 @@ those of 200,000: the working set is more than 1.5 caches, and fits into all of 
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
+
+import msgspec
 
 _WORDS: Final = [
     "the",
@@ -236,6 +239,18 @@ WORKLOADS: Final[dict[str, Maker]] = {
     "documents": documents,
     "tenants": tenants,
 }
+
+
+def recorded(file: Path) -> list[Session]:
+    """Sessions of a file, each a line of JSON with the fields of `Session`: what a log of one's own
+    traffic is turned into.
+
+    Raises:
+        msgspec.ValidationError: a line lacks a field, or has one of another type.
+
+    """
+    lines = file.read_bytes().splitlines()
+    return [msgspec.json.decode(line, type=Session) for line in lines if line.strip()]
 
 
 def _arrivals(draw: random.Random, rate: float, count: int) -> list[float]:

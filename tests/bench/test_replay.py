@@ -1,7 +1,9 @@
 """The replay simulator: the policy that routers use, against the oracle and the hash ring."""
 
 import random
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from bench.programs import cache, engine, rivals, traces, world
@@ -48,3 +50,18 @@ def test_the_cache_drops_leaves_first_and_tells_of_their_keys() -> None:
     pages.put([4])
     assert pages.matched([1, 2, 3]) == 2
     assert pages.changes() == ((), (71,))
+
+
+def test_a_recorded_trace_is_replayed_as_the_one_it_was_written_from(tmp_path: Path) -> None:
+    shape = traces.Shape(4, 16_384, 16.0, 100, answer_tokens=40)
+    sessions = traces.conversations(random.Random(5), shape)
+    file = tmp_path / "sessions.jsonl"
+    file.write_bytes(b"\n".join(map(msgspec.json.encode, sessions)))
+    assert traces.recorded(file) == sessions
+
+
+def test_a_line_that_is_no_session_is_an_error_that_names_the_field(tmp_path: Path) -> None:
+    file = tmp_path / "sessions.jsonl"
+    file.write_text('{"starts_s": "soon", "turns": []}')
+    with pytest.raises(msgspec.ValidationError, match="starts_s"):
+        traces.recorded(file)
