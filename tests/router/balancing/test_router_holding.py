@@ -1,6 +1,7 @@
 """Requests for a model that is scaled to zero wait for its first engine; others do not wait."""
 
 import asyncio
+import statistics
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -194,13 +195,17 @@ async def test_what_does_not_stream_keeps_its_status(start_router: StackMaker) -
 
 
 async def test_a_client_that_leaves_gives_its_place_back_at_once(stack: Stack) -> None:
+    """The median of nine: a machine with other work may be late once."""
     await put_asleep(stack)
-    asked = asyncio.create_task(ask(stack))
-    await stack.until(lambda: pending(stack, 1))
-    left_s = time.monotonic()
-    asked.cancel()
-    await stack.until(lambda: pending(stack, 0))
-    assert time.monotonic() - left_s < 1.25  # 0.25 s on a machine that has nothing else to do
+    took_s = []
+    for _ in range(9):
+        asked = asyncio.create_task(ask(stack))
+        await stack.until(lambda: pending(stack, 1))
+        left_s = time.monotonic()
+        asked.cancel()
+        await stack.until(lambda: pending(stack, 0))
+        took_s.append(time.monotonic() - left_s)
+    assert statistics.median(took_s) < 0.25
 
 
 async def test_the_clients_own_limit_ends_the_wait(stack: Stack) -> None:
