@@ -57,6 +57,7 @@ TOKEN_BUCKETS: Final = (
 SHORT_BUCKETS_S: Final = (
     0.00001, 0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1,
 )  # fmt: skip
+SHARE_BUCKETS: Final = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0)
 
 # The router. `model` is an InferenceModel's name, or "" if the request named none that exists.
 ROUTER_REQUESTS: Final = Metric(
@@ -124,6 +125,28 @@ ROUTER_PICKS: Final = Metric(
     "loaded or failing), spread (a shared prefix is computed again to keep engines balanced), "
     "balanced, or stored (it has the response that is asked for or gone on from).",
     ("model", "outcome"),
+)
+ROUTER_PREFIX_MATCH: Final = Metric(
+    "yaie_router_prefix_match_ratio",
+    "histogram",
+    "Share of a prompt that the chosen engine had, as the router estimated it, of requests that "
+    "were placed by what engines publish.",
+    ("model",),
+    SHARE_BUCKETS,
+)
+ROUTER_PREFIX_KEYS: Final = Metric(
+    "yaie_router_prefix_keys",
+    "gauge",
+    "Prefixes that the router knows its model's engines to have, each counted once.",
+    ("model",),
+)
+ROUTER_HELD: Final = Metric(
+    "yaie_router_held_seconds",
+    "histogram",
+    "Waits of 0.1 s and more of requests at the router: for a seat, or for a model that was scaled "
+    "to zero.",
+    ("model",),
+    LONG_BUCKETS_S,
 )
 ROUTER_RETRIES: Final = Metric(
     "yaie_router_retries_total", "counter", "Requests sent again, by cause.", ("model", "cause")

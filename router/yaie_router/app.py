@@ -116,8 +116,9 @@ class App:
             self._directory.all(),
             self._admission.in_flight_by_model,
             self._holding.pending,
-            self._monitor.ejected,
-            self._tenants.waiting,
+            ejected=self._monitor.ejected,
+            queued=self._tenants.waiting,
+            prefix_keys=self._placer.num_keys,
         )
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:

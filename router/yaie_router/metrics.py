@@ -50,6 +50,9 @@ class Metrics:
         self.first_byte = self._histogram(names.ROUTER_FIRST_BYTE)
         self.decision = self._histogram(names.ROUTER_DECISION)
         self.picks = self._counter(names.ROUTER_PICKS)
+        self.prefix_match = self._histogram(names.ROUTER_PREFIX_MATCH)
+        self.prefix_keys = self._gauge(names.ROUTER_PREFIX_KEYS)
+        self.held = self._histogram(names.ROUTER_HELD)
         self.retries = self._counter(names.ROUTER_RETRIES)
         self.broken_streams = self._counter(names.ROUTER_BROKEN_STREAMS)
         self.failovers = self._counter(names.ROUTER_FAILOVERS)
@@ -61,6 +64,7 @@ class Metrics:
         self.tokens_of = Children(self.tokens)
         self.first_byte_of = Children(self.first_byte)
         self.picks_of = Children(self.picks)
+        self.prefix_match_of = Children(self.prefix_match)
         self._gauge(names.ROUTER_API_AGE).set_function(silence_s)
         self._gauge(names.ROUTER_BUILD_INFO).labels(__version__).set(1)
 
@@ -82,13 +86,15 @@ class Metrics:
         models: Iterable[Model],
         in_flight: Mapping[str, int],
         pending: Mapping[str, int],
+        *,
         ejected: Callable[[Iterable[str]], int] = lambda _names: 0,
         queued: Callable[[str], int] = lambda _model: 0,
+        prefix_keys: Callable[[str], int] = lambda _model: 0,
     ) -> bytes:
         """Return the text exposition. Gauges of models are set here, not on the hot path.
 
         `ejected(names)`: how many of these endpoints are ejected. `queued(model)`: how many
-        requests wait for a seat.
+        requests wait for a seat. `prefix_keys(model)`: how many its engines have.
         """
         self.endpoints.clear()
         self.reached.clear()
@@ -96,6 +102,7 @@ class Metrics:
         self.in_flight.clear()
         self.pending.clear()
         self.queued.clear()
+        self.prefix_keys.clear()
         for model in models:
             self._begin_failures(model.name)
             self.endpoints.labels(model.name).set(len(model.endpoints))
@@ -106,6 +113,7 @@ class Metrics:
             self.in_flight.labels(model.name).set(in_flight.get(model.name, 0))
             self.pending.labels(model.name).set(pending.get(model.name, 0))
             self.queued.labels(model.name).set(queued(model.name))
+            self.prefix_keys.labels(model.name).set(prefix_keys(model.name))
         return generate_latest(self.registry)
 
     def _begin_failures(self, model: str) -> None:

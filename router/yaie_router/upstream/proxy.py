@@ -162,11 +162,21 @@ class Proxy:
     def _choose(self, call: Call) -> Endpoint:
         decision = Decision(call.holder, "stored") if call.holder else self._pick(call)
         if call.attempts == 0:
-            seconds = time.perf_counter() - call.arrived_s - call.held_s
-            self._metrics.decision.observe(seconds)
+            self._measure(call)
         call.outcome = decision.outcome
         self._metrics.picks_of[call.model.name, decision.outcome].inc()
         return decision.endpoint
+
+    def _measure(self, call: Call) -> None:
+        """Observe what led to the first choice for a request."""
+        seconds = time.perf_counter() - call.arrived_s - call.held_s
+        self._metrics.decision.observe(seconds)
+        if call.held_s > _NOTICED_S:
+            self._metrics.held.labels(call.model.name).observe(call.held_s)
+        if call.ticket is not None:
+            choice = call.ticket.choice
+            share = choice.matched / max(1, choice.tokens)
+            self._metrics.prefix_match_of[(call.model.name,)].observe(share)
 
     def _pick(self, call: Call) -> Decision:
         model = self._directory.current(call.model)

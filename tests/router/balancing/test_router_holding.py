@@ -194,6 +194,17 @@ async def test_what_does_not_stream_keeps_its_status(start_router: StackMaker) -
     assert (await ask(stack, stream=False))[0] == 503
 
 
+async def test_how_long_requests_were_held_is_told(stack: Stack) -> None:
+    await put_asleep(stack)
+    asked = asyncio.create_task(ask(stack))
+    await stack.until(lambda: pending(stack, 1))
+    await asyncio.sleep(0.2)
+    await wake(stack)
+    assert (await asked)[0] == 200
+    assert await stack.metric('yaie_router_held_seconds_count{model="demo"}') == 1
+    assert await stack.metric('yaie_router_held_seconds_sum{model="demo"}') > 0.2
+
+
 async def test_a_client_that_leaves_gives_its_place_back_at_once(stack: Stack) -> None:
     """The median of nine: a machine with other work may be late once."""
     await put_asleep(stack)
