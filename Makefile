@@ -11,7 +11,7 @@ DRILLS := tests/charts tests/contributing tests/docs tests/engine/cli tests/engi
   tests/kernels/test_interpreter.py tests/operator tests/router
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-install coverage drills e2e journeys compat scale soak faults fuzz prometheus lint fmt bench manifests images constraints clean
+.PHONY: help setup demo test test-fast test-install coverage drills drills-long e2e journeys compat scale soak faults fuzz prometheus lint fmt bench manifests images constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -62,6 +62,10 @@ coverage: $(STAMP) ## branch coverage of core, router, operator and API types; f
 drills: $(STAMP) ## what takes minutes: faults of engines, an API server that is away, a real control plane (needs Go), kernels in the interpreter, examples and programs of the documentation; what fails runs once more, alone; YAIE_FAULT_S (600: outages of ten minutes), YAIE_EDITS make them longer
 	$(PYTEST) $(DRILLS) -m drill -q -n 2 \
 	  || $(PYTEST) $(DRILLS) -m drill -q $(AGAIN)
+
+drills-long: $(STAMP) ## an hour of drills: faults of five minutes, 500 edits, every crash, every edit of every child, every value of every field
+	YAIE_FAULT_S=300 YAIE_EDITS=500 YAIE_CRASHES=all YAIE_DRIFTS=all YAIE_EVERY_VALUE=1 \
+	  $(PYTEST) tests/operator tests/router/faults -m drill -q -n 2
 
 e2e: $(STAMP) ## a real Kubernetes node, the chart, the images, an OpenAI client (needs root and Go)
 	tests/e2e/run.sh
