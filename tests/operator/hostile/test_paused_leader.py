@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 
 from cluster.gates.user import User, gate, seconds_until, user_of
-from cluster.operator_scene import USER, Operator, Scene, installed, kubeconfig, operator, scene
+from cluster.operator_scene import (
+    USER,
+    Operator,
+    Scene,
+    installed,
+    kubeconfig,
+    operator,
+    scene,
+    until,
+)
 from yaie_operator.watch.kinds import DEPLOYMENT
 
 __all__ = ["installed", "kubeconfig", "scene"]
@@ -63,20 +72,23 @@ async def test_a_write_of_a_leader_that_was_paused_meanwhile_is_refused_and_it_e
                     await user.edit("demo", resources={"cpu": "3"})
                     await becomes(user, "3")
                     mark = audit.mark()
+
+                    def late() -> list[int]:
+                        """Status codes of the writes of Deployments since the mark."""
+                        writes = scene.of_here(audit.writes_since(mark))
+                        who = (USER, "deployments")
+                        return [one.code for one in writes if (one.user, one.resource) == who]
+
+                    proxy.release()  # its sender still stands
+                    await asyncio.to_thread(until, lambda: late() == [CONFLICT])
                     leader.daemon._process.send_signal(signal.SIGCONT)
-                    proxy.release()
                     await asyncio.to_thread(
                         leader.daemon.wait_until,
                         lambda: leader.daemon._process.poll() is not None,
                         timeout_s=10,
                     )
                     assert leader.says("lease lost: this process ends")
-                    late = [
-                        write.code
-                        for write in scene.of_here(audit.writes_since(mark))
-                        if (write.user, write.resource) == (USER, "deployments")
-                    ]
-                    assert late == [CONFLICT]
+                    assert late() == [CONFLICT]
                     assert await cpu_of(user) == "3"
         finally:
             leader.daemon.stop()
